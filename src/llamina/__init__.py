@@ -1,0 +1,36 @@
+"""LLM inference from GGUF files in pure Python.
+
+    engine = llamina.load("model.gguf")
+    print(engine.generate("The capital of France is"))
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from .errors import LlaminaError
+
+if TYPE_CHECKING:
+    from .engine import Completion, Engine, Request, load
+    from .sampling import Sampling
+    from .tokenizer import Tokenizer
+
+__version__ = "0.1.0"
+_PLACES = {
+    "Completion": "engine",
+    "Engine": "engine",
+    "Request": "engine",
+    "load": "engine",
+    "Sampling": "sampling",
+    "Tokenizer": "tokenizer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are imported on first use, so that `llamina --help` stays quick."""
+    if name not in _PLACES:
+        raise AttributeError(f"module 'llamina' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f".{_PLACES[name]}", __name__), name)
+
+
+__all__ = ["Completion", "Engine", "LlaminaError", "Request", "Sampling", "Tokenizer", "__version__", "load"]

@@ -1,0 +1,63 @@
+"""Each backend compiles a plan for one kind of device; nobody else knows a device."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import RequestError
+from ..ops.batch import Batch
+from ..plan import Plan
+
+KvType = Literal["f16", "f32"]
+BACKENDS = ("cpu", "reference")
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How much a program can hold at once."""
+
+    pages: int
+    slots: int
+    kv_type: KvType = "f16"
+    threads: int = 1
+
+
+class Program(Protocol):
+    """A plan made runnable, with the memory of its states."""
+
+    def run(self, batch: Batch) -> npt.NDArray[np.float32]:
+        """Logits [outputs, vocab]; the array is overwritten by the next run."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def compile_plan(
+    backend: str,
+    plan: Plan,
+    batch: Batch,
+    capacity: Capacity,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Program:
+    """A program for this plan, batch buffers and capacity."""
+    if backend == "reference":
+        from .reference import ReferenceProgram
+
+        return ReferenceProgram(plan, capacity)
+    if backend == "cpu":
+        from .cpu.program import CpuProgram
+
+        return CpuProgram(plan, batch, capacity, progress)
+    raise RequestError(f"backend {backend!r} is not one of {', '.join(BACKENDS)}", "backend")
+
+
+def state_shapes(state: Any, capacity: Capacity, page: int) -> list[tuple[int, ...]]:
+    """The arrays that keep a state: pages of keys (and values), or a block per slot."""
+    if state.kind == "recurrent":
+        return [(capacity.slots, *state.shape)]
+    heads, key, value = state.shape
+    keys = (capacity.pages, heads, page, key)
+    return [keys] if state.kind == "latent" else [keys, (capacity.pages, heads, page, value)]

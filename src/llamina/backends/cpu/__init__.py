@@ -1,0 +1,1 @@
+"""The CPU backend: plans as tables of native kernels, walked by a resident team of threads."""

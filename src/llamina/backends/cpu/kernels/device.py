@@ -1,0 +1,17 @@
+"""The one decorator of functions that kernels are made of."""
+
+from typing import Any
+
+from numba import njit
+
+from ..jit import FLAGS
+
+
+def device(function: Any) -> Any:
+    """Compiled into every kernel that calls it."""
+    return njit(function, forceinline=True, **FLAGS)
+
+
+def kernel(function: Any) -> Any:
+    """A step of a plan: `(thread, threads, …)`, the rest named as the lowering passes it; floats are annotated."""
+    return njit(function, **FLAGS)

@@ -1,0 +1,102 @@
+"""Scalars at addresses: kernels see integers, not arrays, so nothing is boxed, counted or checked at run time."""
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+I64 = ir.IntType(64)
+
+
+def pointer(builder: Any, address: Any, pointee: ir.Type) -> Any:
+    """An integer address as a pointer to `pointee`."""
+    return builder.inttoptr(address, pointee.as_pointer())
+
+
+def _reader(result: Any, stored: ir.Type, convert: str | None = None) -> Any:
+    @intrinsic
+    def peek(ctx: Any, address: Any) -> Any:
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            value = builder.load(pointer(builder, args[0], stored))
+            value.align = 1
+            wanted = context.get_value_type(result)
+            return getattr(builder, convert)(value, wanted) if convert else value
+
+        return result(types.intp), codegen
+
+    return peek
+
+
+def _writer(source: Any, stored: ir.Type, convert: str | None = None) -> Any:
+    @intrinsic
+    def poke(ctx: Any, address: Any, value: Any) -> Any:
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            value = getattr(builder, convert)(args[1], stored) if convert else args[1]
+            builder.store(value, pointer(builder, args[0], stored)).align = 1
+            return context.get_dummy_value()
+
+        return types.void(types.intp, source), codegen
+
+    return poke
+
+
+u8 = _reader(types.intp, ir.IntType(8), "zext")
+i8 = _reader(types.intp, ir.IntType(8), "sext")
+u16 = _reader(types.intp, ir.IntType(16), "zext")
+i16 = _reader(types.intp, ir.IntType(16), "sext")
+i32 = _reader(types.intp, ir.IntType(32), "sext")
+u32 = _reader(types.intp, ir.IntType(32), "zext")
+i64 = _reader(types.intp, I64)
+f16 = _reader(types.float32, ir.HalfType(), "fpext")
+f32 = _reader(types.float32, ir.FloatType())
+f64 = _reader(types.float64, ir.DoubleType())
+
+
+@intrinsic
+def bf16(ctx: Any, address: Any) -> Any:
+    """A bfloat16, which is the upper half of a float32."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        raw = builder.load(pointer(builder, args[0], ir.IntType(16)))
+        raw.align = 1
+        wide = builder.shl(builder.zext(raw, ir.IntType(32)), ir.IntType(32)(16))
+        return builder.bitcast(wide, ir.FloatType())
+
+    return types.float32(types.intp), codegen
+
+
+set_f32 = _writer(types.float32, ir.FloatType())
+set_f16 = _writer(types.float32, ir.HalfType(), "fptrunc")
+set_i8 = _writer(types.intp, ir.IntType(8), "trunc")
+set_i16 = _writer(types.intp, ir.IntType(16), "trunc")
+set_i32 = _writer(types.intp, ir.IntType(32), "trunc")
+
+
+@intrinsic
+def prefetch(ctx: Any, address: Any) -> Any:
+    """Ask for the cache line at an address; a hint that may point anywhere."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        i32t, i8p = ir.IntType(32), ir.IntType(8).as_pointer()
+        fn_type = ir.FunctionType(ir.VoidType(), [i8p, i32t, i32t, i32t])
+        fn = cgutils.get_or_insert_function(builder.module, fn_type, "llvm.prefetch.p0")
+        builder.call(fn, [pointer(builder, args[0], ir.IntType(8)), i32t(0), i32t(3), i32t(1)])
+        return context.get_dummy_value()
+
+    return types.void(types.intp), codegen
+
+
+def stack_of(nbytes: int) -> Any:
+    """An intrinsic that gives the address of `nbytes` of the calling function's stack, 32-byte aligned."""
+
+    @intrinsic
+    def stack(ctx: Any) -> Any:
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            slot = cgutils.alloca_once(builder, ir.ArrayType(ir.IntType(8), nbytes))
+            slot.align = 32
+            return builder.ptrtoint(slot, I64)
+
+        return types.intp(), codegen
+
+    return stack

@@ -1,0 +1,427 @@
+"""SIMD registers as values inside compiled functions: an LLVM vector type per shape, an intrinsic per operation.
+
+Lanes are fixed at 256 bits; LLVM splits them on narrower machines. `+ - * & |` work between vectors of one type.
+Only `dot_u8_i8` has a body per instruction set; everything else is plain LLVM.
+"""
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.core.datamodel import models
+from numba.core.typing.templates import AbstractTemplate, infer_global, signature
+from numba.extending import intrinsic, lower_builtin, register_model
+
+from .memory import pointer
+
+I8, I16, I32, I64, F32 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
+HAS_AVX2 = bool(llvm.get_host_cpu_features().get("avx2")) and "x86_64" in llvm.get_default_triple()
+
+
+class Vec(types.Type):  # type: ignore[misc]
+    """A register of `n` elements."""
+
+    def __init__(self, name: str, elem: ir.Type, n: int) -> None:
+        self.ir = ir.VectorType(elem, n)
+        self.is_float = elem is F32
+        super().__init__(name=f"vec_{name}")
+
+
+@register_model(Vec)
+class _VecModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, dmm: Any, fe_type: Vec) -> None:
+        super().__init__(dmm, fe_type, fe_type.ir)
+
+
+i8x32, i8x16 = Vec("i8x32", I8, 32), Vec("i8x16", I8, 16)
+i16x16, i16x8 = Vec("i16x16", I16, 16), Vec("i16x8", I16, 8)
+i32x8, i32x4, f32x8 = Vec("i32x8", I32, 8), Vec("i32x4", I32, 4), Vec("f32x8", F32, 8)
+
+
+def _constant(vec: Vec, lanes: list[int] | list[float]) -> ir.Constant:
+    return ir.Constant(vec.ir, lanes)
+
+
+def _intrinsic_call(b: Any, name: str, ret: ir.Type, args: list[Any]) -> Any:
+    fn_type = ir.FunctionType(ret, [a.type for a in args])
+    return b.call(cgutils.get_or_insert_function(b.module, fn_type, name), args)
+
+
+def op(ret: Any, params: tuple[Any, ...], body: Callable[..., Any]) -> Any:
+    """An intrinsic of fixed types: `body(builder, *llvm_values) -> llvm_value`."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        out = body(builder, *args)
+        return context.get_dummy_value() if out is None else out
+
+    names = ", ".join(f"a{i}" for i in range(len(params)))  # numba wants a fixed parameter list
+    scope = {"signature": ret(*params), "codegen": codegen}
+    exec(f"def typed(context, {names}):\n    return signature, codegen", scope)
+    return intrinsic(scope["typed"])
+
+
+def _operators() -> None:
+    names = {
+        operator.add: ("add", "fadd"),
+        operator.sub: ("sub", "fsub"),
+        operator.mul: ("mul", "fmul"),
+        operator.truediv: ("sdiv", "fdiv"),
+        operator.and_: ("and_", "and_"),
+        operator.or_: ("or_", "or_"),
+        operator.xor: ("xor", "xor"),
+    }
+    for function, (integer, real) in names.items():
+
+        class Typing(AbstractTemplate):  # type: ignore[misc]
+            def generic(self, args: Any, kws: Any) -> Any:
+                if len(args) == 2 and isinstance(args[0], Vec) and args[0] == args[1]:
+                    return signature(args[0], args[0], args[1])
+                return None
+
+        infer_global(function)(Typing)
+
+        def lower(
+            context: Any, builder: Any, sig: Any, args: Any, integer: str = integer, real: str = real
+        ) -> Any:
+            return getattr(builder, real if sig.return_type.is_float else integer)(*args)
+
+        lower_builtin(function, Vec, Vec)(lower)
+
+
+_operators()
+
+
+# ---- memory -------------------------------------------------------------------------------------------------
+
+
+def _loader(vec: Vec) -> Any:
+    def body(b: Any, address: Any) -> Any:
+        value = b.load(pointer(b, address, vec.ir))
+        value.align = 1
+        return value
+
+    return op(vec, (types.intp,), body)
+
+
+def _storer(vec: Vec) -> Any:
+    def body(b: Any, address: Any, value: Any) -> None:
+        b.store(value, pointer(b, address, vec.ir)).align = 1
+
+    return op(types.void, (types.intp, vec), body)
+
+
+load_i8x32, load_i8x16, load_i16x16, load_i16x8 = (_loader(v) for v in (i8x32, i8x16, i16x16, i16x8))
+load_i32x8, load_f32 = _loader(i32x8), _loader(f32x8)
+store_f32, store_i32x8, store_i8x32 = _storer(f32x8), _storer(i32x8), _storer(i8x32)
+
+
+def _lane_mask(b: Any, n: Any) -> Any:
+    """i1 lanes 0..n-1 set."""
+    count = b.trunc(n, I32)
+    undef = ir.Constant(i32x8.ir, ir.Undefined)
+    splat = b.shuffle_vector(b.insert_element(undef, count, I32(0)), undef, ir.Constant(i32x8.ir, [0] * 8))
+    return b.icmp_signed("<", _constant(i32x8, list(range(8))), splat)
+
+
+def _load_part(b: Any, address: Any, n: Any) -> Any:
+    ptr = pointer(b, address, f32x8.ir)
+    zeros = _constant(f32x8, [0.0] * 8)
+    return _intrinsic_call(b, "llvm.masked.load.v8f32.p0", f32x8.ir, [ptr, I32(1), _lane_mask(b, n), zeros])
+
+
+def _store_part(b: Any, address: Any, value: Any, n: Any) -> None:
+    ptr = pointer(b, address, f32x8.ir)
+    _intrinsic_call(b, "llvm.masked.store.v8f32.p0", ir.VoidType(), [value, ptr, I32(1), _lane_mask(b, n)])
+
+
+load_f32_part = op(f32x8, (types.intp, types.intp), _load_part)
+"""The first n lanes from memory, zeros in the others."""
+store_f32_part = op(types.void, (types.intp, f32x8, types.intp), _store_part)
+
+
+def _load_f16(b: Any, address: Any) -> Any:
+    halves = b.load(pointer(b, address, ir.VectorType(ir.HalfType(), 8)))
+    halves.align = 1
+    return b.fpext(halves, f32x8.ir)
+
+
+def _store_f16(b: Any, address: Any, value: Any) -> None:
+    half8 = ir.VectorType(ir.HalfType(), 8)
+    b.store(b.fptrunc(value, half8), pointer(b, address, half8)).align = 1
+
+
+def _load_bf16(b: Any, address: Any) -> Any:
+    raw = b.load(pointer(b, address, i16x8.ir))
+    raw.align = 1
+    return b.bitcast(b.shl(b.zext(raw, i32x8.ir), _constant(i32x8, [16] * 8)), f32x8.ir)
+
+
+load_f16 = op(f32x8, (types.intp,), _load_f16)
+store_f16 = op(types.void, (types.intp, f32x8), _store_f16)
+load_bf16 = op(f32x8, (types.intp,), _load_bf16)
+
+
+# ---- lanes --------------------------------------------------------------------------------------------------
+
+
+def splat_of(vec: Vec, scalar: Any) -> Any:
+    n = vec.ir.count
+
+    def body(b: Any, x: Any) -> Any:
+        undef = ir.Constant(vec.ir, ir.Undefined)
+        return b.shuffle_vector(
+            b.insert_element(undef, x, I32(0)), undef, ir.Constant(ir.VectorType(I32, n), [0] * n)
+        )
+
+    return op(vec, (scalar,), body)
+
+
+def fill_of(vec: Vec, value: float) -> Any:
+    """A register of one constant."""
+    n = vec.ir.count
+    return op(vec, (), lambda b: _constant(vec, [value] * n))
+
+
+def shuffle_of(source: Vec, target: Vec, lanes: list[int]) -> Any:
+    """Lanes picked at compile time."""
+    index = ir.Constant(ir.VectorType(I32, len(lanes)), lanes)
+    undef = ir.Constant(source.ir, ir.Undefined)
+    return op(target, (source,), lambda b, x: b.shuffle_vector(x, undef, index))
+
+
+splat_f32, splat_i16, splat_i32 = (
+    splat_of(f32x8, types.float32),
+    splat_of(i16x16, types.int16),
+    splat_of(i32x8, types.int32),
+)
+splat_i8 = splat_of(i8x32, types.int8)
+zero_f32, zero_i32 = fill_of(f32x8, 0.0), fill_of(i32x8, 0)
+cvt_f32 = op(f32x8, (i32x8,), lambda b, x: b.sitofp(x, f32x8.ir))
+widen_i16 = op(i32x8, (i16x8,), lambda b, x: b.sext(x, i32x8.ir))
+widen_i8 = op(i16x16, (i8x16,), lambda b, x: b.sext(x, i16x16.ir))
+fma = op(f32x8, (f32x8, f32x8, f32x8), lambda b, x, y, z: _intrinsic_call(b, "llvm.fma.v8f32", f32x8.ir, [x, y, z]))
+sqrt_f32 = op(f32x8, (f32x8,), lambda b, x: _intrinsic_call(b, "llvm.sqrt.v8f32", f32x8.ir, [x]))
+abs_f32 = op(f32x8, (f32x8,), lambda b, x: _intrinsic_call(b, "llvm.fabs.v8f32", f32x8.ir, [x]))
+round_f32 = op(f32x8, (f32x8,), lambda b, x: _intrinsic_call(b, "llvm.rint.v8f32", f32x8.ir, [x]))
+max_f32 = op(f32x8, (f32x8, f32x8), lambda b, x, y: b.select(b.fcmp_ordered(">", x, y), x, y))
+min_f32 = op(f32x8, (f32x8, f32x8), lambda b, x, y: b.select(b.fcmp_ordered("<", x, y), x, y))
+to_i32 = op(i32x8, (f32x8,), lambda b, x: b.fptosi(x, i32x8.ir))
+narrow_i8 = op(Vec("i8x8", I8, 8), (i32x8,), lambda b, x: b.trunc(x, ir.VectorType(I8, 8)))
+i8x8 = Vec("i8x8", I8, 8)
+store_i8x8 = _storer(i8x8)
+first_f32 = op(types.float32, (f32x8,), lambda b, x: b.extract_element(x, I32(0)))
+less_then = op(
+    f32x8, (f32x8, f32x8, f32x8), lambda b, x, y, z: b.select(b.fcmp_ordered("<", x, y), _constant(f32x8, [0.0] * 8), z)
+)
+"""Zero where x < y, z elsewhere."""
+
+
+def _iota(b: Any) -> Any:
+    return _constant(i32x8, list(range(8)))
+
+
+iota_i32 = op(i32x8, (), _iota)
+
+
+def _hsum(b: Any, value: Any) -> Any:
+    """A fixed tree: lanes 4 apart, 2 apart, 1 apart."""
+    undef = ir.Constant(f32x8.ir, ir.Undefined)
+    for step in (4, 2, 1):
+        index = ir.Constant(i32x8.ir, [(i + step) % 8 for i in range(8)])
+        value = b.fadd(value, b.shuffle_vector(value, undef, index))
+    return b.extract_element(value, I32(0))
+
+
+def _hmax(b: Any, value: Any) -> Any:
+    undef = ir.Constant(f32x8.ir, ir.Undefined)
+    for step in (4, 2, 1):
+        index = ir.Constant(i32x8.ir, [(i + step) % 8 for i in range(8)])
+        other = b.shuffle_vector(value, undef, index)
+        value = b.select(b.fcmp_ordered(">", value, other), value, other)
+    return b.extract_element(value, I32(0))
+
+
+def _hsum_i32(b: Any, value: Any) -> Any:
+    undef = ir.Constant(i32x8.ir, ir.Undefined)
+    for step in (4, 2, 1):
+        index = ir.Constant(i32x8.ir, [(i + step) % 8 for i in range(8)])
+        value = b.add(value, b.shuffle_vector(value, undef, index))
+    return b.extract_element(value, I32(0))
+
+
+hsum_f32 = op(types.float32, (f32x8,), _hsum)
+hmax_f32 = op(types.float32, (f32x8,), _hmax)
+hsum_i32 = op(types.int32, (i32x8,), _hsum_i32)
+
+
+def _pair_sums(b: Any, x: Any, y: Any, add: str) -> Any:
+    """Neighbours added: x's pairs and y's pairs, interleaved by halves of 4 lanes as x86's hadd does."""
+    index_type = i32x8.ir
+    even = b.shuffle_vector(x, y, ir.Constant(index_type, [0, 2, 8, 10, 4, 6, 12, 14]))
+    odd = b.shuffle_vector(x, y, ir.Constant(index_type, [1, 3, 9, 11, 5, 7, 13, 15]))
+    return getattr(b, add)(even, odd)
+
+
+def _row_sums(add: str) -> Any:
+    """Eight registers → one whose lane r is the sum of register r's lanes, always in the same order."""
+
+    def body(b: Any, *rows: Any) -> Any:
+        pairs = [_pair_sums(b, rows[i], rows[i + 1], add) for i in (0, 2, 4, 6)]
+        low, high = _pair_sums(b, pairs[0], pairs[1], add), _pair_sums(b, pairs[2], pairs[3], add)
+        index_type = i32x8.ir
+        near = b.shuffle_vector(low, high, ir.Constant(index_type, [0, 1, 2, 3, 8, 9, 10, 11]))
+        far = b.shuffle_vector(low, high, ir.Constant(index_type, [4, 5, 6, 7, 12, 13, 14, 15]))
+        return getattr(b, add)(near, far)
+
+    return body
+
+
+row_sums_i32 = op(i32x8, (i32x8,) * 8, _row_sums("add"))
+row_sums_f32 = op(f32x8, (f32x8,) * 8, _row_sums("fadd"))
+
+
+# ---- 8-bit products -----------------------------------------------------------------------------------------
+
+
+def _extend(b: Any, x: Any, lanes: list[int], signed: bool) -> Any:
+    picked = b.shuffle_vector(x, ir.Constant(i8x32.ir, ir.Undefined), ir.Constant(i16x16.ir.__class__(I32, 16), lanes))
+    return b.sext(picked, i16x16.ir) if signed else b.zext(picked, i16x16.ir)
+
+
+def _mul_u8_i8(b: Any, u: Any, s: Any) -> Any:
+    """i16 sums of neighbouring products; the caller keeps them within 16 bits."""
+    if HAS_AVX2:
+        return _intrinsic_call(b, "llvm.x86.avx2.pmadd.ub.sw", i16x16.ir, [u, s])
+    even, odd = list(range(0, 32, 2)), list(range(1, 32, 2))
+    low = b.mul(_extend(b, u, even, False), _extend(b, s, even, True))
+    return b.add(low, b.mul(_extend(b, u, odd, False), _extend(b, s, odd, True)))
+
+
+def _madd(b: Any, x: Any, y: Any) -> Any:
+    """i32 sums of neighbouring i16 products."""
+    if HAS_AVX2:
+        return _intrinsic_call(b, "llvm.x86.avx2.pmadd.wd", i32x8.ir, [x, y])
+    undef = ir.Constant(i16x16.ir, ir.Undefined)
+
+    def half(v: Any, first: int) -> Any:
+        lanes = ir.Constant(i32x8.ir, list(range(first, 16, 2)))
+        return b.sext(b.shuffle_vector(v, undef, lanes), i32x8.ir)
+
+    return b.add(b.mul(half(x, 0), half(y, 0)), b.mul(half(x, 1), half(y, 1)))
+
+
+def _dot_u8_i8(b: Any, u: Any, s: Any) -> Any:
+    return _madd(b, _mul_u8_i8(b, u, s), _constant(i16x16, [1] * 16))
+
+
+def _dot_i8_i8(b: Any, w: Any, x: Any) -> Any:
+    """|w| as unsigned, w's sign moved to x: exact for w in -128..127 and x in -127..127."""
+    zeros = _constant(i8x32, [0] * 32)
+    negative = b.icmp_signed("<", w, zeros)
+    return _dot_u8_i8(b, b.select(negative, b.sub(zeros, w), w), b.select(negative, b.sub(zeros, x), x))
+
+
+mul_u8_i8 = op(i16x16, (i8x32, i8x32), _mul_u8_i8)
+madd = op(i32x8, (i16x16, i16x16), _madd)
+dot_u8_i8 = op(i32x8, (i8x32, i8x32), _dot_u8_i8)
+dot_i8_i8 = op(i32x8, (i8x32, i8x32), _dot_i8_i8)
+"""Sums of four neighbouring products in each of 8 lanes, exact."""
+
+low_nibbles = op(i8x32, (i8x32,), lambda b, x: b.and_(x, _constant(i8x32, [15] * 32)))
+high_nibbles = op(i8x32, (i8x32,), lambda b, x: b.lshr(x, _constant(i8x32, [4] * 32)))
+
+
+def _nibbles(b: Any, address: Any) -> Any:
+    """16 bytes → 32 values: the low nibbles, then the high ones."""
+    raw = b.load(pointer(b, address, i8x16.ir))
+    raw.align = 1
+    high = b.lshr(raw, _constant(i8x16, [4] * 16))
+    low = b.and_(raw, _constant(i8x16, [15] * 16))
+    return b.shuffle_vector(low, high, ir.Constant(ir.VectorType(I32, 32), list(range(32))))
+
+
+load_nibbles = op(i8x32, (types.intp,), _nibbles)
+
+
+def shift_right(bits: int) -> Any:
+    """Logical shift of every byte."""
+    return op(i8x32, (i8x32,), lambda b, x: b.lshr(x, _constant(i8x32, [bits] * 32)))
+
+
+def shift_left(bits: int) -> Any:
+    return op(i8x32, (i8x32,), lambda b, x: b.shl(x, _constant(i8x32, [bits] * 32)))
+
+
+def mask(value: int) -> Any:
+    return op(i8x32, (i8x32,), lambda b, x: b.and_(x, _constant(i8x32, [value] * 32)))
+
+
+def _exp2_int(b: Any, n: Any) -> Any:
+    """2**n for integral n in -126..127, built as a float's exponent."""
+    biased = b.add(b.fptosi(n, i32x8.ir), _constant(i32x8, [127] * 8))
+    return b.bitcast(b.shl(biased, _constant(i32x8, [23] * 8)), f32x8.ir)
+
+
+exp2_int = op(f32x8, (f32x8,), _exp2_int)
+
+
+def _within(b: Any, x: Any, low: Any, high: Any, yes: Any, no: Any) -> Any:
+    inside = b.and_(b.icmp_signed(">=", x, low), b.icmp_signed("<=", x, high))
+    return b.select(inside, yes, no)
+
+
+within = op(f32x8, (i32x8, i32x8, i32x8, f32x8, f32x8), _within)
+"""`yes` where low ≤ x ≤ high, `no` elsewhere."""
+
+
+def _halves(b: Any, *addresses: Any) -> Any:
+    value = ir.Constant(i16x8.ir, ir.Undefined)
+    for i, address in enumerate(addresses):
+        half = b.load(pointer(b, address, I16))
+        half.align = 1
+        value = b.insert_element(value, half, I32(i))
+    return b.fpext(b.bitcast(value, ir.VectorType(ir.HalfType(), 8)), f32x8.ir)
+
+
+gather_f16 = op(f32x8, (types.intp,) * 8, _halves)
+"""Eight float16 numbers from eight places."""
+
+
+def _bits(b: Any, address: Any) -> Any:
+    word = b.load(pointer(b, address, I32))
+    word.align = 1
+    bits = b.bitcast(word, ir.VectorType(ir.IntType(1), 32))
+    return b.shl(b.zext(bits, i8x32.ir), _constant(i8x32, [4] * 32))
+
+
+load_fifth_bits = op(i8x32, (types.intp,), _bits)
+"""32 bits as 32 bytes of 0 or 16: the fifth bits of 5-bit numbers."""
+
+
+def _scales_mins(b: Any, address: Any) -> Any:
+    """K-quants pack eight 6-bit scales and eight mins in 12 bytes: four whole ones in 6 bits, the rest as 4 + 2."""
+
+    def word(offset: int) -> Any:
+        value = b.load(pointer(b, b.add(address, I64(offset)), I32))
+        value.align = 1
+        return value
+
+    first, second, third = word(0), word(4), word(8)
+    six, four, two = I32(0x3F3F3F3F), I32(0x0F0F0F0F), I32(0x30303030)
+    words = (
+        b.and_(first, six),
+        b.or_(b.and_(third, four), b.and_(b.lshr(first, I32(2)), two)),
+        b.and_(second, six),
+        b.or_(b.and_(b.lshr(third, I32(4)), four), b.and_(b.lshr(second, I32(2)), two)),
+    )
+    packed = ir.Constant(i32x4.ir, ir.Undefined)
+    for i, value in enumerate(words):
+        packed = b.insert_element(packed, value, I32(i))
+    return b.zext(b.bitcast(packed, i8x16.ir), i16x16.ir)
+
+
+load_scales_mins = op(i16x16, (types.intp,), _scales_mins)
+"""Eight scales, then eight mins."""

@@ -1,0 +1,49 @@
+"""How threads share work, and the little maths that several kernels need."""
+
+import math
+
+import numpy as np
+
+from .device import device
+from .simd import exp2_int, fill_of, f32x8, fma, less_then, max_f32, min_f32, round_f32
+
+LOG2E, LN2_HIGH, LN2_LOW = fill_of(f32x8, 1.4426950408889634), fill_of(f32x8, 0.693359375), fill_of(f32x8, -2.12194440e-4)
+TOP, BOTTOM = fill_of(f32x8, 88.0), fill_of(f32x8, -87.0)
+C0, C1, C2 = fill_of(f32x8, 1.9875691500e-4), fill_of(f32x8, 1.3981999507e-3), fill_of(f32x8, 8.3334519073e-3)
+C3, C4, C5 = fill_of(f32x8, 4.1665795894e-2), fill_of(f32x8, 1.6666665459e-1), fill_of(f32x8, 5.0000001201e-1)
+ONE, TWO, HALF, MINUS_ONE = (fill_of(f32x8, x) for x in (1.0, 2.0, 0.5, -1.0))
+
+
+@device
+def first(total, thread, threads):
+    """Where a thread's contiguous share begins; it ends where the next one's begins."""
+    return total * thread // threads
+
+
+@device
+def exp8(x):
+    """e**x to about 1 ulp; 0 below -87 (so of -inf), and no infinity: inputs above 88 count as 88."""
+    y = max_f32(min_f32(x, TOP()), BOTTOM())
+    n = round_f32(y * LOG2E())
+    r = fma(n, LN2_LOW() * MINUS_ONE(), fma(n, LN2_HIGH() * MINUS_ONE(), y))
+    p = fma(fma(fma(fma(fma(C0(), r, C1()), r, C2()), r, C3()), r, C4()), r, C5())
+    value = fma(p, r * r, r) + ONE()
+    return less_then(x, BOTTOM(), value * exp2_int(n))
+
+
+@device
+def sigmoid8(x):
+    return ONE() / (ONE() + exp8(x * MINUS_ONE()))
+
+
+@device
+def tanh8(x):
+    return ONE() - TWO() / (exp8(x + x) + ONE())
+
+
+@device
+def softplus(x):
+    """log(1 + e**x), in double precision: the recurrences are sensitive to it."""
+    if x > np.float32(20):
+        return x
+    return np.float32(math.log1p(math.exp(np.float64(x))))

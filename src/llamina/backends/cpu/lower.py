@@ -1,0 +1,388 @@
+"""From a plan's steps to native steps: which kernel, with which arguments, in which memory."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import KernelError
+from ...ops import Attention, Routing, State, Step, Value, Weight
+from ...ops.batch import PAGE, Batch
+from ...ops.rotation import alibi_slopes, frequencies
+from ...plan import Plan
+from ...quant import decode
+from .. import Capacity
+from .memory import Buffer, Place, Ref, split_shape
+
+PLAIN = ("F32", "F16", "BF16")  # multiplied with float activations
+BY_256 = ("Q4_K", "Q5_K", "Q6_K")  # multiplied with activations quantized by 256; all others by 32
+SCORINGS = {"softmax": 0, "sigmoid": 1, "softmax_selected": 2}
+Argument = int | float | Ref
+
+
+@dataclass(frozen=True, slots=True)
+class Native:
+    """One kernel call. Arguments whose names begin with `out` are written, all other places are read."""
+
+    kernel: str
+    args: dict[str, Argument]
+    step: int  # the plan's step it belongs to
+
+    @property
+    def writes(self) -> list[Buffer]:
+        return [a.buffer for name, a in self.args.items() if isinstance(a, Ref) and name.startswith("out")]
+
+    @property
+    def reads(self) -> list[Buffer]:
+        return [a.buffer for name, a in self.args.items() if isinstance(a, Ref) and not name.startswith("out")]
+
+
+class Lowering:
+    """Walks the plan once; afterwards `native` holds the calls and `buffers` the arena's tenants."""
+
+    def __init__(self, plan: Plan, batch: Batch, capacity: Capacity, states: dict[State, list[Ref]]) -> None:
+        self.native: list[Native] = []
+        self.buffers: list[Buffer] = []
+        self.keep: list[npt.NDArray[Any]] = []  # constants the kernels point into
+        self._batch, self._capacity, self._states = batch, capacity, states
+        self._places: dict[int, Place] = {}
+        self._quantized: dict[tuple[int, str], tuple[Ref, int]] = {}
+        self._rope_tables: dict[Any, Ref] = {}
+        self._step = 0
+        self.logits = Buffer(4 * len(batch.outputs) * plan.vocab, own=True)
+        self._inputs(plan)
+        for self._step, step in enumerate(plan.steps):
+            self._lower(step, plan.logits)
+
+    def _inputs(self, plan: Plan) -> None:
+        for value, array in ((plan.tokens, self._batch.tokens), (plan.positions, self._batch.positions)):
+            self._places[value.id] = Place(self._fixed(array), 4, 4, 1, 1)
+
+    def _lower(self, step: Step, logits: Value) -> None:
+        method: Callable[[Step], None] | None = getattr(self, f"_{step.op}", None)
+        if method is None:
+            raise KernelError(f"the CPU backend has no kernel for {step.op}: use backend='reference'")
+        for value in step.outputs:
+            if value is logits:
+                self._places[value.id] = Place(Ref(self.logits), 4 * value.size, 0, 1, value.size)
+        method(step)
+
+    # ---- memory ------------------------------------------------------------------------------------------
+
+    def _fixed(self, array: npt.NDArray[Any]) -> Ref:
+        """Memory that is already there and outlives the program."""
+        self.keep.append(array)
+        return Ref(Buffer(array.nbytes, array.ctypes.data, own=True))
+
+    def _rows(self, value: Value) -> int:
+        return len(self._batch.tokens) if value.rows == "tokens" else len(self._batch.outputs)
+
+    def _new(self, nbytes: int) -> Ref:
+        self.buffers.append(Buffer(nbytes))
+        return Ref(self.buffers[-1])
+
+    def _output(self, value: Value) -> Place:
+        if value.id not in self._places:
+            outer, inner = split_shape(value.shape)
+            row = 4 * outer * inner
+            self._places[value.id] = Place(self._new(row * self._rows(value)), row, 4 * inner, outer, inner)
+        return self._places[value.id]
+
+    def _place(self, value: Value) -> Place:
+        return self._places[value.id]
+
+    def _constant(self, w: Weight) -> Ref:
+        """A small tensor as float32."""
+        return self._fixed(np.ascontiguousarray(decode(w.data, w.format, w.shape)))
+
+    def _bytes(self, w: Weight) -> Ref:
+        return self._fixed(w.data)
+
+    def _count(self, value: Value) -> int:
+        return self._batch.counts.ctypes.data + (0 if value.rows == "tokens" else 8)
+
+    def _emit(self, kernel: str, **args: Argument) -> None:
+        native = Native(kernel, args, self._step)
+        for buffer in (*native.reads, *native.writes):
+            buffer.touch(len(self.native))
+        self.native.append(native)
+
+    def _contiguous(self, value: Value) -> Place:
+        """The value's place, copied if it is scattered."""
+        place = self._place(value)
+        if place.contiguous:
+            return place
+        row = 4 * place.outer * place.inner
+        copy = Place(self._new(row * self._rows(value)), row, 4 * place.inner, place.outer, place.inner)
+        self._copy(value, place, copy)
+        self._places[value.id] = copy
+        return copy
+
+    def _copy(self, value: Value, source: Place, target: Place) -> None:
+        self._emit("copy", count=self._count(value), **_in(source), **_out(target), **_size(target), constant=0.0)
+
+    # ---- elementwise -------------------------------------------------------------------------------------
+
+    def _unary(self, step: Step, kernel: str, constant: float = 0.0) -> None:
+        x, out = self._place(step.inputs[0]), self._output(step.outputs[0])
+        self._emit(
+            kernel, count=self._count(step.inputs[0]), **_in(x), **_out(out), **_size(out), constant=float(constant)
+        )
+
+    def _binary(self, step: Step, kernel: str) -> None:
+        x, out = self._place(step.inputs[0]), self._output(step.outputs[0])
+        y = step.weights[0] if step.weights else step.inputs[1]
+        outer, inner = split_shape((1, *y.shape)[-2:] if len(y.shape) < 2 else y.shape)
+        if isinstance(y, Weight):
+            ref, row, head = self._constant(y), 0, 4 * inner
+        else:
+            place = self._place(y)
+            ref, row, head = place.ref, place.row, place.head
+        self._emit(
+            kernel, count=self._count(step.inputs[0]), **_in(x),
+            y=ref, y_row=row, y_head=head if outer > 1 else 0, y_step=4 if inner > 1 or out.inner == 1 else 0,
+            **_out(out), **_size(out),
+        )  # fmt: skip
+
+    def _add(self, step: Step) -> None:
+        self._binary(step, "add")
+
+    def _mul(self, step: Step) -> None:
+        self._binary(step, "mul")
+
+    def _gated(self, step: Step) -> None:
+        self._binary(step, f"gated.{step.attrs['kind']}")
+
+    def _scale(self, step: Step) -> None:
+        self._unary(step, "scale", step.attrs["factor"])
+
+    def _softcap(self, step: Step) -> None:
+        self._unary(step, "softcap", step.attrs["cap"])
+
+    def _activate(self, step: Step) -> None:
+        self._unary(step, f"activate.{step.attrs['kind']}")
+
+    def _pick(self, step: Step) -> None:
+        x, out = self._contiguous(step.inputs[0]), self._output(step.outputs[0])
+        self._emit(
+            "pick", count=self._count(step.outputs[0]), rows=self._fixed(self._batch.outputs),
+            x=x.ref, x_row=x.row, out=out.ref, out_row=out.row, inner=out.outer * out.inner,
+        )  # fmt: skip
+
+    # ---- layout ------------------------------------------------------------------------------------------
+
+    def _reshape(self, step: Step) -> None:
+        self._places[step.outputs[0].id] = self._contiguous(step.inputs[0]).shaped(step.outputs[0].shape)
+
+    def _slice(self, step: Step) -> None:
+        x, out = self._place(step.inputs[0]), step.outputs[0]
+        self._places[out.id] = x.sliced(step.attrs["start"], out.shape[-1])
+
+    def _concat(self, step: Step) -> None:
+        out, at = self._output(step.outputs[0]), 0
+        for value in step.inputs:
+            x = self._place(value)
+            everywhere = Place(x.ref, x.row, x.head if x.outer == out.outer else 0, out.outer, x.inner)
+            self._copy(value, everywhere, out.sliced(at, x.inner))
+            at += x.inner
+
+    # ---- norms and rotations -----------------------------------------------------------------------------
+
+    def _norm(self, step: Step) -> None:
+        x, out = self._place(step.inputs[0]), self._output(step.outputs[0])
+        refs = [self._constant(w) for w in step.weights]
+        wide = bool(step.weights) and x.outer > 1 and int(np.prod(step.weights[0].shape)) == x.outer * x.inner
+        self._emit(
+            step.op, count=self._count(step.inputs[0]), **_in(x), **_out(out), **_size(out),
+            w=refs[0] if refs else 0, b=refs[1] if len(refs) > 1 else 0, w_head=4 * x.inner if wide else 0,
+            eps=float(step.attrs["eps"]),
+        )  # fmt: skip
+
+    _rms_norm = _layer_norm = _norm
+
+    def _rope(self, step: Step) -> None:
+        x, out = self._place(step.inputs[0]), self._output(step.outputs[0])
+        rope, pairs = step.attrs["rope"], step.attrs["rope"].dims // 2
+        self._emit(
+            "rope", count=self._count(step.inputs[0]), **_in(x), table=self._rope_table(step), **_out(out),
+            **_size(out), pairs=pairs, near=1 if rope.neox else 2, far=pairs if rope.neox else 1,
+        )  # fmt: skip
+
+    def _rope_table(self, step: Step) -> Ref:
+        """Computed once per step of the engine, for all layers that turn alike."""
+        rope, factors = step.attrs["rope"], step.weights[0] if step.weights else None
+        key = rope, factors.name if factors else None
+        if key not in self._rope_tables:
+            turns = frequencies(rope, decode(factors.data, factors.format, factors.shape) if factors else None)
+            table = self._new(4 * rope.dims * len(self._batch.tokens))
+            self._emit(
+                "rope_table", count=self._count(step.inputs[0]), positions=self._fixed(self._batch.positions),
+                frequencies=self._fixed(turns), out=table, pairs=rope.dims // 2, magnitude=float(rope.magnitude),
+            )  # fmt: skip
+            self._rope_tables[key] = table
+        return self._rope_tables[key]
+
+    # ---- matrices ----------------------------------------------------------------------------------------
+
+    def _embed(self, step: Step) -> None:
+        w, ids, out = step.weights[0], self._place(step.inputs[0]), self._output(step.outputs[0])
+        self._emit(
+            f"embed.{w.format.name}", count=self._count(step.inputs[0]), ids=ids.ref, w=self._bytes(w),
+            out=out.ref, out_row=out.row, width=w.shape[-1],
+        )  # fmt: skip
+
+    def _activations(self, value: Value, w: Weight) -> tuple[Ref, int]:
+        """The input as the weight's kernel wants it: where, and how far apart its vectors are."""
+        if w.format.name in PLAIN:
+            place = self._contiguous(value)
+            return place.ref, 4 * place.inner if place.outer > 1 else place.row
+        kind = "q256" if w.format.name in BY_256 else "q32"
+        if (value.id, kind) not in self._quantized:
+            x = self._place(value)
+            n = x.inner
+            item = n + n // 256 * 68 if kind == "q256" else n + n // 8 + n // 4
+            ref = self._new(item * x.outer * self._rows(value))
+            self._emit(
+                f"quantize.{kind}", count=self._count(value), **_in(x), out=ref, out_row=item,
+                outer=x.outer, inner=n,
+            )  # fmt: skip
+            self._quantized[value.id, kind] = ref, item
+        return self._quantized[value.id, kind]
+
+    def _linear(self, step: Step) -> None:
+        w, value, out = step.weights[0], step.inputs[0], self._output(step.outputs[0])
+        x, item = self._activations(value, w)
+        self._emit(
+            f"linear.{w.format.name}", count=self._count(value), x=x, x_item=item, outer=self._place(value).outer,
+            w=self._bytes(w), w_row=w.data.nbytes // w.shape[0], out=out.ref,
+            out_item=4 * out.inner if out.outer > 1 else out.row, rows=w.shape[0], k=w.shape[1],
+        )  # fmt: skip
+
+    def _experts(self, step: Step, ids: Ref | int, ids_row: int) -> None:
+        w, value, out = step.weights[0], step.inputs[0], self._output(step.outputs[0])
+        x, item = self._activations(value, w)
+        count, rows, k = w.shape
+        self._emit(
+            f"experts.{w.format.name}", count=self._count(value), x=x, x_item=item, x_outer=self._place(value).outer,
+            ids=ids, ids_row=ids_row, outer=out.outer, w=self._bytes(w), w_expert=w.data.nbytes // count,
+            w_row=w.data.nbytes // (count * rows), out=out.ref, out_item=4 * out.inner, rows=rows, k=k,
+        )  # fmt: skip
+
+    def _head_linear(self, step: Step) -> None:
+        self._experts(step, 0, 0)
+
+    def _expert_linear(self, step: Step) -> None:
+        ids = self._place(step.inputs[1])
+        self._experts(step, ids.ref, ids.row)
+
+    def _expert_bias(self, step: Step) -> None:
+        x, ids, out = self._place(step.inputs[0]), self._place(step.inputs[1]), self._output(step.outputs[0])
+        self._emit(
+            "expert_bias", count=self._count(step.inputs[0]), **_in(x), ids=ids.ref, ids_row=ids.row,
+            bias=self._constant(step.weights[0]), **_out(out), **_size(out),
+        )  # fmt: skip
+
+    def _route(self, step: Step) -> None:
+        how: Routing = step.attrs["how"]
+        x, value = self._contiguous(step.inputs[0]), step.inputs[0]
+        ids, weights = (self._output(v) for v in step.outputs)
+        self._emit(
+            "route", count=self._count(value), x=x.ref, x_row=x.row,
+            bias=self._constant(step.weights[0]) if step.weights else 0, out_ids=ids.ref, out_weights=weights.ref,
+            out_scratch=self._new(12 * x.inner * self._rows(value)), experts=x.inner, used=how.used,
+            scoring=SCORINGS[how.scoring], normalize=int(how.normalize), groups=how.groups,
+            groups_used=how.groups_used, factor=float(how.scale),
+        )  # fmt: skip
+
+    def _mix(self, step: Step) -> None:
+        x, weights, out = self._place(step.inputs[0]), self._place(step.inputs[1]), self._output(step.outputs[0])
+        self._emit(
+            "mix", count=self._count(step.inputs[0]), **_in(x), weights=weights.ref, weights_row=weights.row,
+            out=out.ref, out_row=out.row, used=x.outer, inner=out.inner,
+        )  # fmt: skip
+
+    # ---- states ------------------------------------------------------------------------------------------
+
+    def _attend(self, step: Step) -> None:
+        how: Attention = step.attrs["how"]
+        state, stores = step.states[0], self._states[step.states[0]]
+        heads, key_dim, value_dim = state.shape
+        where = self._where()
+        for value, store in zip(step.inputs[1:], stores, strict=True):
+            x = self._place(value)
+            self._emit(
+                f"keep.{self._capacity.kv_type}", count=self._count(value), **_in(x), **where, out=store,
+                heads=heads, dim=x.inner,
+            )  # fmt: skip
+        q, out = self._place(step.inputs[0]), self._output(step.outputs[0])
+        shared = state.kind == "latent"
+        self._emit(
+            f"attend.{self._capacity.kv_type}", count=self._count(step.inputs[0]),
+            q=q.ref, q_row=q.row, q_head=q.head, keys=stores[0], values=stores[-1], **where, **_out(out),
+            heads=q.outer, kv_heads=heads, key_dim=key_dim, value_dim=value_dim,
+            value_step=round_up(key_dim if shared else value_dim), window=how.window,
+            slopes=self._fixed(alibi_slopes(q.outer, how.alibi)),
+            sinks=self._constant(step.weights[0]) if step.weights else 0,
+            scale=float(how.scale), cap=float(how.softcap),
+        )  # fmt: skip
+
+    def _where(self) -> dict[str, Argument]:
+        """The batch's word on each token: its position, its sequence, that sequence's pages."""
+        batch = self._batch
+        return {
+            "positions": self._fixed(batch.positions),
+            "sequences": self._fixed(batch.sequences),
+            "tables": self._fixed(batch.tables),
+            "tables_row": batch.tables.strides[0],
+        }
+
+    def _spans(self) -> dict[str, Argument]:
+        batch = self._batch
+        return {
+            "sequences": batch.counts.ctypes.data + 16,
+            "starts": self._fixed(batch.starts),
+            "positions": self._fixed(batch.positions),
+            "slots": self._fixed(batch.slots),
+        }
+
+    def _convolve(self, step: Step) -> None:
+        x, out = self._place(step.inputs[0]), self._output(step.outputs[0])
+        w = step.weights[0]
+        self._emit(
+            "convolve", **self._spans(), x=x.ref, x_row=x.row, w=self._constant(w),
+            bias=self._constant(step.weights[1]) if len(step.weights) > 1 else 0,
+            out_state=self._states[step.states[0]][0], out=out.ref, out_row=out.row,
+            channels=w.shape[0], taps=w.shape[1],
+        )  # fmt: skip
+
+    def _scan(self, step: Step) -> None:
+        x, dt, b, c = (self._place(v) for v in step.inputs)
+        a, out = step.weights[0], self._output(step.outputs[0])
+        self._emit(
+            "scan", **self._spans(), **_in(x), dt=dt.ref, dt_row=dt.row, a=self._constant(a),
+            a_width=int(np.prod(a.shape)) // x.outer, b=b.ref, b_row=b.row, b_head=b.head,
+            c=c.ref, c_row=c.row, c_head=c.head, out_state=self._states[step.states[0]][0], **_out(out),
+            heads=x.outer, dim=x.inner, n=b.inner, groups=b.outer,
+        )  # fmt: skip
+
+
+def round_up(n: int) -> int:
+    """To whole vectors of 8."""
+    return (n + 7) & ~7
+
+
+def _in(x: Place) -> dict[str, Argument]:
+    return {"x": x.ref, "x_row": x.row, "x_head": x.head}
+
+
+def _out(out: Place) -> dict[str, Argument]:
+    return {"out": out.ref, "out_row": out.row, "out_head": out.head}
+
+
+def _size(out: Place) -> dict[str, Argument]:
+    return {"outer": out.outer, "inner": out.inner}
+
+
+__all__ = ["PAGE", "Lowering", "Native", "round_up"]

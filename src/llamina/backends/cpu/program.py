@@ -1,0 +1,103 @@
+"""A plan as a table of native calls over one arena."""
+
+import mmap
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...ops import State
+from ...ops.batch import PAGE, Batch
+from ...plan import Plan
+from .. import Capacity, state_shapes
+from .jit import Kernel, Library, Progress
+from .lower import Lowering, Native, round_up
+from .memory import Buffer, Ref, pack
+from .team import Team
+
+
+class CpuProgram:
+    """Compiled once; every run walks the same table."""
+
+    def __init__(self, plan: Plan, batch: Batch, capacity: Capacity, progress: Progress | None = None) -> None:
+        self._memory: list[Any] = []
+        states = {state: self._allocate_state(state, capacity) for state in plan.states}
+        lowering = Lowering(plan, batch, capacity, states)
+        self._keep = lowering.keep
+        self._vocab, self._batch = plan.vocab, batch
+        arena = self._zeros(pack(lowering.buffers))
+        for buffer in lowering.buffers:
+            buffer.address += arena
+        lowering.logits.address = self._zeros(lowering.logits.nbytes)
+        self._logits: npt.NDArray[np.float32] = np.frombuffer(self._memory[-1], np.float32)[: len(batch.outputs) * plan.vocab]
+        self._library = library = Library()  # the code lives as long as this
+        library.prepare([n.kernel for n in lowering.native], progress)
+        self.table = _table(lowering.native, library, self._memory)
+        self._team = Team(library, capacity.threads)
+
+    def _zeros(self, nbytes: int) -> int:
+        """Zeroed memory that becomes resident only where it is touched."""
+        block = mmap.mmap(-1, max(nbytes, 1))
+        self._memory.append(block)
+        return int(np.frombuffer(block, np.uint8).ctypes.data)
+
+    def _allocate_state(self, state: State, capacity: Capacity) -> list[Ref]:
+        size = 4 if state.kind == "recurrent" or capacity.kv_type == "f32" else 2
+        refs = []
+        for shape in state_shapes(state, capacity, PAGE):
+            inner = shape[-1] if state.kind == "recurrent" else round_up(shape[-1])
+            nbytes = int(np.prod(shape[:-1])) * inner * size
+            refs.append(Ref(Buffer(nbytes, self._zeros(nbytes + 64), own=True)))
+        return refs
+
+    def run(self, batch: Batch) -> npt.NDArray[np.float32]:
+        self._team.run(self.table)
+        n = batch.n_outputs
+        return self._logits[: n * self._vocab].reshape(n, self._vocab)
+
+    def close(self) -> None:
+        self._team.close()
+
+
+def _table(native: list[Native], library: Library, keep: list[Any]) -> npt.NDArray[np.int64]:
+    """Rows of (function, arguments, barrier after)."""
+    table = np.zeros((len(native), 3), np.int64)
+    for i, call in enumerate(native):
+        kernel = library[call.kernel]
+        arguments = _arguments(call, kernel)
+        keep.append(arguments)
+        table[i, :2] = kernel.address, arguments.ctypes.data
+    for i in _barriers(native):
+        table[i, 2] = 1
+    return table
+
+
+def _arguments(call: Native, kernel: Kernel) -> npt.NDArray[np.int64]:
+    """The call's arguments in the kernel's order, floats as the bits of doubles."""
+    if set(kernel.params) != call.args.keys():
+        odd = set(kernel.params) ^ call.args.keys()
+        raise AssertionError(f"{call.kernel} is called with other arguments than it has: {sorted(odd)}")
+    slots = np.zeros(len(kernel.params), np.int64)
+    for i, name in enumerate(kernel.params):
+        value = call.args[name]
+        if name in kernel.floats:
+            slots[i : i + 1].view(np.float64)[0] = value
+        else:
+            slots[i] = value.address if isinstance(value, Ref) else value
+    return slots
+
+
+def _barriers(native: list[Native]) -> list[int]:
+    """After which calls all threads must meet: where the next one touches what others may still be working on."""
+    after: list[int] = []
+    reads: list[Buffer] = []
+    writes: list[Buffer] = []
+    for i, call in enumerate(native):
+        clash = any(r.overlaps(w) for r in call.reads for w in writes)
+        clash = clash or any(w.overlaps(o) for w in call.writes for o in (*writes, *reads))
+        if clash:
+            after.append(i - 1)
+            reads, writes = [], []
+        reads += call.reads
+        writes += call.writes
+    return [*after, len(native) - 1]

@@ -1,0 +1,74 @@
+"""A resident team of threads that walks tables of native steps; the GIL is released while it walks."""
+
+import ctypes
+import sys
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+
+from .jit import Library
+
+LINE = 8  # int64 words in a 64-byte cache line
+TABLE, STEPS, STOP, YIELD = (LINE * i for i in (0, 1, 5, 6))
+Native = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+
+
+class Team:
+    """`threads` threads, the caller's own among them. One walk at a time."""
+
+    def __init__(self, library: Library, threads: int) -> None:
+        self.threads = threads
+        self._context = np.zeros(LINE * (8 + 2 * threads + 1), np.int64)
+        self._slot = np.array([self._context.ctypes.data], np.int64)
+        self._argument = self._slot.ctypes.data
+        self._context[YIELD] = _yield_address()
+        library.prepare(["walk", "post", "serve"])
+        self._walk, self._post, serve = (Native(library[name].address) for name in ("walk", "post", "serve"))
+        self._parked = [threading.Semaphore(0) for _ in range(threads)]
+        for thread in range(1, threads):
+            # The workers hold the native pieces but not the team, so that a forgotten team can end them.
+            args = (serve, self._argument, thread, threads, self._parked[thread], (self._context, self._slot))
+            threading.Thread(target=_work, args=args, name=f"llamina-{thread}", daemon=True).start()
+        self._end = weakref.finalize(
+            self, _stop, self._post, self._argument, threads, self._parked, (self._context, self._slot)
+        )
+
+    def run(self, table: np.ndarray[Any, np.dtype[np.int64]]) -> None:
+        """Walk a table of (function, arguments, barrier after) rows to its end."""
+        self._context[TABLE], self._context[STEPS] = table.ctypes.data, len(table)
+        if self.threads > 1:
+            self._wake(self._post(self._argument, 0, self.threads))
+        self._walk(self._argument, 0, self.threads)
+
+    def _wake(self, parked: int) -> None:
+        for thread in range(1, self.threads):
+            if parked >> thread & 1:
+                self._parked[thread].release()
+
+    def close(self) -> None:
+        """End the threads; running afterwards is an error."""
+        self._end()
+
+
+def _work(serve: Any, argument: int, thread: int, threads: int, parked: Any, keep: Any) -> None:
+    while serve(argument, thread, threads) == 0:
+        parked.acquire()
+
+
+def _stop(post: Any, argument: int, threads: int, parked: list[Any], keep: Any) -> None:
+    keep[0][STOP] = 1
+    bits = post(argument, 0, threads)
+    for thread in range(1, threads):
+        if bits >> thread & 1:
+            parked[thread].release()
+
+
+def _yield_address() -> int:
+    """The platform's function that gives the rest of a time slice away."""
+    if sys.platform == "win32":
+        function: Any = ctypes.windll.kernel32.SwitchToThread
+    else:
+        function = ctypes.CDLL(None).sched_yield
+    return int(ctypes.cast(function, ctypes.c_void_p).value or 0)

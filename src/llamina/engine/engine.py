@@ -1,0 +1,222 @@
+"""The heart: schedule, run, sample, append."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..backends import Capacity, KvType, Program, compile_plan
+from ..cache import Pages
+from ..errors import ContextTooLong, RequestError
+from ..gguf import GGUF
+from ..models import Decoder
+from ..ops.batch import PAGE, Batch, Span
+from ..plan import Plan, record
+from ..sampling import Sampling
+from ..tokenizer import Tokenizer
+from .generation import Generation
+from .request import Event, Request
+from .result import Completion
+from .schedule import Budget, Slice, schedule
+
+LOGITS_BYTES = 256 << 20  # address space for one step's logits; only what is used becomes resident
+
+
+class Engine:
+    """A loaded model and the requests it is working on. Not for several threads at once."""
+
+    def __init__(
+        self,
+        file: GGUF,
+        model: Decoder,
+        *,
+        backend: str = "cpu",
+        threads: int = 1,
+        kv_type: KvType = "f16",
+        max_tokens: int = 512,
+        max_sequences: int = 16,
+        cache_tokens: int | None = None,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> None:
+        self.file = file
+        self.model = model
+        self.context = model.config.context
+        self.plan: Plan = record(model.forward)
+        self._capacity = Capacity(self._pages(cache_tokens), max_sequences, kv_type, threads)
+        self.budget = Budget(max_tokens, self._outputs(max_tokens), max_sequences)
+        self.batch = Batch(max_tokens, self.budget.outputs, max_sequences, -(-self.context // PAGE))
+        self.pages = Pages(self._capacity.pages, self._capacity.slots)
+        self.running: list[Request] = []
+        self.waiting: list[Request] = []
+        self.program: Program = compile_plan(backend, self.plan, self.batch, self._capacity, progress)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """Built on first use: a file without a vocabulary still has logits."""
+        return Tokenizer.from_metadata(self.file.metadata)
+
+    def _pages(self, cache_tokens: int | None) -> int:
+        return -(-(cache_tokens or 2 * self.context) // PAGE)
+
+    def _outputs(self, max_tokens: int) -> int:
+        return max(1, min(max_tokens, LOGITS_BYTES // (4 * self.plan.vocab)))
+
+    # ---- the step ----------------------------------------------------------------------------------------
+
+    def step(self) -> list[Event]:
+        """Advance every request that has a place in the next batch."""
+        slices = schedule(self.running, self.waiting, self.pages, self.budget)
+        logits = self.program.run(self.batch.fill([_span(s) for s in slices])) if slices else None
+        events, row = [], 0
+        for s in slices:
+            assert logits is not None
+            rows, row = logits[row : row + len(s.outputs)], row + len(s.outputs)
+            events.append(self._advance(s, rows))
+        return events
+
+    def _advance(self, s: Slice, rows: npt.NDArray[np.float32]) -> Event:
+        request = s.request
+        request.computed = s.stop
+        if request.all_logits:
+            request.rows.append(rows.copy())
+            return self._finish(request, None, "") if s.caught_up else Event(request)
+        return self._append(request, request.sample(rows[0])) if s.caught_up else Event(request)
+
+    def _append(self, request: Request, token: int) -> Event:
+        request.known.append(token)
+        if token in self.tokenizer.eog:
+            return self._finish(request, token, "")
+        assert request.detokenizer is not None
+        text = request.stops.push(request.detokenizer.push(token))
+        if request.stops.hit:
+            return self._finish(request, token, text)
+        full = len(request.known) >= self.context
+        if full or len(request.generated) == request.max_tokens:
+            return self._finish(request, token, text, "length")
+        return Event(request, token, text)
+
+    def _finish(self, request: Request, token: int | None, text: str, reason: Any = "stop") -> Event:
+        if request.detokenizer is not None and not request.stops.hit:
+            text += request.stops.push(request.detokenizer.flush())
+            text += request.stops.flush()
+        request.finish_reason = reason
+        self._forget(request)
+        return Event(request, token, text, reason)
+
+    def _forget(self, request: Request) -> None:
+        if request.lease is not None:
+            self.pages.release(request.lease)
+            request.lease = None
+        for queue in (self.running, self.waiting):
+            if request in queue:
+                queue.remove(request)
+
+    # ---- requests ----------------------------------------------------------------------------------------
+
+    def submit(self, request: Request) -> Request:
+        """Queue a request; its events come out of `step`."""
+        limit = self.context if request.all_logits else self.context - 1
+        if len(request.known) > limit:
+            raise ContextTooLong(
+                f"the prompt has {len(request.known)} tokens and the context holds {self.context}: "
+                "shorten it, or load the model with a larger context",
+                "prompt",
+            )
+        vocab = self.plan.vocab
+        if any(not 0 <= t < vocab for t in request.known):
+            raise RequestError(f"the prompt has a token outside the vocabulary of {vocab}", "prompt")
+        if not request.all_logits:
+            request.detokenizer = self.tokenizer.stream()
+        self.waiting.append(request)
+        return request
+
+    def cancel(self, request: Request) -> None:
+        """Stop working on a request; its pages are free at once."""
+        if request.finish_reason is None:
+            request.finish_reason = "cancelled"
+            self._forget(request)
+
+    def encode(self, prompt: str | Sequence[int], add_special: bool = True, parse_special: bool = True) -> list[int]:
+        """Text as prompt tokens (token ids pass through)."""
+        if not isinstance(prompt, str):
+            return [int(t) for t in prompt]
+        return self.tokenizer.encode(prompt, add_special=add_special, parse_special=parse_special)
+
+    def stream(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        max_tokens: int | None = 256,
+        stop: Sequence[str] = (),
+        **sampling: Any,
+    ) -> Generation:
+        """An iterator of text pieces; `.result()` afterwards is the whole. Leaving it early cancels the request."""
+        request = Request(self.encode(prompt), _sampling(sampling), max_tokens, stop)
+        return Generation(self, self.submit(request))
+
+    def generate(self, prompt: str | Sequence[int], **options: Any) -> Completion:
+        """Continue a prompt to its end; options are those of `stream`."""
+        return self.stream(prompt, **options).result()
+
+    def render_chat(self, messages: Sequence[dict[str, Any]], **kwargs: Any) -> str:
+        """The model's own chat template applied to messages, ready for its answer."""
+        return self.tokenizer.render_chat(messages, **kwargs)
+
+    def stream_chat(self, messages: Sequence[dict[str, Any]], **options: Any) -> Generation:
+        """`stream` over a conversation."""
+        tokens = self.encode(self.render_chat(messages), add_special=False)
+        return self.stream(self._with_bos(tokens), **options)
+
+    def chat(self, messages: Sequence[dict[str, Any]], **options: Any) -> Completion:
+        """`generate` over a conversation."""
+        return self.stream_chat(messages, **options).result()
+
+    def _with_bos(self, tokens: list[int]) -> list[int]:
+        """Templates write their own BOS; where one does not and the model wants it, it is put in front."""
+        bos = self.tokenizer.bos
+        wanted = self.tokenizer.add_bos and bos is not None and tokens[:1] != [bos]
+        return [bos, *tokens] if wanted and bos is not None else tokens
+
+    def logits(self, tokens: Iterable[int]) -> npt.NDArray[np.float32]:
+        """Logits after every token, [tokens, vocab]."""
+        request = self.submit(Request(list(tokens), all_logits=True))
+        while request.finish_reason is None:
+            self.step()
+        return np.concatenate(request.rows)
+
+    # ---- life --------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End the backend's threads and forget all requests."""
+        for request in [*self.running, *self.waiting]:
+            self.cancel(request)
+        self.program.close()
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _span(s: Slice) -> Span:
+    assert s.request.lease is not None
+    return Span(s.request.known[s.start : s.stop], s.start, s.request.lease.pages, s.request.lease.slot, s.outputs)
+
+
+def _sampling(options: dict[str, Any]) -> Sampling:
+    unknown = options.keys() - Sampling.__dataclass_fields__.keys()
+    if unknown:
+        raise RequestError(
+            f"unknown option {', '.join(sorted(unknown))}: known are max_tokens, stop, "
+            f"{', '.join(Sampling.__dataclass_fields__)}",
+            sorted(unknown)[0],
+        )
+    return Sampling(**options)
+
+

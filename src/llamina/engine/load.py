@@ -1,0 +1,61 @@
+"""From a file or a pulled model's name to an engine."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..errors import RequestError
+from ..gguf import GGUF, open_model
+from ..models import build
+from ..ops import Weight
+from ..quant import format_of
+from .engine import Engine
+
+DEFAULT_CONTEXT = 8192
+
+
+def load(
+    model: str | os.PathLike[str] | GGUF,
+    *,
+    backend: str = "cpu",
+    threads: int | None = None,
+    context: int | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+    **options: Any,
+) -> Engine:
+    """Load a GGUF file, or a pulled model by its name. Without `context`, the trained one up to 8192 tokens."""
+    if threads is not None and threads < 1:
+        raise RequestError(f"threads is {threads}: at least 1 is expected", "threads")
+    if context is not None and context < 2:
+        raise RequestError(f"context is {context}: at least 2 tokens are expected", "context")
+    file = model if isinstance(model, GGUF) else open_model(locate(model))
+    weights = weights_of(file)
+    trained = build(file.metadata, weights).config.trained_context
+    built = build(file.metadata, weights, context or min(trained, DEFAULT_CONTEXT))
+    return Engine(file, built, backend=backend, threads=threads or default_threads(), progress=progress, **options)
+
+
+def locate(model: str | os.PathLike[str]) -> Path:
+    """The path itself if it is there, else the pulled model of that name."""
+    path = Path(model)
+    if path.exists():
+        return path
+    from ..hub import find
+
+    return find(os.fspath(model))
+
+
+def weights_of(file: GGUF) -> dict[str, Weight]:
+    """Every tensor as a weight; `NAME.bias` also comes along with `NAME.weight`."""
+    weights: dict[str, Weight] = {}
+    for name, tensor in sorted(file.tensors.items()):  # biases sort before weights
+        bias = weights.get(f"{name.removesuffix('.weight')}.bias") if name.endswith(".weight") else None
+        weights[name] = Weight(name, tensor.shape, format_of(tensor.type), tensor.data, bias)
+    return weights
+
+
+def default_threads() -> int:
+    """The cores this process may use."""
+    usable = getattr(os, "sched_getaffinity", None)
+    return len(usable(0)) if usable else os.cpu_count() or 1

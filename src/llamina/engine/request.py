@@ -1,0 +1,67 @@
+"""A request from its submission to its last token."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ..cache import Lease
+from ..errors import RequestError
+from ..sampling import Sampling, chain, draw
+from ..tokenizer import Detokenizer
+from .stops import StopStrings
+
+FinishReason = Literal["stop", "length", "cancelled"]
+_numbers = count()
+
+
+@dataclass(eq=False)
+class Request:
+    """`known` are the tokens so far, of which the first `computed` are in the cache: work is the difference."""
+
+    prompt: Sequence[int]
+    sampling: Sampling = field(default_factory=Sampling)
+    max_tokens: int | None = None  # None: until the context is full
+    stop: Sequence[str] = ()
+    all_logits: bool = False  # outputs for every prompt token, and no sampling
+
+    def __post_init__(self) -> None:
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise RequestError(f"max_tokens is {self.max_tokens}: at least 1 is expected", "max_tokens")
+        if not len(self.prompt):
+            raise RequestError("the prompt is empty: at least one token is needed to continue from", "prompt")
+        self.id = next(_numbers)
+        self.known: list[int] = [int(t) for t in self.prompt]
+        self.computed = 0
+        self.lease: Lease | None = None
+        self.finish_reason: FinishReason | None = None
+        self.rows: list[npt.NDArray[np.float32]] = []
+        self.stops = StopStrings(self.stop)
+        self.detokenizer: Detokenizer | None = None
+        self._stages = chain(self.sampling)
+        self._rng = np.random.Generator(np.random.Philox(self.sampling.seed))
+
+    @property
+    def generated(self) -> list[int]:
+        return self.known[len(self.prompt) :]
+
+    @property
+    def pending(self) -> int:
+        """Known tokens that are not in the cache yet."""
+        return len(self.known) - self.computed
+
+    def sample(self, logits: npt.NDArray[np.float32]) -> int:
+        return draw(logits, self.sampling, self._stages, self.known, self._rng)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What a step did for a request: a token (if one was made), the text it completed, and whether it is done."""
+
+    request: Request
+    token: int | None = None
+    text: str = ""
+    finish_reason: FinishReason | None = None

@@ -1,0 +1,38 @@
+"""What callers get back."""
+
+from dataclasses import dataclass
+
+from .request import FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts and where the time went."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    prompt_seconds: float
+    completion_seconds: float
+
+    @property
+    def prompt_rate(self) -> float:
+        """Prompt tokens per second."""
+        return self.prompt_tokens / max(self.prompt_seconds, 1e-9)
+
+    @property
+    def completion_rate(self) -> float:
+        """Generated tokens per second, after the first."""
+        return max(self.completion_tokens - 1, 0) / max(self.completion_seconds, 1e-9)
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A finished generation."""
+
+    text: str
+    tokens: list[int]
+    finish_reason: FinishReason
+    usage: Usage
+
+    def __str__(self) -> str:
+        return self.text

@@ -1,0 +1,67 @@
+"""The exception tree. A message states the fact, the value, and the way out.
+
+LlaminaError
+├── ModelFileError          the file is damaged, truncated or not GGUF
+├── UnsupportedModel        the file is fine, but asks for something we do not have
+├── ModelNotFound           no file, pulled model or repository of that name
+├── DownloadError           a transfer broke or its checksum is wrong
+├── RequestError            the caller asked for something impossible (`param` names the argument)
+│   ├── ContextTooLong      the prompt does not fit the context
+│   ├── InvalidSampling     a sampling parameter is out of range
+│   └── TemplateError       the chat template failed or refused the messages
+├── CapacityError           no pages, slots or memory left
+├── RecordingError          a model file did something that cannot be recorded
+└── KernelError             a backend cannot compile or run a step
+"""
+
+
+class LlaminaError(Exception):
+    """Anything llamina raises on purpose."""
+
+
+class ModelFileError(LlaminaError):
+    """The file is damaged, truncated or not GGUF."""
+
+
+class UnsupportedModel(LlaminaError):
+    """The file is fine, but asks for something we do not have."""
+
+
+class ModelNotFound(LlaminaError):
+    """No file, pulled model or repository of that name."""
+
+
+class DownloadError(LlaminaError):
+    """A transfer broke or its checksum is wrong."""
+
+
+class RequestError(LlaminaError, ValueError):
+    """The caller asked for something impossible; `param` names the argument."""
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class ContextTooLong(RequestError):
+    """The prompt does not fit the context."""
+
+
+class InvalidSampling(RequestError):
+    """A sampling parameter is out of range."""
+
+
+class TemplateError(RequestError):
+    """The chat template failed or refused the messages."""
+
+
+class CapacityError(LlaminaError):
+    """No pages, slots or memory left."""
+
+
+class RecordingError(LlaminaError):
+    """A model file did something that cannot be recorded."""
+
+
+class KernelError(LlaminaError):
+    """A backend cannot compile or run a step."""

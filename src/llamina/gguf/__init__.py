@@ -1,0 +1,26 @@
+"""GGUF files ⇄ metadata and named tensors. Knows the container, and no model."""
+
+from llamina.gguf.encode import kind_of
+from llamina.gguf.reader import GGUF
+from llamina.gguf.remote import open_url
+from llamina.gguf.shards import open_model, write_shards
+from llamina.gguf.tensor import Tensor
+from llamina.gguf.types import TENSOR_TYPES, ByteOrder, Kind, TensorType, Value, ValueType, tensor_type
+from llamina.gguf.writer import write
+
+__all__ = [
+    "GGUF",
+    "TENSOR_TYPES",
+    "ByteOrder",
+    "Kind",
+    "Tensor",
+    "TensorType",
+    "Value",
+    "ValueType",
+    "kind_of",
+    "open_model",
+    "open_url",
+    "tensor_type",
+    "write",
+    "write_shards",
+]

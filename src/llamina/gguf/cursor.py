@@ -1,0 +1,146 @@
+"""Numbers, strings and arrays of a GGUF header, every length checked against the file before it is used."""
+
+import struct
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from llamina.errors import ModelFileError, UnsupportedModel
+from llamina.gguf.types import NUMBERS, Value, ValueType
+
+LAST_VERSION = 3
+MAX_NESTING = 8
+MAX_LENGTH = 1 << 30  # of a string in bytes, of an array in elements; llama.cpp's limits
+MAX_NAME = (1 << 16) - 1  # of a metadata key, by the specification, and of a tensor's name in bytes
+
+
+class Incomplete(ModelFileError):
+    """The header goes on after the bytes at hand; `needed` is how many it takes at least."""
+
+    def __init__(self, message: str, needed: int) -> None:
+        super().__init__(message)
+        self.needed = needed
+
+
+class Cursor:
+    """A position in a file of `size` bytes, of which `data` holds the first ones, or all."""
+
+    def __init__(self, source: str, data: memoryview, size: int) -> None:
+        self.source, self.data, self.size = source, data, size
+        self.position = 0
+        self.order: Literal["<", ">"] = "<"
+        self.version = self._start()
+        self.length = "I" if self.version == 1 else "Q"  # struct code of a count
+        self.width = struct.calcsize("<" + self.length)
+
+    def _start(self) -> int:
+        """Read magic and version; a version that is huge betrays a big-endian file."""
+        self.need(min(4, self.size), "the magic")
+        magic = bytes(self.data[:4])
+        if magic != b"GGUF":
+            raise ModelFileError(
+                f"{self.source}: byte 0: {magic!r} instead of b'GGUF': this is not a GGUF file"
+            )
+        self.position = 4
+        version = self.number("I")
+        if version & 0xFFFF == 0:
+            self.position, self.order = 4, ">"
+            version = self.number("I")
+        if version == 0:
+            self.fail("GGUF version 0", 4)
+        if version > LAST_VERSION:
+            newer = f"GGUF version {version}, newer than {LAST_VERSION}"
+            raise UnsupportedModel(f"{self.source}: byte 4: {newer}: upgrade llamina, or get the file again")
+        return version
+
+    def fail(self, fact: str, at: int) -> NoReturn:
+        """Raise the error of a damaged file."""
+        raise ModelFileError(f"{self.source}: byte {at}: {fact}: the file is damaged, get it again")
+
+    def need(self, count: int, what: str) -> None:
+        """Check that `count` more bytes are there."""
+        end = self.position + count
+        if end > self.size:
+            self.fail(f"{what} takes {count} bytes and {self.size - self.position} are left", self.position)
+        if end > len(self.data):
+            raise Incomplete(f"{self.source}: byte {self.position}: {what} is not there yet", end)
+
+    def number(self, code: str) -> int:
+        """One integer, by its struct code."""
+        size = struct.calcsize(self.order + code)
+        self.need(size, "a number")
+        value: int = struct.unpack_from(self.order + code, self.data, self.position)[0]
+        self.position += size
+        return value
+
+    def count(self, what: str, least: int, most: int = MAX_LENGTH) -> int:
+        """The number of things to come, each of `least` bytes or more, so that no loop outruns the file."""
+        at = self.position
+        count = self.number(self.length)
+        if count > most:
+            self.fail(f"{count} {what}, where {most} is the most", at)
+        self.need(count * least, f"{count} {what}")
+        return count
+
+    def string(self, most: int = MAX_LENGTH) -> str:
+        """A length and that many bytes; what is not UTF-8 becomes lone surrogates."""
+        length = self.count("bytes of a string", 1, most)
+        text = str(self.data[self.position : self.position + length], "utf-8", "surrogateescape")
+        self.position += length
+        return text
+
+    def strings(self, count: int) -> list[Value]:
+        """`count` strings. The loop of large vocabularies, hence bare."""
+        length_at = struct.Struct(self.order + self.length).unpack_from
+        data, position, end, width = self.data, self.position, len(self.data), self.width
+        texts: list[Value] = []
+        for _ in range(count):
+            start = position + width
+            stop = start + length_at(data, position)[0] if start <= end else end + 1
+            if stop > end:
+                self.position = position
+                self.string()  # raises, and says what is wrong
+            texts.append(str(data[start:stop], "utf-8", "surrogateescape"))
+            position = stop
+        self.position = position
+        return texts
+
+    def value_type(self) -> ValueType:
+        """The type of what follows."""
+        at = self.position
+        value = self.number("I")
+        if value > max(ValueType):
+            self.fail(f"metadata type {value}, where {max(ValueType):d} is the last", at)
+        return ValueType(value)
+
+    def scalar(self, kind: ValueType) -> Value:
+        """A value that is not an array."""
+        if kind is ValueType.STRING:
+            return self.string()
+        value: Value = self.numbers(kind, 1)[0].item()
+        return value
+
+    def numbers(self, kind: ValueType, count: int) -> npt.NDArray[Any]:
+        """`count` numbers of a type, copied into the order of this machine."""
+        dtype = NUMBERS[kind]
+        size = count * dtype.itemsize
+        self.need(size, f"{count} {kind.name}")
+        raw = np.frombuffer(self.data[self.position : self.position + size], np.uint8)
+        self.position += size
+        return (
+            raw.astype(dtype)
+            if dtype.itemsize == 1
+            else raw.view(dtype.newbyteorder(self.order)).astype(dtype)
+        )
+
+    def array(self, element: ValueType, depth: int = 1) -> Value:
+        """The elements of an array whose element type has been read."""
+        if element in NUMBERS:
+            return self.numbers(element, self.count(f"{element.name} elements", NUMBERS[element].itemsize))
+        if element is ValueType.STRING:
+            return self.strings(self.count("strings", self.width))
+        if depth == MAX_NESTING:
+            self.fail(f"arrays nested more than {MAX_NESTING} deep", self.position)
+        count = self.count("arrays", 4 + self.width)
+        return [self.array(self.value_type(), depth + 1) for _ in range(count)]

@@ -1,0 +1,79 @@
+"""An open GGUF file: metadata as Python values, tensors as views into the mapped file."""
+
+import mmap
+import os
+import stat
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from llamina.errors import ModelFileError, ModelNotFound
+from llamina.gguf.header import Header, parse
+from llamina.gguf.tensor import Tensor
+from llamina.gguf.types import ByteOrder, Bytes, Kind, Value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GGUF:
+    """The contents of a GGUF file.
+
+    Metadata values are Python numbers and strings; an array of numbers is a NumPy array, any other a list.
+    Text that is not UTF-8 is kept by lone surrogates: encode it with "surrogateescape" to get its bytes.
+    Nobody may truncate the file while it is open: a process that reads what is gone is killed (SIGBUS).
+    """
+
+    source: str
+    version: int
+    byteorder: ByteOrder
+    alignment: int
+    metadata: dict[str, Value] = field(repr=False)
+    metadata_types: dict[str, Kind] = field(repr=False)
+    tensors: dict[str, Tensor] = field(repr=False)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Self:
+        """Map a file and read its header. The data is read when it is touched."""
+        source = os.fspath(path)
+        file = _map(source)
+        return cls.from_header(source, parse(source, file.data, len(file)), file)
+
+    @classmethod
+    def from_header(cls, source: str, header: Header, file: Bytes | None) -> Self:
+        """The contents that a header describes, with their data where the file is at hand."""
+        tensors = {
+            entry.name: Tensor(entry.name, entry.shape, entry.type, entry.offset, header.byteorder, file)
+            for entry in header.entries
+        }
+        return cls(
+            source, header.version, header.byteorder, header.alignment, header.metadata, header.kinds, tensors
+        )
+
+    def close(self) -> None:
+        """Forget the tensors. The file is unmapped when the last view of its data is gone."""
+        self.tensors.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _map(path: str) -> Bytes:
+    """The bytes of a file, read-only and not copied."""
+    try:
+        # A pipe would block the open, a device has no length.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise ModelFileError(f"{path}: not a regular file: give the path of a GGUF file")
+        with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                raise ModelFileError(f"{path}: byte 0: the file is empty: get it again")
+            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+    except FileNotFoundError:
+        raise ModelNotFound(f"{path}: no such file: check the path") from None
+    except (OSError, ValueError) as error:  # ValueError: a path with a null byte
+        raise ModelFileError(f"{path!r}: cannot be read: {error}") from error

@@ -1,0 +1,124 @@
+"""Models split over files NAME-00001-of-0000N.gguf: opened as one, and written."""
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from llamina.errors import ModelFileError, ModelNotFound, RequestError
+from llamina.gguf.reader import GGUF
+from llamina.gguf.tensor import Tensor
+from llamina.gguf.types import Kind, ValueType
+from llamina.gguf.writer import Source, write
+
+_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
+_KINDS = {
+    "split.no": Kind(ValueType.UINT16),
+    "split.count": Kind(ValueType.UINT16),
+    "split.tensors.count": Kind(ValueType.INT32),
+}
+
+
+def open_model(path: str | os.PathLike[str]) -> GGUF:
+    """Open a model, whole or split; any of its shards will do.
+
+    A split model is returned as if it were one file: the tensors of all shards, and the first one's metadata
+    without the `split.` keys.
+    """
+    opened = GGUF.open(path)
+    count = _number(opened, "split.count", 1)
+    if count <= 1:
+        return opened
+    shards = [_shard(file, number, count) for number, file in enumerate(_siblings(Path(path), count))]
+    first = shards[0]
+    return replace(
+        first,
+        metadata={key: value for key, value in first.metadata.items() if key not in _KINDS},
+        metadata_types={key: kind for key, kind in first.metadata_types.items() if key not in _KINDS},
+        tensors=_merge(shards),
+    )
+
+
+def write_shards(
+    path: str | os.PathLike[str],
+    metadata: Mapping[str, object],
+    tensors: Iterable[Source],
+    *,
+    max_tensors: int,
+    metadata_types: Mapping[str, Kind] | None = None,
+) -> list[Path]:
+    """Write NAME.gguf as shards of at most `max_tensors` tensors each, and return their paths."""
+    if max_tensors < 1:
+        raise RequestError(f"max_tensors is {max_tensors}: give 1 or more", "max_tensors")
+    sources = list(tensors)
+    groups = [sources[at : at + max_tensors] for at in range(0, len(sources), max_tensors)] or [[]]
+    kinds = {**(metadata_types or {}), **_KINDS}
+    paths = []
+    for number, group in enumerate(groups):
+        split = {"split.no": number, "split.count": len(groups), "split.tensors.count": len(sources)}
+        paths.append(_shard_path(Path(path).with_suffix(""), number, len(groups)))
+        write(paths[-1], {**metadata, **split} if number == 0 else split, group, metadata_types=kinds)
+    return paths
+
+
+def _shard_path(stem: Path, number: int, count: int) -> Path:
+    """The name of a shard, which counts from one where the metadata counts from zero."""
+    return stem.with_name(f"{stem.name}-{number + 1:05d}-of-{count:05d}.gguf")
+
+
+def _siblings(path: Path, count: int) -> list[Path]:
+    """The shards of the model that `path` is one of."""
+    match = _NAME.fullmatch(path.name)
+    if match is None or int(match["count"]) != count:
+        raise ModelFileError(
+            f"{path}: this is one of {count} shards, and its name does not say so:"
+            f" name them like NAME-00001-of-{count:05d}.gguf"
+        )
+    paths = [_shard_path(path.with_name(match["stem"]), number, count) for number in range(count)]
+    for sibling in paths:
+        if not sibling.exists():
+            raise ModelNotFound(f"{sibling}: this shard is missing: download all {count} into one folder")
+    return paths
+
+
+def _shard(path: Path, number: int, count: int) -> GGUF:
+    """Open a shard and check that it is the one its name says."""
+    shard = GGUF.open(path)
+    said = _number(shard, "split.no", None), _number(shard, "split.count", None)
+    if said != (number, count):
+        raise ModelFileError(
+            f"{path}: split.no and split.count are {said[0]} and {said[1]}, expected {number} and {count}:"
+            " the file was renamed or belongs to another model"
+        )
+    return shard
+
+
+def _merge(shards: list[GGUF]) -> dict[str, Tensor]:
+    """The tensors of all shards, as many as the first one promises."""
+    merged: dict[str, Tensor] = {}
+    for shard in shards:
+        for name, tensor in shard.tensors.items():
+            if name in merged:
+                raise ModelFileError(
+                    f"{shard.source}: the tensor {name!r} is in another shard too: get the model again"
+                )
+            merged[name] = tensor
+    promised = _number(shards[0], "split.tensors.count", len(merged))
+    if promised != len(merged):
+        raise ModelFileError(
+            f"{shards[0].source}: split.tensors.count is {promised}, the shards hold {len(merged)} tensors:"
+            " a shard belongs to another version of the model, get it again"
+        )
+    return merged
+
+
+def _number(shard: GGUF, key: str, default: int | None) -> int:
+    """An integer of the metadata."""
+    value = shard.metadata.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int):
+        kind = shard.metadata_types.get(key, "missing")
+        raise ModelFileError(
+            f"{shard.source}: {key} is {kind}, not an integer: the file is damaged, get it again"
+        )
+    return value

@@ -1,0 +1,153 @@
+"""Writing GGUF files: the header first, then tensor after tensor, one in memory at a time."""
+
+import os
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from llamina.errors import RequestError
+from llamina.gguf.cursor import LAST_VERSION
+from llamina.gguf.encode import Encoder, kind_of
+from llamina.gguf.header import DEFAULT_ALIGNMENT, MAX_DIMENSIONS
+from llamina.gguf.tensor import Tensor, swap_bytes
+from llamina.gguf.types import ByteOrder, Bytes, Kind, TensorType, ValueType
+
+Data: TypeAlias = bytes | bytearray | memoryview | npt.NDArray[Any]
+# A tensor to write: one that was read, or name, shape (rows first), type, and the data or what makes it.
+Source: TypeAlias = Tensor | tuple[str, tuple[int, ...], TensorType, Data | Callable[[], Data]]
+
+
+def write(
+    path: str | os.PathLike[str],
+    metadata: Mapping[str, object],
+    tensors: Iterable[Source],
+    *,
+    metadata_types: Mapping[str, Kind] | None = None,
+    alignment: int | None = None,
+    version: int = LAST_VERSION,
+    byteorder: ByteOrder = "little",
+) -> None:
+    """Write a file, which appears at `path` only when it is complete.
+
+    Keys that `metadata_types` leaves out get the kind `kind_of` gives; its other keys are ignored. The
+    alignment is the argument, else `general.alignment` in the metadata, else 32. Data comes in little-endian.
+    """
+    if not 1 <= version <= LAST_VERSION:
+        raise RequestError(f"GGUF version {version}: write 1 to {LAST_VERSION}", "version")
+    pending = [_Pending.of(source) for source in tensors]
+    _check_names(pending)
+    step = _alignment(metadata, alignment)
+    pairs = dict(metadata)
+    if step != DEFAULT_ALIGNMENT or "general.alignment" in pairs:
+        pairs["general.alignment"] = step
+    kinds = {**(metadata_types or {}), "general.alignment": Kind(ValueType.UINT32)}
+    header = _header(Encoder(version, byteorder), version, pairs, kinds, pending, step)
+    with _replacing(Path(path)) as file:
+        size = file.write(header)
+        if pending:
+            _pad(file, size, step)
+        for tensor in pending:
+            data = tensor.bytes()
+            data = data if byteorder == "little" else swap_bytes(data, tensor.type, tensor.name)
+            _pad(file, file.write(data.data), step)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A tensor to write, its data perhaps still to be made."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: TensorType
+    data: Data | Callable[[], Data]
+
+    @classmethod
+    def of(cls, source: Source) -> "_Pending":
+        if isinstance(source, Tensor):
+            return cls(source.name, source.shape, source.type, lambda: source.data)
+        name, shape, kind, data = source
+        shape = tuple(int(n) for n in shape)
+        if len(shape) > MAX_DIMENSIONS or any(n < 1 for n in shape) or prod(shape[-1:]) % kind.block:
+            raise RequestError(f"{name} has shape {shape}, which {kind.name} cannot hold in GGUF", "tensors")
+        return cls(name, shape, kind, data)
+
+    @property
+    def nbytes(self) -> int:
+        return self.type.size(self.shape)
+
+    def bytes(self) -> Bytes:
+        """The data, flat and little-endian."""
+        data = self.data() if callable(self.data) else self.data
+        if isinstance(data, np.ndarray):
+            data = np.ascontiguousarray(data, data.dtype.newbyteorder("<")).reshape(-1).view(np.uint8)
+        flat = np.frombuffer(data, np.uint8)
+        if flat.nbytes != self.nbytes:
+            raise RequestError(
+                f"{self.name}: {flat.nbytes} bytes, where {self.type.name} {self.shape} takes {self.nbytes}",
+                "tensors",
+            )
+        return flat
+
+
+def _check_names(pending: list[_Pending]) -> None:
+    """Refuse two tensors of one name."""
+    seen: set[str] = set()
+    for tensor in pending:
+        if tensor.name in seen:
+            raise RequestError(f"two tensors are named {tensor.name}: rename one", "tensors")
+        seen.add(tensor.name)
+
+
+def _alignment(metadata: Mapping[str, object], asked: int | None) -> int:
+    """The alignment to use, a power of two that UINT32 holds."""
+    value = metadata.get("general.alignment", DEFAULT_ALIGNMENT) if asked is None else asked
+    if not isinstance(value, int) or value <= 0 or value.bit_count() != 1 or value > 1 << 31:
+        raise RequestError(f"alignment {value!r} is not a power of two below 2^32", "alignment")
+    return value
+
+
+def _header(
+    encoder: Encoder,
+    version: int,
+    metadata: Mapping[str, object],
+    kinds: Mapping[str, Kind],
+    pending: list[_Pending],
+    alignment: int,
+) -> bytes:
+    """All that comes before the data, without the padding."""
+    parts = [b"GGUF", encoder.number(version), encoder.length(len(pending)), encoder.length(len(metadata))]
+    for key, value in metadata.items():
+        if not key:
+            raise RequestError("a metadata key is empty: name it", "metadata")
+        parts.append(encoder.pair(key, value, kinds.get(key) or kind_of(key, value)))
+    offset = 0
+    for tensor in pending:
+        parts += [encoder.name(tensor.name), encoder.number(len(tensor.shape))]
+        parts += [encoder.length(n) for n in reversed(tensor.shape)]
+        parts += [encoder.number(tensor.type.id), encoder.long(offset)]
+        offset += -(-tensor.nbytes // alignment) * alignment
+    return b"".join(parts)
+
+
+def _pad(file: BinaryIO, written: int, alignment: int) -> None:
+    """Fill up with zeros after `written` bytes that began at a multiple of the alignment."""
+    file.write(bytes(-written % alignment))
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file beside `path` that takes its place at the end, or goes away on an error."""
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with open(part, "xb") as file:
+            yield file
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,38 @@
+"""One file per architecture, found by its name in `general.architecture`."""
+
+import difflib
+from collections.abc import Mapping
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+from ..errors import UnsupportedModel
+from ..ops import Weight
+from .config import Config
+from .decoder import Decoder
+from .weights import Weights
+
+SHARED = {"blocks", "config", "decoder", "ssm", "weights"}  # the files here that are not architectures
+ALIASES = {"qwen3moe": "qwen3"}
+
+
+def architectures() -> list[str]:
+    """Every name of `general.architecture` that can be run."""
+    files = {module.name for module in iter_modules(__path__)} - SHARED
+    return sorted(name.replace("_", "-") for name in files | ALIASES.keys())
+
+
+def build(metadata: Mapping[str, Any], tensors: Mapping[str, Weight], context: int | None = None) -> Decoder:
+    """The model a file describes."""
+    name = metadata.get("general.architecture")
+    if not isinstance(name, str):
+        raise UnsupportedModel(f"general.architecture is {name!r}: the file does not say what model it holds")
+    if name not in architectures():
+        near = difflib.get_close_matches(name, architectures(), 3) or architectures()
+        raise UnsupportedModel(f"architecture {name!r} is not known here; the nearest are {', '.join(near)}")
+    module = import_module(f"{__name__}.{ALIASES.get(name, name).replace('-', '_')}")
+    model: Decoder = module.Model(Config(metadata, context), Weights(tensors))
+    return model
+
+
+__all__ = ["Config", "Decoder", "Weights", "architectures", "build"]

@@ -1,0 +1,110 @@
+"""Hyper-parameters by their GGUF names, checked once. Architecture-specific ones are read where they are used."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import ModelFileError
+from ..ops import Rope
+
+_LIMIT = 1 << 24  # no count in a real model comes near this
+
+
+class Config:
+    """The metadata of one model, `general.architecture` being implied in every key."""
+
+    def __init__(self, metadata: Mapping[str, Any], context: int | None = None) -> None:
+        self._metadata = metadata
+        self.architecture = str(metadata.get("general.architecture", ""))
+        self.layers = self.count("block_count")
+        self.width = self.count("embedding_length")
+        self.trained_context = self.count("context_length", 2048)
+        self.context = context or self.trained_context
+        self.heads = self.count("attention.head_count", 1)
+        self.kv_heads = self.count("attention.head_count_kv", self.heads)
+        default_dim = self.width // self.heads
+        self.head_dim = self.count("attention.key_length", default_dim)
+        self.value_dim = self.count("attention.value_length", default_dim)
+        self.eps = self.number("attention.layer_norm_rms_epsilon", self.number("attention.layer_norm_epsilon", 1e-5))
+        self.experts = self.count("expert_count", 0, least=0)
+        self.experts_used = self.count("expert_used_count", 0, least=0)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """A value of this architecture, as the file has it."""
+        return self._metadata.get(f"{self.architecture}.{key}", default)
+
+    def count(self, key: str, default: int | None = None, least: int = 1, layer: int | None = None) -> int:
+        """A whole number within reason; of an array, the entry of `layer`, or its largest."""
+        value = self.get(key, default)
+        if value is None:
+            raise ModelFileError(f"{self.architecture}.{key} is missing: the file cannot be run without it")
+        if hasattr(value, "__len__") and not isinstance(value, str) and len(value):
+            value = max(value) if layer is None else value[layer] if layer < len(value) else None
+            value = value.item() if hasattr(value, "item") else value
+        if not _is_number(value) or int(value) != value or not least <= value <= _LIMIT:
+            raise ModelFileError(
+                f"{self.architecture}.{key} is {value!r}: a whole number from {least} to {_LIMIT} is expected"
+            )
+        return int(value)
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """A finite number."""
+        value = self.get(key, default)
+        if value is None:
+            raise ModelFileError(f"{self.architecture}.{key} is missing: the file cannot be run without it")
+        if not _is_number(value) or not math.isfinite(value):
+            raise ModelFileError(f"{self.architecture}.{key} is {value!r}: a finite number is expected")
+        return float(value)
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        return bool(self.get(key, default))
+
+    def windowed(self, layer: int, period: int) -> bool:
+        """Whether a layer sees only the sliding window: as the file lists it, else all but each period's last."""
+        pattern = self.get("attention.sliding_window_pattern", period)
+        if hasattr(pattern, "__len__"):
+            return bool(pattern[layer])
+        return int(pattern) > 0 and layer % int(pattern) < int(pattern) - 1
+
+    def rope(self, neox: bool, base: float | None = None, scaled: bool = True) -> Rope:
+        """The file's rotary settings; `scaled=False` leaves out the scaling (local layers)."""
+        dims = self.count("rope.dimension_count", self.head_dim)
+        base = base or self.number("rope.freq_base", 10000.0)
+        kind = str(self.get("rope.scaling.type", "linear"))
+        factor = self.number("rope.scaling.factor", self.number("rope.scale_linear", 1.0)) or 1.0
+        magnitude = self.number("rope.scaling.attn_factor", 1.0)
+        if kind == "none" or not scaled:
+            return Rope(dims, base, neox, magnitude=magnitude)
+        if kind != "yarn":
+            return Rope(dims, base, neox, scale=1 / factor, magnitude=magnitude)
+        return Rope(
+            dims,
+            base,
+            neox,
+            scale=1 / factor,
+            ext_factor=self.number("rope.scaling.yarn_ext_factor", 1.0),
+            magnitude=magnitude * self.number("rope.scaling.yarn_attn_factor", 1.0) * self.yarn_magnitude(factor),
+            beta_fast=self.number("rope.scaling.yarn_beta_fast", 32.0),
+            beta_slow=self.number("rope.scaling.yarn_beta_slow", 1.0),
+            original_context=self.original_context,
+        )
+
+    def yarn_magnitude(self, factor: float) -> float:
+        """YaRN's stretch of rotated elements, where `yarn_log_multiplier` has not moved it into the scores."""
+        log_multiplier = self.number("rope.scaling.yarn_log_multiplier", 0.0) / 0.1
+        if not log_multiplier:
+            return yarn_stretch(factor, 1.0)
+        own = log_multiplier if self.architecture == "deepseek2" and log_multiplier != 1.0 else 1.0
+        return yarn_stretch(factor, own) / yarn_stretch(factor, log_multiplier)
+
+    @property
+    def original_context(self) -> int:
+        return self.count("rope.scaling.original_context_length", self.trained_context)
+
+
+def yarn_stretch(factor: float, multiplier: float) -> float:
+    return 1.0 if factor <= 1 else 0.1 * multiplier * math.log(factor) + 1.0
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,45 @@
+"""The frame every decoder shares: embed, blocks, norm, head. An architecture writes `block` and what differs."""
+
+from typing import Literal
+
+from ..ops import Attention, Value, Weight, embed, linear, norm, pick
+from .config import Config
+from .weights import Weights
+
+
+class Decoder:
+    """One model: its config and weights. `forward` is ordinary code over values and is recorded by running it."""
+
+    norm_kind: Literal["rms", "layer"] = "rms"
+
+    def __init__(self, config: Config, weights: Weights) -> None:
+        self.config = config
+        self.weights = weights
+        self.setup()
+
+    def setup(self) -> None:
+        """Read what is particular to the architecture, once."""
+
+    def forward(self, tokens: Value, positions: Value) -> Value:
+        """Logits of the wanted rows."""
+        x = self.embed(tokens, positions)
+        for layer in range(self.config.layers):
+            x = self.block(x, self.weights.layer(layer), layer)
+        return self.head(self.norm(pick(x), self.weights.output_norm))
+
+    def block(self, x: Value, w: Weights, layer: int) -> Value:
+        raise NotImplementedError(f"{type(self).__name__} says nothing about its blocks")
+
+    def embed(self, tokens: Value, positions: Value) -> Value:
+        return embed(tokens, self.weights.token_embd)
+
+    def norm(self, x: Value, w: Weight | None) -> Value:
+        return norm(x, w, self.config.eps, self.norm_kind)
+
+    def head(self, x: Value) -> Value:
+        """The output matrix; a file without one has tied it to the embedding."""
+        return linear(x, self.weights.get("output") or self.weights.token_embd)
+
+    @property
+    def attention(self) -> Attention:
+        return Attention(scale=self.config.number("attention.scale", 0.0) or self.config.head_dim**-0.5)

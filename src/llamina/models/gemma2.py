@@ -1,0 +1,33 @@
+"""Gemma 2: gemma with norms after attention and MLP, soft caps, every other layer windowed."""
+
+from ..ops import Attention, Value, attend, flat, linear, rope, softcap
+from .blocks import gated_mlp, query_key_value
+from .decoder import Decoder
+from .weights import Weights
+
+
+class Model(Decoder):
+    def setup(self) -> None:
+        c = self.config
+        self.rope = c.rope(neox=True)
+        self.window = c.count("attention.sliding_window", 4096)
+        self.score_cap = c.number("attn_logit_softcapping", 50.0)
+        self.logit_cap = c.number("final_logit_softcapping", 30.0)
+        per_head = c.width / c.heads if c.layers == 46 else c.head_dim  # the 27B scales by its width
+        self.scale = per_head**-0.5
+
+    def embed(self, tokens: Value, positions: Value) -> Value:
+        return super().embed(tokens, positions) * self.config.width**0.5
+
+    def block(self, x: Value, w: Weights, layer: int) -> Value:
+        window = self.window if self.config.windowed(layer, period=2) else 0
+        how = Attention(self.scale, window=window, softcap=self.score_cap)
+        q, k, v = query_key_value(self.norm(x, w.attn_norm), w, self.config, layer)
+        q, k = rope(q, self.rope), rope(k, self.rope)
+        h = linear(flat(attend(q, k, v, layer, how)), w.attn_output)
+        x = x + self.norm(h, w.post_attention_norm)
+        h = gated_mlp(self.norm(x, w.ffn_norm), w, "gelu")
+        return x + self.norm(h, w.post_ffw_norm)
+
+    def head(self, x: Value) -> Value:
+        return softcap(super().head(x), self.logit_cap)

@@ -1,0 +1,34 @@
+"""Gemma 3: gemma2 with normed q and k instead of the score cap; five windowed layers to each global one."""
+
+from ..ops import Attention, Value, attend, flat, linear, rope, softcap
+from .blocks import gated_mlp, query_key_value
+from .decoder import Decoder
+from .weights import Weights
+
+
+class Model(Decoder):
+    def setup(self) -> None:
+        c = self.config
+        self.window = c.count("attention.sliding_window", 0, least=0)
+        self.rope_global = c.rope(neox=True)
+        self.rope_local = c.rope(neox=True, base=c.number("rope.freq_base_swa", 10000.0), scaled=False)
+        self.logit_cap = c.number("final_logit_softcapping", 0.0)
+        per_head = c.width / c.heads if c.layers == 62 else c.head_dim  # the 27B scales by its width
+        self.scale = per_head**-0.5
+
+    def embed(self, tokens: Value, positions: Value) -> Value:
+        return super().embed(tokens, positions) * self.config.width**0.5
+
+    def block(self, x: Value, w: Weights, layer: int) -> Value:
+        local = self.window > 0 and self.config.windowed(layer, period=6)
+        how = Attention(self.scale, window=self.window if local else 0)
+        turn = self.rope_local if local else self.rope_global
+        q, k, v = query_key_value(self.norm(x, w.attn_norm), w, self.config, layer)
+        q, k = rope(self.norm(q, w.attn_q_norm), turn), rope(self.norm(k, w.attn_k_norm), turn)
+        h = linear(flat(attend(q, k, v, layer, how)), w.attn_output)
+        x = x + self.norm(h, w.post_attention_norm)
+        h = gated_mlp(self.norm(x, w.ffn_norm), w, "gelu")
+        return x + self.norm(h, w.post_ffw_norm)
+
+    def head(self, x: Value) -> Value:
+        return softcap(super().head(x), self.logit_cap)

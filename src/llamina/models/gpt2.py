@@ -1,0 +1,18 @@
+"""GPT-2: learned positions, LayerNorm, a plain GeLU MLP."""
+
+from ..ops import Value, attend, embed, flat, linear
+from .blocks import plain_mlp, query_key_value
+from .decoder import Decoder
+from .weights import Weights
+
+
+class Model(Decoder):
+    norm_kind = "layer"
+
+    def embed(self, tokens: Value, positions: Value) -> Value:
+        return super().embed(tokens, positions) + embed(positions, self.weights.position_embd)
+
+    def block(self, x: Value, w: Weights, layer: int) -> Value:
+        q, k, v = query_key_value(self.norm(x, w.attn_norm), w, self.config, layer)
+        x = x + linear(flat(attend(q, k, v, layer, self.attention)), w.attn_output)
+        return x + plain_mlp(self.norm(x, w.ffn_norm), w, "gelu")

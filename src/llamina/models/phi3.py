@@ -1,0 +1,20 @@
+"""Phi 3, 3.5 and 4: gate and up in one matrix, NeoX rotation, frequency factors chosen by the context (LongRoPE)."""
+
+from ..ops import Value, attend, flat, linear, rope
+from .blocks import gated_mlp, query_key_value
+from .decoder import Decoder
+from .weights import Weights
+
+
+class Model(Decoder):
+    def setup(self) -> None:
+        c = self.config
+        self.rope = c.rope(neox=True)
+        reach = "long" if c.context > c.original_context else "short"
+        self.factors = self.weights.get(f"rope_factors_{reach}")
+
+    def block(self, x: Value, w: Weights, layer: int) -> Value:
+        q, k, v = query_key_value(self.norm(x, w.attn_norm), w, self.config, layer)
+        q, k = rope(q, self.rope, self.factors), rope(k, self.rope, self.factors)
+        x = x + linear(flat(attend(q, k, v, layer, self.attention)), w.attn_output)
+        return x + gated_mlp(self.norm(x, w.ffn_norm), w)

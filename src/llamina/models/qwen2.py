@@ -1,0 +1,20 @@
+"""Qwen 2 and 2.5: llama with NeoX rotation (the q, k and v biases come with the weights)."""
+
+from ..ops import Value, attend, flat, linear, rope
+from .blocks import gated_mlp, query_key_value
+from .decoder import Decoder
+from .weights import Weights
+
+
+class Model(Decoder):
+    def setup(self) -> None:
+        self.rope = self.config.rope(neox=True)
+
+    def block(self, x: Value, w: Weights, layer: int) -> Value:
+        q, k, v = query_key_value(self.norm(x, w.attn_norm), w, self.config, layer)
+        q, k = rope(q, self.rope), rope(k, self.rope)
+        x = x + linear(flat(attend(q, k, v, layer, self.attention)), w.attn_output)
+        return x + self.feed_forward(self.norm(x, w.ffn_norm), w)
+
+    def feed_forward(self, h: Value, w: Weights) -> Value:
+        return gated_mlp(h, w)

@@ -1,0 +1,36 @@
+"""State-space layers: Mamba 1 and 2, as the shared blocks of every model that has them."""
+
+from ..ops import Value, activate, convolve, flat, gated, heads, linear, mul, norm, reshape, scan, split
+from .config import Config
+from .weights import Weights
+
+
+def mamba(h: Value, w: Weights, config: Config, layer: int) -> Value:
+    """Mamba 1: a state per channel, with dt, b and c computed from the convolved input."""
+    inner, n = config.count("ssm.inner_size"), config.count("ssm.state_size")
+    rank = config.count("ssm.time_step_rank")
+    x, z = split(linear(h, w.ssm_in), inner, inner)
+    x = activate(convolve(x, w.ssm_conv1d, layer), "silu")
+    dt, b, c = split(linear(x, w.ssm_x), rank, n, n)
+    if "ssm_dt_norm" in w or config.flag("ssm.dt_b_c_rms"):
+        dt, b, c = (
+            norm(value, w.get(name), config.eps)
+            for value, name in ((dt, "ssm_dt_norm"), (b, "ssm_b_norm"), (c, "ssm_c_norm"))
+        )
+    y = scan(reshape(x, inner, 1), linear(dt, w.ssm_dt), w.ssm_a, heads(b, 1), heads(c, 1), layer)
+    y = flat(y) + mul(x, w.ssm_d.shaped(inner))
+    return linear(gated(z, y, "silu"), w.ssm_out)
+
+
+def mamba2(h: Value, w: Weights, config: Config, layer: int) -> Value:
+    """Mamba 2: heads with one decay each, b and c shared by groups of them."""
+    inner, n = config.count("ssm.inner_size"), config.count("ssm.state_size")
+    n_heads, groups = config.count("ssm.time_step_rank"), config.count("ssm.group_count")
+    z, xbc, dt = split(linear(h, w.ssm_in), inner, inner + 2 * groups * n, n_heads)
+    x, b, c = split(activate(convolve(xbc, w.ssm_conv1d, layer), "silu"), inner, groups * n, groups * n)
+    x = heads(x, n_heads)
+    y = scan(x, dt + w.ssm_dt, w.ssm_a.shaped(n_heads, 1), heads(b, groups), heads(c, groups), layer)
+    y = gated(z, flat(y + mul(x, w.ssm_d.shaped(n_heads, 1))), "silu")
+    if "ssm_norm" in w:
+        y = flat(norm(heads(y, groups), w.ssm_norm, config.eps))
+    return linear(y, w.ssm_out)

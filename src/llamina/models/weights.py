@@ -1,0 +1,35 @@
+"""Tensors by their GGUF names: `weights.output_norm`, `weights.layer(3).attn_q`."""
+
+from collections.abc import Mapping
+
+from ..errors import UnsupportedModel
+from ..ops import Weight
+
+
+class Weights:
+    """A prefix into the file's tensors. An attribute is the tensor of that name; a missing one is an error."""
+
+    def __init__(self, tensors: Mapping[str, Weight], prefix: str = "") -> None:
+        self._tensors = tensors
+        self._prefix = prefix
+
+    def layer(self, index: int) -> "Weights":
+        return Weights(self._tensors, f"blk.{index}.")
+
+    def get(self, name: str) -> Weight | None:
+        """The tensor `NAME.weight`, or `NAME` (a few have no suffix), or a lone `NAME.bias`."""
+        for suffix in (".weight", "", ".bias"):
+            if weight := self._tensors.get(f"{self._prefix}{name}{suffix}"):
+                return weight
+        return None
+
+    def __contains__(self, name: str) -> bool:
+        return self.get(name) is not None
+
+    def __getattr__(self, name: str) -> Weight:
+        weight = self.get(name)
+        if weight is None:
+            raise UnsupportedModel(
+                f"the file has no tensor {self._prefix}{name}.weight: it is incomplete, or of a variant not known here"
+            )
+        return weight

@@ -1,0 +1,312 @@
+"""What every operation means, in NumPy: the truth that kernels are compared with."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..quant import decode
+from .batch import PAGE, Batch
+from .rotation import alibi_slopes, frequencies
+from .value import State, Step, Weight
+
+Array = npt.NDArray[Any]
+
+
+class Reference:
+    """Computes steps one by one. `states` holds what layers keep; weights are decoded once and remembered."""
+
+    def __init__(self, states: dict[State, list[Array]]) -> None:
+        self.states = states
+        self._decoded: dict[str, Array] = {}
+
+    def apply(self, step: Step, inputs: list[Array], batch: Batch) -> list[Array]:
+        """The outputs of a step, each [rows, *shape]."""
+        weights = [self.decode(w) for w in step.weights]
+        result = OPS[step.op](self, step, inputs, weights, batch)
+        arrays = result if isinstance(result, list) else [result]
+        rows = batch.n_tokens if step.outputs[0].rows == "tokens" else batch.n_outputs
+        return [a.reshape(rows, *v.shape) for a, v in zip(arrays, step.outputs, strict=True)]
+
+    def decode(self, w: Weight) -> Array:
+        if w.name not in self._decoded:
+            self._decoded[w.name] = decode(w.data, w.format, w.shape)
+        return self._decoded[w.name]
+
+
+Operation = Callable[[Reference, Step, list[Array], list[Array], Batch], Array | list[Array]]
+OPS: dict[str, Operation] = {}
+
+
+def _meaning(name: str) -> Callable[[Operation], Operation]:
+    def register(function: Operation) -> Operation:
+        OPS[name] = function
+        return function
+
+    return register
+
+
+@_meaning("embed")
+def _embed(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    return w[0][x[0]]
+
+
+@_meaning("linear")
+def _linear(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    return x[0] @ w[0].T
+
+
+@_meaning("head_linear")
+def _head_linear(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    return np.einsum("thi,hoi->tho", x[0], w[0])
+
+
+@_meaning("expert_linear")
+def _expert_linear(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    rows, chosen = x[0], x[1]
+    if rows.ndim == 2:
+        rows = np.broadcast_to(rows[:, None], (len(rows), chosen.shape[1], rows.shape[1]))
+    out = np.empty((*chosen.shape, w[0].shape[1]), np.float32)
+    for expert in np.unique(chosen):
+        out[chosen == expert] = rows[chosen == expert] @ w[0][expert].T
+    return out
+
+
+@_meaning("expert_bias")
+def _expert_bias(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    return x[0] + w[0][x[1]]
+
+
+def _affine(y: Array, w: list[Array]) -> Array:
+    if w:
+        y = y * w[0].reshape(_spread(w[0], y))
+    return y + w[1].reshape(_spread(w[1], y)) if len(w) > 1 else y
+
+
+def _spread(w: Array, y: Array) -> tuple[int, ...]:
+    return y.shape[1:] if w.size == y[0].size else (y.shape[-1],)
+
+
+@_meaning("rms_norm")
+def _rms_norm(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    mean = np.mean(np.square(x[0], dtype=np.float64), -1, keepdims=True)
+    return _affine((x[0] / np.sqrt(mean + step.attrs["eps"])).astype(np.float32), w)
+
+
+@_meaning("layer_norm")
+def _layer_norm(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    centred = x[0] - np.mean(x[0], -1, keepdims=True, dtype=np.float64)
+    variance = np.mean(np.square(centred), -1, keepdims=True)
+    return _affine((centred / np.sqrt(variance + step.attrs["eps"])).astype(np.float32), w)
+
+
+@_meaning("add")
+def _add(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    return x[0] + (x[1] if len(x) > 1 else w[0])
+
+
+@_meaning("mul")
+def _mul(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    return x[0] * (x[1] if len(x) > 1 else w[0])
+
+
+@_meaning("scale")
+def _scale(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    return x[0] * np.float32(step.attrs["factor"])
+
+
+def _sigmoid(x: Array) -> Array:
+    return (1 / (1 + np.exp(-np.clip(x.astype(np.float64), -700, 700)))).astype(np.float32)
+
+
+def _gelu_tanh(x: Array) -> Array:
+    return (0.5 * x * (1 + np.tanh(0.7978845608028654 * (x + 0.044715 * x**3)))).astype(np.float32)
+
+
+def _gelu_erf(x: Array) -> Array:
+    from math import erf
+
+    return (0.5 * x * (1 + np.vectorize(erf)(x / np.sqrt(2.0)))).astype(np.float32)
+
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "silu": lambda x: x * _sigmoid(x),
+    "gelu": _gelu_tanh,
+    "gelu_erf": _gelu_erf,
+    "gelu_quick": lambda x: x * _sigmoid(np.float32(1.702) * x),
+    "relu": lambda x: np.maximum(x, 0),
+    "relu_sqr": lambda x: np.square(np.maximum(x, 0)),
+    "sigmoid": _sigmoid,
+    "tanh": np.tanh,
+    "softplus": lambda x: np.where(x > 20, x, np.log1p(np.exp(np.minimum(x, 20)))).astype(np.float32),
+}
+
+
+@_meaning("activate")
+def _activate(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    return ACTIVATIONS[step.attrs["kind"]](x[0])
+
+
+@_meaning("gated")
+def _gated(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    return ACTIVATIONS[step.attrs["kind"]](x[0]) * x[1]
+
+
+@_meaning("softcap")
+def _softcap(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    cap = np.float32(step.attrs["cap"])
+    return np.tanh(x[0] / cap) * cap
+
+
+@_meaning("rope")
+def _rope(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    rope, half = step.attrs["rope"], step.attrs["rope"].dims // 2
+    angles = batch.positions[: batch.n_tokens, None] * frequencies(rope, w[0] if w else None)
+    cos = (np.cos(angles) * rope.magnitude).astype(np.float32)[:, None]
+    sin = (np.sin(angles) * rope.magnitude).astype(np.float32)[:, None]
+    first = slice(0, half) if rope.neox else slice(0, rope.dims, 2)
+    second = slice(half, rope.dims) if rope.neox else slice(1, rope.dims, 2)
+    out = x[0].copy()
+    a, b = x[0][..., first], x[0][..., second]
+    out[..., first], out[..., second] = a * cos - b * sin, a * sin + b * cos
+    return out
+
+
+@_meaning("attend")
+def _attend(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    state, how = step.states[0], step.attrs["how"]
+    kept = ref.states[state]
+    slots = np.arange(batch.n_tokens)
+    table, position = batch.tables[batch.sequences[slots]], batch.positions[slots]
+    page = table[slots, position // PAGE]
+    for store, new in zip(kept, x[1:], strict=True):
+        store[page, :, position % PAGE] = new
+    out = np.empty((batch.n_tokens, *step.outputs[0].shape), np.float32)
+    slopes = alibi_slopes(x[0].shape[1], how.alibi)
+    for t in range(batch.n_tokens):
+        n = position[t] + 1
+        pages = table[t, : -(-n // PAGE)]
+        keys = _gather(kept[0], pages, n)
+        values = keys[..., : state.shape[2]] if state.kind == "latent" else _gather(kept[1], pages, n)
+        out[t] = _weigh(x[0][t], keys, values, how, slopes, w[0] if w else None)
+    return out
+
+
+def _gather(store: Array, pages: Array, n: int) -> Array:
+    """[pages, heads, PAGE, dim] → [heads, n, dim]."""
+    rows = store[pages].transpose(1, 0, 2, 3)
+    return rows.reshape(rows.shape[0], -1, rows.shape[3])[:, :n].astype(np.float32)
+
+
+def _weigh(q: Array, keys: Array, values: Array, how: Any, slopes: Array, sinks: Array | None) -> Array:
+    """One token: q [heads, dim], keys and values [kv heads, n, dim] → [heads, value dim]."""
+    group, n = len(q) // len(keys), keys.shape[1]
+    keys, values = np.repeat(keys, group, 0), np.repeat(values, group, 0)
+    scores = np.einsum("hd,hnd->hn", q, keys, dtype=np.float64) * how.scale
+    if how.softcap:
+        scores = np.tanh(scores / how.softcap) * how.softcap
+    distance = np.arange(n) - (n - 1)
+    scores = scores + slopes[:, None] * distance
+    if how.window:
+        scores[:, -distance >= how.window] = -np.inf
+    top = scores.max(-1, keepdims=True)
+    if sinks is not None:
+        top = np.maximum(top, sinks[:, None])
+    weights = np.exp(scores - top)
+    total = weights.sum(-1, keepdims=True)
+    if sinks is not None:
+        total = total + np.exp(sinks[:, None] - top)
+    return np.einsum("hn,hnd->hd", weights / total, values).astype(np.float32)
+
+
+@_meaning("pick")
+def _pick(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    return x[0][batch.outputs[: batch.n_outputs]]
+
+
+@_meaning("route")
+def _route(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> list[Array]:
+    how = step.attrs["how"]
+    scores = _sigmoid(x[0]) if how.scoring == "sigmoid" else x[0]
+    if how.scoring == "softmax":
+        scores = _softmax(scores)
+    ranked = scores + w[0] if w else scores
+    if how.groups > 1:
+        ranked = _best_groups(ranked, how)
+    chosen = np.argsort(-ranked, -1, kind="stable")[:, : how.used].astype(np.int32)
+    weights = np.take_along_axis(scores, chosen, -1)
+    if how.scoring == "softmax_selected":
+        weights = _softmax(weights)
+    if how.normalize:
+        weights = weights / np.maximum(weights.sum(-1, keepdims=True), np.float32(6.103515625e-5))
+    return [chosen, weights * np.float32(how.scale)]
+
+
+def _softmax(x: Array) -> Array:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return np.asarray(e / e.sum(-1, keepdims=True))
+
+
+def _best_groups(ranked: Array, how: Any) -> Array:
+    """Experts outside the best groups (by the sum of each group's two best) are out of the running."""
+    grouped = ranked.reshape(len(ranked), how.groups, -1)
+    group_scores = np.sort(grouped, -1)[..., -2:].sum(-1)
+    kept = np.argsort(-group_scores, -1, kind="stable")[:, : how.groups_used]
+    out = np.full_like(grouped, -np.inf)
+    np.put_along_axis(out, kept[..., None], np.take_along_axis(grouped, kept[..., None], 1), 1)
+    return out.reshape(ranked.shape)
+
+
+@_meaning("mix")
+def _mix(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    return np.einsum("tkd,tk->td", x[0], x[1])
+
+
+@_meaning("convolve")
+def _convolve(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    kept = ref.states[step.states[0]][0]
+    out = np.empty_like(x[0])
+    for s in range(batch.n_sequences):
+        rows, slot = slice(batch.starts[s], batch.starts[s + 1]), batch.slots[s]
+        past = kept[slot] if batch.positions[batch.starts[s]] else np.zeros_like(kept[slot])
+        line = np.concatenate([past, x[0][rows]])  # [taps-1 + n, channels]
+        windows = np.lib.stride_tricks.sliding_window_view(line, w[0].shape[1], 0)
+        out[rows] = np.einsum("ncw,cw->nc", windows, w[0])
+        kept[slot] = line[len(line) - len(past) :]
+    return out + w[1] if len(w) > 1 else out
+
+
+@_meaning("scan")
+def _scan(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    kept, (values, dt, b, c) = ref.states[step.states[0]][0], x
+    dt = ACTIVATIONS["softplus"](dt)
+    group = values.shape[1] // b.shape[1]
+    out = np.empty_like(values)
+    for s in range(batch.n_sequences):
+        first, slot = batch.starts[s], batch.slots[s]
+        h = kept[slot] if batch.positions[first] else np.zeros_like(kept[slot])
+        for t in range(first, batch.starts[s + 1]):
+            step_b, step_c = np.repeat(b[t], group, 0), np.repeat(c[t], group, 0)  # [heads, n]
+            decay = np.exp(dt[t][:, None] * w[0].reshape(len(dt[t]), -1))[:, None]
+            h = h * decay + (values[t] * dt[t][:, None])[:, :, None] * step_b[:, None]
+            out[t] = np.einsum("hdn,hn->hd", h, step_c)
+        kept[slot] = h
+    return out
+
+
+@_meaning("reshape")
+def _reshape(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    return x[0]
+
+
+@_meaning("slice")
+def _slice(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    start = step.attrs["start"]
+    return x[0][..., start : start + step.outputs[0].shape[-1]]
+
+
+@_meaning("concat")
+def _concat(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    beside = np.broadcast_to(x[1], (*x[0].shape[:-1], x[1].shape[-1]))
+    return np.concatenate([x[0], beside], -1)

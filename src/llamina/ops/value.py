@@ -1,0 +1,114 @@
+"""What model files handle: values that flow, weights that stay, and the tape that sees every operation."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NoReturn, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import RecordingError, UnsupportedModel
+from ..quant import Format
+
+Rows = Literal["tokens", "outputs"]
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weight:
+    """A named tensor of the file, still in its blocks. Its bias, if the file has one, comes along."""
+
+    name: str
+    shape: Shape  # rows first: a matrix is [out, in]
+    format: Format
+    data: npt.NDArray[np.uint8]
+    bias: "Weight | None" = None
+
+    def __str__(self) -> str:
+        return self.name.removesuffix(".weight")
+
+    def shaped(self, *shape: int) -> "Weight":
+        """The same tensor seen in another shape (GGUF drops dimensions of 1)."""
+        if int(np.prod(shape)) != int(np.prod(self.shape)):
+            raise UnsupportedModel(f"{self.name} is {list(self.shape)}, not {list(shape)}")
+        return replace(self, shape=shape)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What one layer keeps between steps. KV: a row per token, in pages. Recurrent: one block per sequence."""
+
+    kind: Literal["kv", "latent", "recurrent"]
+    layer: int
+    shape: Shape  # kv: (heads, key, value); latent: (1, key, value), values being a prefix of the key; else the block
+    name: str = ""
+
+
+class Tape(Protocol):
+    """Receives each operation: a recorder writes it down, the eager reference computes it at once."""
+
+    def emit(self, step: "Step") -> None: ...
+
+    def new_id(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """Rows of numbers, one row per token or per wanted output; `shape` is that of one row."""
+
+    tape: Tape
+    id: int
+    shape: Shape
+    rows: Rows = "tokens"
+    integer: bool = False
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape))
+
+    def __add__(self, other: "Value | Weight") -> "Value":
+        from .vocabulary import add
+
+        return add(self, other)
+
+    def __mul__(self, other: "Value | Weight | float") -> "Value":
+        from .vocabulary import mul, scale
+
+        return scale(self, float(other)) if isinstance(other, int | float) else mul(self, other)
+
+    def _data_dependent(self) -> NoReturn:
+        raise RecordingError(
+            "a model file looked at a value while it was being recorded: values exist only when the plan runs, "
+            "so branch on the config instead, or use an operation"
+        )
+
+    def __bool__(self) -> bool:
+        self._data_dependent()
+
+    def __index__(self) -> int:
+        self._data_dependent()
+
+    def __len__(self) -> int:
+        self._data_dependent()
+
+    def __float__(self) -> float:
+        self._data_dependent()
+
+    def __iter__(self) -> NoReturn:
+        self._data_dependent()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """One operation applied: `outputs = op(inputs, weights, **attrs)`, touching `states`."""
+
+    op: str
+    inputs: tuple[Value, ...]
+    weights: tuple[Weight, ...]
+    outputs: tuple[Value, ...]
+    attrs: dict[str, Any] = field(default_factory=dict)
+    states: tuple[State, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The weight it applies, which is also its place in the model."""
+        return str(self.weights[0]) if self.weights else (self.states[0].name if self.states else "")

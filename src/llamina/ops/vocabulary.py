@@ -1,0 +1,251 @@
+"""The closed vocabulary of operations. Shapes are those of one row; the number of rows is the batch's business.
+
+Positions, sequences and pages belong to the batch, which every step sees, so operations do not pass them around.
+"""
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal
+
+from ..errors import RecordingError, UnsupportedModel
+from .value import Rows, Shape, State, Step, Value, Weight
+
+Activation = Literal["silu", "gelu", "gelu_erf", "gelu_quick", "relu", "relu_sqr", "sigmoid", "tanh", "softplus"]
+Scoring = Literal["softmax", "sigmoid", "softmax_selected"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rope:
+    """Rotary positions: `dims` leading elements of a head are rotated in pairs.
+
+    `neox` pairs i with i + dims/2, otherwise neighbours are paired. `scale` multiplies positions (linear scaling);
+    YaRN blends towards unscaled frequencies by `ext_factor` between the wavelengths of `beta_fast` and `beta_slow`.
+    `magnitude` stretches the rotated elements.
+    """
+
+    dims: int
+    base: float
+    neox: bool = False
+    scale: float = 1.0
+    ext_factor: float = 0.0
+    magnitude: float = 1.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    original_context: int = 0
+
+
+def _emit(
+    op: str,
+    inputs: tuple[Value, ...],
+    shapes: list[Shape],
+    weights: tuple[Weight | None, ...] = (),
+    attrs: dict[str, Any] | None = None,
+    states: tuple[State, ...] = (),
+    rows: Rows | None = None,
+    integer: tuple[bool, ...] | None = None,
+) -> tuple[Value, ...]:
+    tape, rows = inputs[0].tape, rows or inputs[0].rows
+    kinds = integer or (False,) * len(shapes)
+    outputs = tuple(Value(tape, tape.new_id(), s, rows, k) for s, k in zip(shapes, kinds, strict=True))
+    present = tuple(w for w in weights if w is not None)
+    tape.emit(Step(op, inputs, present, outputs, attrs or {}, states))
+    return outputs
+
+
+def _check(fits: bool, op: str, *operands: Value | Weight) -> None:
+    if not fits:
+        shapes = ", ".join(f"{o} {list(o.shape)}" if isinstance(o, Weight) else f"{list(o.shape)}" for o in operands)
+        raise UnsupportedModel(f"{op} does not fit its operands: {shapes}; the file does not match its architecture")
+
+
+def embed(tokens: Value, table: Weight) -> Value:
+    """Rows of the table: () → (width,)."""
+    return _emit("embed", (tokens,), [table.shape[1:]], (table,))[0]
+
+
+def linear(x: Value, w: Weight) -> Value:
+    """(…, in) → (…, out) through w [out, in], plus w's bias."""
+    _check(len(w.shape) == 2 and x.shape[-1] == w.shape[1], "linear", x, w)
+    out = _emit("linear", (x,), [(*x.shape[:-1], w.shape[0])], (w,))[0]
+    return add(out, w.bias) if w.bias else out
+
+
+def head_linear(x: Value, w: Weight) -> Value:
+    """(heads, in) → (heads, out): a matrix of its own for each head, w [heads, out, in]."""
+    _check(len(w.shape) == 3 and x.shape == (w.shape[0], w.shape[2]), "head_linear", x, w)
+    return _emit("head_linear", (x,), [w.shape[:2]], (w,))[0]
+
+
+def expert_linear(x: Value, w: Weight, chosen: Value) -> Value:
+    """(in,) or (used, in) → (used, out): the chosen experts' matrices of w [experts, out, in]."""
+    _check(len(w.shape) == 3 and x.shape[-1] == w.shape[2], "expert_linear", x, w)
+    used = chosen.shape[0]
+    out = _emit("expert_linear", (x, chosen), [(used, w.shape[1])], (w,))[0]
+    return _emit("expert_bias", (out, chosen), [out.shape], (w.bias,))[0] if w.bias else out
+
+
+def norm(x: Value, w: Weight | None, eps: float, kind: Literal["rms", "layer"] = "rms") -> Value:
+    """Over the last dimension; w (and its bias) may span the last one or the last two."""
+    _check(w is None or prod(w.shape) in (x.shape[-1], x.size), "norm", x, *([w] if w else []))
+    bias = w.bias if w else None
+    return _emit(f"{kind}_norm", (x,), [x.shape], (w, bias), {"eps": eps})[0]
+
+
+def _broadcasts(shape: Shape, other: Shape) -> bool:
+    """`other` repeats over `shape`: equal, a suffix of it, or with a 1 as its last dimension."""
+    tail = shape[len(shape) - len(other) :]
+    return len(other) <= len(shape) and all(o in (s, 1) for s, o in zip(tail, other, strict=True))
+
+
+def add(x: Value, y: Value | Weight) -> Value:
+    """x + y, y repeated over x where it is smaller."""
+    _check(_broadcasts(x.shape, y.shape), "add", x, y)
+    return _emit("add", *_operands(x, y))[0]
+
+
+def mul(x: Value, y: Value | Weight) -> Value:
+    """x × y, y repeated over x where it is smaller."""
+    _check(_broadcasts(x.shape, y.shape), "mul", x, y)
+    return _emit("mul", *_operands(x, y))[0]
+
+
+def _operands(x: Value, y: Value | Weight) -> tuple[tuple[Value, ...], list[Shape], tuple[Weight, ...]]:
+    return ((x, y), [x.shape], ()) if isinstance(y, Value) else ((x,), [x.shape], (y,))
+
+
+def scale(x: Value, factor: float) -> Value:
+    """x × a constant."""
+    return _emit("scale", (x,), [x.shape], attrs={"factor": factor})[0]
+
+
+def activate(x: Value, kind: Activation) -> Value:
+    """An activation, element by element."""
+    return _emit("activate", (x,), [x.shape], attrs={"kind": kind})[0]
+
+
+def gated(gate: Value, up: Value, kind: Activation) -> Value:
+    """activation(gate) × up."""
+    _check(gate.shape == up.shape, "gated", gate, up)
+    return _emit("gated", (gate, up), [up.shape], attrs={"kind": kind})[0]
+
+
+def softcap(x: Value, cap: float) -> Value:
+    """cap × tanh(x / cap); a cap of 0 is none."""
+    return _emit("softcap", (x,), [x.shape], attrs={"cap": cap})[0] if cap else x
+
+
+def rope(x: Value, settings: Rope, factors: Weight | None = None) -> Value:
+    """(heads, dim) rotated by its position; `factors` divide the frequencies."""
+    _check(len(x.shape) == 2 and settings.dims <= x.shape[1], "rope", x)
+    return _emit("rope", (x,), [x.shape], (factors,), {"rope": settings})[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """How scores become weights. `window` 0 is none; `alibi` is the largest bias (0: none)."""
+
+    scale: float
+    window: int = 0
+    softcap: float = 0.0
+    alibi: float = 0.0
+
+
+def attend(q: Value, k: Value, v: Value, layer: int, how: Attention, sinks: Weight | None = None) -> Value:
+    """Causal attention of (heads, dim) over all kept keys and values; keeps this step's first."""
+    _check(q.shape[1] == k.shape[1] and q.shape[0] % k.shape[0] == 0 and k.shape[0] == v.shape[0], "attend", q, k, v)
+    state = State("kv", layer, (k.shape[0], k.shape[1], v.shape[1]), f"blk.{layer}.kv")
+    shape = (q.shape[0], v.shape[1])
+    return _emit("attend", (q, k, v), [shape], (sinks,), {"how": how}, (state,))[0]
+
+
+def attend_latent(q: Value, k: Value, value_dim: int, layer: int, how: Attention) -> Value:
+    """Attention over one shared latent key whose first `value_dim` elements are the value."""
+    _check(k.shape[0] == 1 and q.shape[1] == k.shape[1] and value_dim <= k.shape[1], "attend_latent", q, k)
+    state = State("latent", layer, (1, k.shape[1], value_dim), f"blk.{layer}.latent")
+    return _emit("attend", (q, k), [(q.shape[0], value_dim)], (), {"how": how}, (state,))[0]
+
+
+def pick(x: Value) -> Value:
+    """The rows whose outputs are wanted."""
+    return _emit("pick", (x,), [x.shape], rows="outputs")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """How router scores choose experts and weigh them."""
+
+    used: int
+    scoring: Scoring = "softmax"
+    normalize: bool = False
+    scale: float = 1.0
+    groups: int = 1
+    groups_used: int = 1
+
+
+def route(scores: Value, how: Routing, bias: Weight | None = None) -> tuple[Value, Value]:
+    """(experts,) → the chosen experts (used,) and their weights (used,); `bias` sways the choice only."""
+    ids, weights = _emit(
+        "route", (scores,), [(how.used,), (how.used,)], (bias,), {"how": how}, integer=(True, False)
+    )
+    return ids, weights
+
+
+def mix(x: Value, weights: Value) -> Value:
+    """(used, width) → (width,): the weighted sum."""
+    _check(x.shape[0] == weights.shape[0], "mix", x, weights)
+    return _emit("mix", (x, weights), [x.shape[1:]])[0]
+
+
+def convolve(x: Value, w: Weight, layer: int) -> Value:
+    """Causal convolution of each channel with its own kernel w [channels, taps], along the sequence; plus bias."""
+    channels, taps = w.shape
+    _check(x.shape == (channels,), "convolve", x, w)
+    state = State("recurrent", layer, (taps - 1, channels), f"blk.{layer}.conv")
+    return _emit("convolve", (x,), [x.shape], (w, w.bias), states=(state,))[0]
+
+
+def scan(x: Value, dt: Value, a: Weight, b: Value, c: Value, layer: int) -> Value:
+    """The selective state-space recurrence: x (heads, dim), dt (heads,), b and c (groups, n), a [heads, 1 or n].
+
+    h ← h·exp(softplus(dt)·a) + softplus(dt)·x⊗b;  y = h·c
+    """
+    heads, dim = x.shape
+    _check(dt.shape == (heads,) and a.shape[0] == heads and heads % b.shape[0] == 0, "scan", x, dt, a, b)
+    state = State("recurrent", layer, (heads, dim, b.shape[1]), f"blk.{layer}.ssm")
+    return _emit("scan", (x, dt, b, c), [x.shape], (a,), states=(state,))[0]
+
+
+# ---- layout: no arithmetic, and no copy where the backend can help it ------------------------------------------
+
+
+def reshape(x: Value, *shape: int) -> Value:
+    """The same elements in another shape."""
+    if prod(shape) != x.size:
+        raise RecordingError(f"{list(x.shape)} cannot be reshaped to {list(shape)}")
+    return x if x.shape == shape else _emit("reshape", (x,), [shape])[0]
+
+
+def heads(x: Value, n: int) -> Value:
+    """(n·dim,) → (n, dim)."""
+    return reshape(x, n, x.size // n)
+
+
+def flat(x: Value) -> Value:
+    """(n, dim) → (n·dim,)."""
+    return reshape(x, x.size)
+
+
+def split(x: Value, *sizes: int) -> list[Value]:
+    """Consecutive pieces of the last dimension."""
+    if sum(sizes) != x.shape[-1]:
+        raise UnsupportedModel(f"{list(x.shape)} cannot be split into {list(sizes)}")
+    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+    return [
+        _emit("slice", (x,), [(*x.shape[:-1], n)], attrs={"start": s})[0] for s, n in zip(starts, sizes, strict=True)
+    ]
+
+
+def concat(x: Value, y: Value) -> Value:
+    """Side by side in the last dimension; a y of one head goes beside each of x's."""
+    _check(y.shape[:-1] in (x.shape[:-1], (1,)) and len(x.shape) == len(y.shape), "concat", x, y)
+    return _emit("concat", (x, y), [(*x.shape[:-1], x.shape[-1] + y.shape[-1])])[0]

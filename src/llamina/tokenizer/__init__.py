@@ -1,0 +1,7 @@
+"""GGUF vocabularies: text ⇄ tokens, streaming text, chat templates."""
+
+from llamina.tokenizer.stream import Detokenizer
+from llamina.tokenizer.template import ChatTemplate
+from llamina.tokenizer.tokenizer import Tokenizer
+
+__all__ = ["ChatTemplate", "Detokenizer", "Tokenizer"]

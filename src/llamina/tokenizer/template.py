@@ -1,0 +1,113 @@
+"""Chat templates: Jinja as Hugging Face runs it, in a sandbox."""
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import jinja2
+from jinja2 import nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import SandboxedEnvironment
+
+from llamina.errors import TemplateError
+
+Message = Mapping[str, Any]
+
+
+class ChatTemplate:
+    """A template, compiled once. Rendering neither changes the messages nor remembers them."""
+
+    def __init__(self, source: str, **tokens: str) -> None:
+        self.source = source
+        self._tokens = tokens
+        try:
+            self._template = _environment().from_string(source)
+        except jinja2.TemplateSyntaxError as error:
+            raise TemplateError(
+                f"the chat template is not valid Jinja: line {error.lineno}: {error.message}", "chat_template"
+            ) from error
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        **kwargs: Any,
+    ) -> str:
+        """The prompt of a conversation; keywords are variables of the template (`enable_thinking`, ...)."""
+        values = {
+            # Some templates append to lists they are given.
+            "messages": copy.deepcopy(list(messages)),
+            "tools": copy.deepcopy(list(tools)) if tools else None,
+            "documents": None,
+            "add_generation_prompt": add_generation_prompt,
+            **self._tokens,
+            **copy.deepcopy(kwargs),
+        }
+        try:
+            return self._template.render(values)
+        except _Refusal as error:
+            raise TemplateError(f"the chat template refuses these messages: {error}", "messages") from error
+        except Exception as error:  # whatever a template may do wrong
+            raise TemplateError(f"the chat template failed{_line(error)}: {error}", "messages") from error
+
+
+class _Refusal(Exception):
+    """A template called `raise_exception`."""
+
+
+class _Generation(Extension):
+    """`{% generation %}` marks what the assistant says, for training; here it is part of the text."""
+
+    tags = {"generation"}  # noqa: RUF012 (jinja2 declares it so)
+
+    def parse(self, parser: Parser) -> nodes.Node | list[nodes.Node]:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=line)
+
+
+def _environment() -> SandboxedEnvironment:
+    # Not Hugging Face's immutable sandbox: templates of Kimi append to their lists, and the lists are copies.
+    environment = SandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.filters["safe"] = lambda value: value  # Markup would escape whatever it is joined with
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = _strftime_now
+    return environment
+
+
+def _raise_exception(message: str) -> None:
+    raise _Refusal(message)
+
+
+def _strftime_now(format: str) -> str:
+    return datetime.now().strftime(format)
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    # Jinja's own filter escapes for HTML.
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+
+
+def _line(error: Exception) -> str:
+    """The line of the template where an error arose: Jinja rewrites tracebacks to name it."""
+    line, trace = None, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == "<template>":
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return "" if line is None else f" in line {line}"
