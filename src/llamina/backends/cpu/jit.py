@@ -35,12 +35,12 @@ class Kernel:
 
 
 class Library:
-    """All kernels this process has linked so far."""
+    """All kernels this process has linked so far. Get it from `library()`: code is never unloaded."""
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        self._folder = (folder or cache_dir() / "kernels") / fingerprint()
+        self._folder = folder / fingerprint()
         self._linker = llvm.create_lljit_compiler(_machine())
         self._linked: dict[str, tuple[Kernel, Any]] = {}
 
@@ -81,10 +81,21 @@ class Library:
 
 
 @cache
+def _library(folder: Path) -> Library:
+    return Library(folder)
+
+
+def library() -> Library:
+    """The process's kernels: immutable code, shared by all engines."""
+    return _library(cache_dir() / "kernels")
+
+
+@cache
 def fingerprint() -> str:
     """What a compiled kernel depends on: our kernel sources, the compiler, and this very CPU."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
+    package = Path(__file__).parents[2]
+    for path in sorted([*(package / "backends/cpu").rglob("*.py"), *(package / "quant").glob("*.py")]):
         digest.update(path.name.encode() + path.read_bytes())
     compiler = [version("numba"), version("llvmlite"), platform.python_version()]
     cpu = [llvm.get_default_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()]

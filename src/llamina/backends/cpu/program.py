@@ -10,7 +10,7 @@ from ...ops import State
 from ...ops.batch import PAGE, Batch
 from ...plan import Plan
 from .. import Capacity, state_shapes
-from .jit import Kernel, Library, Progress
+from .jit import Kernel, Library, Progress, library
 from .lower import Lowering, Native, round_up
 from .memory import Buffer, Ref, pack
 from .team import Team
@@ -30,10 +30,10 @@ class CpuProgram:
             buffer.address += arena
         lowering.logits.address = self._zeros(lowering.logits.nbytes)
         self._logits: npt.NDArray[np.float32] = np.frombuffer(self._memory[-1], np.float32)[: len(batch.outputs) * plan.vocab]
-        self._library = library = Library()  # the code lives as long as this
-        library.prepare([n.kernel for n in lowering.native], progress)
-        self.table = _table(lowering.native, library, self._memory)
-        self._team = Team(library, capacity.threads)
+        kernels = library()
+        kernels.prepare([n.kernel for n in lowering.native], progress)
+        self.table = _table(lowering.native, kernels, self._memory)
+        self._team = Team(kernels, capacity.threads)
 
     def _zeros(self, nbytes: int) -> int:
         """Zeroed memory that becomes resident only where it is touched."""

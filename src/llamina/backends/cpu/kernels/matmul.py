@@ -41,7 +41,7 @@ def multiply_strips(strip: Any) -> Any:
             p4, p5, p6 = p + min(4, last) * w_row, p + min(5, last) * w_row, p + min(6, last) * w_row
             p7 = p + min(7, last) * w_row
             for item in range(items):
-                total = strip(p, p1, p2, p3, p4, p5, p6, p7, x + item * x_item, k)
+                total = strip(p, p1, p2, p3, p4, p5, p6, p7, x + item * x_item, k, p + 8 * w_row)
                 target = out + item * out_item + 4 * r
                 if last == 7:
                     store_f32(target, total)

@@ -1,4 +1,4 @@
-"""Eight rows of weights times one token, per format.
+"""Eight rows of weights times one token, per format; `ahead` is where the next strip begins.
 
 Within a block the products are summed as integers, which is exact in any order; then one fused multiply-add per block,
 in the order of blocks. Every way of multiplying (few tokens or many) must keep to this, so that all give the same bits.
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .device import device
-from .memory import bf16, f16, f32, i32, set_f32, stack_of
+from .memory import bf16, f16, f32, i32, prefetch, set_f32, stack_of
 from .simd import (
     cvt_f32,
     dot_i8_i8,
@@ -43,6 +43,15 @@ from .simd import (
     zero_i32,
 )
 
+
+
+@device
+def fetch_ahead(address, nbytes):
+    """Ask for the bytes that the next strip will read while this one computes: its rows are too short to be guessed."""
+    for i in range(0, nbytes, 64):
+        prefetch(address + i)
+
+
 # ---- float weights: lanes run along the row -----------------------------------------------------------------
 
 column = stack_of(32)
@@ -50,11 +59,12 @@ column = stack_of(32)
 
 def float_strip(load: Any, read: Any, size: int) -> Any:
     @device
-    def strip(p0, p1, p2, p3, p4, p5, p6, p7, x, k):
+    def strip(p0, p1, p2, p3, p4, p5, p6, p7, x, k, ahead):
         a = b = c = d = e = f = g = h = zero_f32()
         whole = k & ~7
         for i in range(0, whole, 8):
             v, at = load_f32(x + 4 * i), i * size
+            fetch_ahead(ahead + 8 * at, 64 * size)
             a = fma(load(p0 + at), v, a)
             b = fma(load(p1 + at), v, b)
             c = fma(load(p2 + at), v, c)
@@ -112,12 +122,13 @@ def strip_32(dot: Any, nbytes: int, offset: int = 0, has_min: bool = False) -> A
     """d · (dot - offset · Σx) per block, plus m · Σx where the format has a min (after d)."""
 
     @device
-    def strip(p0, p1, p2, p3, p4, p5, p6, p7, x, k):
+    def strip(p0, p1, p2, p3, p4, p5, p6, p7, x, k, ahead):
         scales, sums = x + k, x + k + k // 8
         acc = zero_f32()
         for b in range(k // 32):
             v = load_i8x32(x + 32 * b)
             at = b * nbytes
+            fetch_ahead(ahead + 8 * at, 8 * nbytes)
             total = row_sums_i32(
                 dot(p0 + at, v), dot(p1 + at, v), dot(p2 + at, v), dot(p3 + at, v),
                 dot(p4 + at, v), dot(p5 + at, v), dot(p6 + at, v), dot(p7 + at, v),
@@ -214,11 +225,12 @@ def strip_256(rows: Any, nbytes: int, d_at: int, min_at: int = -1) -> Any:
     """d · Σ scale·dot - dmin · Σ min·Σx per block."""
 
     @device
-    def strip(p0, p1, p2, p3, p4, p5, p6, p7, x, k):
+    def strip(p0, p1, p2, p3, p4, p5, p6, p7, x, k, ahead):
         scales, sums = x + k, x + k + k // 64
         acc, less = zero_f32(), zero_f32()
         for b in range(k // 256):
             v, s, at = x + 256 * b, sums + 64 * b, b * nbytes
+            fetch_ahead(ahead + 8 * at, 8 * nbytes)
             t0, m0 = rows(p0 + at, v, s)
             t1, m1 = rows(p1 + at, v, s)
             t2, m2 = rows(p2 + at, v, s)
