@@ -2,6 +2,7 @@
 
 import random
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -207,3 +208,10 @@ def test_named_templates() -> None:
     with pytest.raises(RequestError, match="'rag'"):
         found.template("rag")
     assert Tokenizer.from_metadata(vocabularies.letters()).chat_template is None
+
+
+@pytest.mark.parametrize("name", ["bert-bge", "llama-spm", "gpt-2"])
+def test_a_long_word_is_no_trap(name: str, tokenizer: Find) -> None:
+    started = time.monotonic()
+    assert tokenizer(name).encode("a" * 50_000)
+    assert time.monotonic() - started < 5

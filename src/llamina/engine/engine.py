@@ -129,7 +129,7 @@ class Engine:
         if any(not 0 <= t < vocab for t in request.known):
             raise RequestError(f"the prompt has a token outside the vocabulary of {vocab}", "prompt")
         if not request.all_logits:
-            request.detokenizer = self.tokenizer.stream()
+            request.detokenizer = self.tokenizer.stream(continued=True)
         self.waiting.append(request)
         return request
 

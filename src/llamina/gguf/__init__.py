@@ -1,12 +1,26 @@
 """GGUF files ⇄ metadata and named tensors. Knows the container, and no model."""
 
+from typing import TYPE_CHECKING, Any
+
 from llamina.gguf.encode import kind_of
 from llamina.gguf.reader import GGUF
-from llamina.gguf.remote import open_url
 from llamina.gguf.shards import open_model, write_shards
 from llamina.gguf.tensor import Tensor
 from llamina.gguf.types import TENSOR_TYPES, ByteOrder, Kind, TensorType, Value, ValueType, tensor_type
 from llamina.gguf.writer import write
+
+if TYPE_CHECKING:
+    from llamina.gguf.remote import open_url
+
+
+def __getattr__(name: str) -> Any:
+    """`open_url` brings an HTTP client along, which most programs never need."""
+    if name == "open_url":
+        from llamina.gguf.remote import open_url
+
+        return open_url
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "GGUF",

@@ -3,28 +3,18 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from llamina.errors import RequestError
-from llamina.tokenizer.bpe import BytePairs, DnaPairs, WhitespacePairs
 from llamina.tokenizer.partition import Partition
 from llamina.tokenizer.pieces import Pieces, clean
 from llamina.tokenizer.roles import assign_roles
-from llamina.tokenizer.sentencepiece import ScoredPairs
+from llamina.tokenizer.segmentation import segmentation
 from llamina.tokenizer.stream import Detokenizer
 from llamina.tokenizer.template import ChatTemplate, Message
-from llamina.tokenizer.trie import BestPath, LongestMatch
-from llamina.tokenizer.unigram import UnigramPieces
 from llamina.tokenizer.vocabulary import Mark, Vocabulary
-from llamina.tokenizer.wordpiece import WordPieces
 
 _TEMPLATE = "tokenizer.chat_template"
-
-
-class Segmentation(Protocol):
-    """How a kind of vocabulary cuts plain text."""
-
-    def encode(self, text: str) -> list[int]: ...
 
 
 class Tokenizer:
@@ -35,7 +25,7 @@ class Tokenizer:
 
     def __init__(self, vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> None:
         self.vocabulary = vocabulary
-        self._segmentation = _segmentation(vocabulary, metadata)
+        self._segmentation = segmentation(vocabulary, metadata)
         self.eog = assign_roles(vocabulary, metadata)
         self._pieces = Pieces(vocabulary)
         self._templates = _templates(metadata)
@@ -109,7 +99,7 @@ class Tokenizer:
     def is_special(self, token: int) -> bool:
         """Whether a token says something about the text instead of being part of it (control or unknown)."""
         self._check(token)
-        return self.vocabulary.has(token, Mark.CONTROL | Mark.UNKNOWN)
+        return token in self._silent
 
     def is_control(self, token: int) -> bool:
         """Whether a token is a control token."""
@@ -211,6 +201,10 @@ class Tokenizer:
         return self._compiled[name].render(messages, tools, add_generation_prompt, **kwargs)
 
     @cached_property
+    def _silent(self) -> frozenset[int]:
+        return frozenset(self.vocabulary.with_mark(Mark.CONTROL | Mark.UNKNOWN))
+
+    @cached_property
     def _partition(self) -> Partition:
         return Partition(self.vocabulary, parse_special=True)
 
@@ -241,26 +235,6 @@ class Tokenizer:
             raise RequestError(
                 f"token {token} is outside the vocabulary of {self.vocab_size} tokens", "token"
             )
-
-
-def _segmentation(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> Segmentation:
-    match vocabulary.model:
-        case "llama":
-            return ScoredPairs(vocabulary)
-        case "bert":
-            return WordPieces(vocabulary)
-        case "t5":
-            return UnigramPieces(vocabulary, metadata)
-        case "rwkv":
-            return LongestMatch(vocabulary)
-        case "plamo2":
-            return BestPath(vocabulary)
-        case "whitespace":
-            return WhitespacePairs(vocabulary, metadata)
-        case "hybriddna":
-            return DnaPairs(vocabulary, metadata)
-        case _:
-            return BytePairs(vocabulary, metadata)
 
 
 def _templates(metadata: Mapping[str, Any]) -> dict[str, str]:

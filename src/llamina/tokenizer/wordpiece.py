@@ -4,13 +4,11 @@ GGUF writes a token that begins a word as `▁token`, and one that goes on witho
 """
 
 import unicodedata
-
-from tokenizers import Tokenizer as RustTokenizer
-from tokenizers.models import WordPiece
-from tokenizers.pre_tokenizers import WhitespaceSplit
+from functools import lru_cache
 
 from llamina.tokenizer.vocabulary import WHITESPACE, Rules, Vocabulary
 
+_CACHED_WORDS = 1 << 15
 # The first gap is in BERT's own list.
 _IDEOGRAPHS = (
     range(0x2B920, 0x2CEB0),
@@ -24,24 +22,34 @@ _IDEOGRAPHS = (
 
 
 class WordPieces:
-    """Text normalised as BERT does, then matched greedily."""
+    """Text normalised as BERT does, then matched greedily.
+
+    `tokenizers` tries every length at every place, so a long word without spaces would take it forever.
+    """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._folding = Folding(vocabulary.rules)
-        unknown = vocabulary.texts[vocabulary.special["unk"]]
-        model = WordPiece(
-            vocab=vocabulary.ids,
-            unk_token=unknown,
-            max_input_chars_per_word=1 << 30,
-            continuing_subword_prefix="",
-        )
-        self._rust = RustTokenizer(model)
-        self._rust.pre_tokenizer = WhitespaceSplit()
+        self._ids = vocabulary.ids
+        self._unknown = (vocabulary.special["unk"],) if "unk" in vocabulary.special else ()
+        self._longest = max(map(len, vocabulary.texts))
+        self._encode_word = lru_cache(_CACHED_WORDS)(self._match)
 
     def encode(self, text: str) -> list[int]:
         words = text.translate(self._folding).split(" ")
-        marked = " ".join("▁" + word for word in words if word)
-        return self._rust.encode(marked, add_special_tokens=False).ids
+        return [token for word in words if word for token in self._encode_word("▁" + word)]
+
+    def _match(self, word: str) -> tuple[int, ...]:
+        ids: list[int] = []
+        start = 0
+        while start < len(word):
+            end = min(len(word), start + self._longest)
+            while end > start and word[start:end] not in self._ids:
+                end -= 1
+            if end == start:
+                return self._unknown
+            ids.append(self._ids[word[start:end]])
+            start = end
+        return tuple(ids)
 
 
 class Folding(dict[int, str]):

@@ -46,6 +46,7 @@ class Lowering:
         self.native: list[Native] = []
         self.buffers: list[Buffer] = []
         self.keep: list[npt.NDArray[Any]] = []  # constants the kernels point into
+        self.outputs: list[list[tuple[Value, Place]]] = []  # of each step, where they are when it has run
         self._batch, self._capacity, self._states = batch, capacity, states
         self._places: dict[int, Place] = {}
         self._quantized: dict[tuple[int, str], tuple[Ref, int]] = {}
@@ -68,6 +69,7 @@ class Lowering:
             if value is logits:
                 self._places[value.id] = Place(Ref(self.logits), 4 * value.size, 0, 1, value.size)
         method(step)
+        self.outputs.append([(value, self._places[value.id]) for value in step.outputs])
 
     # ---- memory ------------------------------------------------------------------------------------------
 

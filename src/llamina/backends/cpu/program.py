@@ -1,18 +1,21 @@
 """A plan as a table of native calls over one arena."""
 
+import ctypes
 import mmap
+from bisect import bisect_right
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ...ops import State
+from ...ops import State, Value
 from ...ops.batch import PAGE, Batch
 from ...plan import Plan
 from .. import Capacity, state_shapes
 from .jit import Kernel, Library, Progress, library
 from .lower import Lowering, Native, round_up
-from .memory import Buffer, Ref, pack
+from .memory import Buffer, Place, Ref, pack
 from .team import Team
 
 
@@ -24,6 +27,7 @@ class CpuProgram:
         states = {state: self._allocate_state(state, capacity) for state in plan.states}
         lowering = Lowering(plan, batch, capacity, states)
         self._keep = lowering.keep
+        self._steps, self._outputs = [native.step for native in lowering.native], lowering.outputs
         self._vocab, self._batch = plan.vocab, batch
         arena = self._zeros(pack(lowering.buffers))
         for buffer in lowering.buffers:
@@ -55,8 +59,29 @@ class CpuProgram:
         n = batch.n_outputs
         return self._logits[: n * self._vocab].reshape(n, self._vocab)
 
+    def trace(self, batch: Batch) -> Iterator[tuple[int, dict[int, npt.NDArray[Any]]]]:
+        """Walk step by step: the index of each step of the plan, and copies of its outputs by their ids."""
+        table, row = self.table.copy(), 0
+        table[:, 2] = 1
+        for index, outputs in enumerate(self._outputs):
+            stop = bisect_right(self._steps, index)
+            if stop > row:
+                self._team.run(table[row:stop])
+            row = stop
+            yield index, {value.id: _read(value, place, batch) for value, place in outputs}
+
     def close(self) -> None:
         self._team.close()
+
+
+def _read(value: Value, place: Place, batch: Batch) -> npt.NDArray[Any]:
+    """A copy of a value, [rows, *shape]."""
+    rows = batch.n_tokens if value.rows == "tokens" else batch.n_outputs
+    reach = rows * place.row + place.outer * place.head + 4 * place.inner
+    memory = (ctypes.c_char * reach).from_address(place.ref.address)
+    dtype, shape = np.int32 if value.integer else np.float32, (rows, place.outer, place.inner)
+    view = np.ndarray(shape, dtype, memory, strides=(place.row, place.head, 4))
+    return view.reshape(rows, *value.shape).copy()
 
 
 def _table(native: list[Native], library: Library, keep: list[Any]) -> npt.NDArray[np.int64]:

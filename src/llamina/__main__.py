@@ -1,0 +1,5 @@
+"""`python -m llamina` is `llamina`."""
+
+from .cli import main
+
+main()

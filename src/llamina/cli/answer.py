@@ -1,0 +1,143 @@
+"""An answer on its way: streamed, interrupted, measured."""
+
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..engine import Completion, Engine, Generation
+from .terminal import note
+
+INTERRUPTED = 130
+
+
+class Answer:
+    """One prompt given to an engine that took `load_seconds` to load."""
+
+    def __init__(self, engine: Engine, path: Path, load_seconds: float) -> None:
+        self._engine = engine
+        self._path = path
+        self._load_seconds = load_seconds
+        self._interrupted = False
+        self._generation: Generation | None = None
+
+    def begin(self, prompt: str, system: str | None, raw: bool, options: dict[str, Any]) -> None:
+        """Queue the prompt, as a conversation where the model has a template for one."""
+        templated = not raw and self._engine.tokenizer.chat_template is not None
+        if system is not None and not templated:
+            raise click.UsageError(
+                "the model has no chat template to put --system into: write it into the prompt"
+            )
+        if templated:
+            system_turn = [{"role": "system", "content": system}] if system is not None else []
+            turns = [*system_turn, {"role": "user", "content": prompt}]
+            self._generation = self._engine.stream_chat(turns, **options)
+        else:
+            self._generation = self._engine.stream(prompt, **options)
+
+    def print_text(self, verbose: bool, quiet: bool) -> int:
+        """The answer as it comes on stdout, then its rates on stderr; the exit code."""
+        last = ""
+        for last in self._pieces():
+            click.echo(last, nl=False)
+        if not last.endswith("\n"):
+            click.echo()
+        completion = self._completion()
+        if verbose:
+            note(_report(completion, self._load_seconds))
+        elif not quiet:
+            note(_rates(completion))
+        return INTERRUPTED if self._interrupted else 0
+
+    def print_json(self) -> int:
+        """The whole answer as one JSON object; the exit code."""
+        for _ in self._pieces():
+            pass
+        click.echo(json.dumps(self._record(self._completion()), ensure_ascii=False))
+        return INTERRUPTED if self._interrupted else 0
+
+    def _pieces(self) -> Iterator[str]:
+        assert self._generation is not None
+        with self._interruptible(self._generation):
+            yield from self._generation
+
+    @contextmanager
+    def _interruptible(self, generation: Generation) -> Iterator[None]:
+        """Ctrl-C ends the generation after the step under way, so that no step is left half done."""
+
+        def stop(number: int, frame: object) -> None:
+            self._interrupted = True
+            generation.request.finish_reason = "cancelled"
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # a second one does not wait
+
+        try:
+            before = signal.signal(signal.SIGINT, stop)
+        except ValueError:  # not the main thread: signals are somebody else's
+            yield
+            return
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _completion(self) -> Completion:
+        assert self._generation is not None
+        return self._generation.result()
+
+    def _record(self, completion: Completion) -> dict[str, Any]:
+        usage = completion.usage
+        return {
+            "model": self._path.name,
+            "text": completion.text,
+            "tokens": completion.tokens,
+            "finish_reason": completion.finish_reason,
+            "usage": {
+                "prompt_tokens": usage.prompt_tokens,
+                "completion_tokens": usage.completion_tokens,
+                "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+            },
+            "seconds": {
+                "load": round(self._load_seconds, 4),
+                "prompt": round(usage.prompt_seconds, 4),
+                "completion": round(usage.completion_seconds, 4),
+            },
+            "rates": {
+                "prompt_tokens_per_second": round(usage.prompt_rate, 2),
+                "completion_tokens_per_second": round(usage.completion_rate, 2),
+            },
+        }
+
+
+def _rates(completion: Completion) -> str:
+    """One line, such as `prompt 36 tokens, 210 tok/s · answer 12 tokens, 45.1 tok/s · first after 0.17 s`."""
+    usage = completion.usage
+    if not usage.completion_tokens:
+        return f"prompt {usage.prompt_tokens} tokens · no answer"
+    parts = [
+        f"prompt {usage.prompt_tokens} tokens, {usage.prompt_rate:.1f} tok/s",
+        f"answer {usage.completion_tokens} tokens, {usage.completion_rate:.1f} tok/s",
+        f"first after {usage.prompt_seconds:.2f} s",
+    ]
+    return " · ".join(parts)
+
+
+def _report(completion: Completion, load_seconds: float) -> str:
+    """The durations and rates by the names that ollama's users know."""
+    usage = completion.usage
+    total = load_seconds + usage.prompt_seconds + usage.completion_seconds
+    rows = {
+        "total duration": f"{total:.3f} s",
+        "load duration": f"{load_seconds:.3f} s",
+        "prompt eval count": f"{usage.prompt_tokens} token(s)",
+        "prompt eval duration": f"{usage.prompt_seconds:.3f} s",
+        "prompt eval rate": f"{usage.prompt_rate:.2f} tokens/s",
+        "eval count": f"{usage.completion_tokens} token(s)",
+        "eval duration": f"{usage.completion_seconds:.3f} s",
+        "eval rate": f"{usage.completion_rate:.2f} tokens/s",
+        "finish reason": completion.finish_reason,
+    }
+    return "\n".join(f"{name + ':':21} {value}" for name, value in rows.items())

@@ -1,0 +1,150 @@
+"""The `llamina` command: finds verbs, and turns errors into one line and an exit code."""
+
+import os
+import sys
+import traceback
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, NoReturn
+
+import click
+
+from .. import __version__
+from ..errors import LlaminaError, ModelNotFound, RequestError
+
+VERBS = {
+    "run": "Answer a prompt.",
+    "pull": "Fetch a model.",
+    "list": "List the models on this machine.",
+    "rm": "Delete a model.",
+    "info": "Tell what is in a GGUF file.",
+    "tokenize": "Show the tokens of a text.",
+    "detokenize": "Show the text of tokens.",
+    "plan": "Look into how a model is computed.",
+    "completion": "Print a shell's completion script.",
+}
+ALIASES = {"ls": "list"}
+INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 + the signal, as shells count
+
+
+@dataclass
+class Session:
+    """What all verbs share."""
+
+    debug: bool = False
+
+
+class Verbs(click.Group):
+    """A group that imports `llamina.cli.VERB` only for the verb that is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        name = ALIASES.get(cmd_name, cmd_name)
+        if name not in VERBS:
+            return None
+        command: click.Command = import_module(f"{__package__}.{name}").command
+        if not any(param.name == "debug" for param in command.params):
+            command.params.append(_debug())
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+    def main(self, args: Any = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
+        session = Session(bool(os.environ.get("LLAMINA_DEBUG")))
+        extra = {"color": False if os.environ.get("NO_COLOR") else None, **extra, "standalone_mode": False}
+        try:
+            code = super().main(args, prog_name or "llamina", obj=session, **extra)
+        except BaseException as error:
+            if session.debug and not isinstance(error, click.ClickException | click.exceptions.Exit):
+                traceback.print_exc()
+            sys.exit(_report(error, extra["color"]))
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _report(error: BaseException, color: bool | None) -> int:
+    """Say what went wrong, in one line; the exit code."""
+    match error:
+        case SystemExit():
+            return error.code if isinstance(error.code, int) else 1
+        case click.exceptions.Exit():
+            return error.exit_code
+        case click.UsageError():
+            _usage(error, color)
+            return 2
+        case click.ClickException():
+            return _say(error.format_message(), error.exit_code, color)
+        case KeyboardInterrupt() | click.Abort() | EOFError():
+            return _say("interrupted", INTERRUPTED, color)
+        case BrokenPipeError():
+            _abandon_stdout()
+            return BROKEN_PIPE
+        case LlaminaError():
+            return _say(str(error), _code(error), color)
+        case OSError() | MemoryError():
+            return _say(str(error) or "out of memory", 1, color)
+    name = type(error).__name__
+    return _say(f"{name}: {error} (this is a bug in llamina: --debug tells where)", 1, color)
+
+
+def _code(error: LlaminaError) -> int:
+    return 3 if isinstance(error, ModelNotFound) else 2 if isinstance(error, RequestError) else 1
+
+
+def _say(message: str, code: int, color: bool | None) -> int:
+    line = " ".join(message.split())
+    click.echo(click.style("error: ", fg="red", bold=True) + line, err=True, color=color)
+    return code
+
+
+def _usage(error: click.UsageError, color: bool | None) -> None:
+    _say(error.format_message(), 2, color)
+    if error.ctx:
+        click.echo(f"try: {error.ctx.command_path} --help", err=True)
+
+
+def _abandon_stdout() -> None:
+    """Whoever read it has left; the interpreter's own flush at exit must not fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _debug() -> click.Option:
+    def remember(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+        ctx.ensure_object(Session).debug |= value
+
+    return click.Option(
+        ["--debug"], is_flag=True, expose_value=False, callback=remember, help="Show tracebacks of errors."
+    )
+
+
+@click.command(
+    cls=Verbs,
+    params=[_debug()],
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="Environment: LLAMINA_CACHE (the place of models and kernels), LLAMINA_MODEL (the default model), "
+    "LLAMINA_THREADS, LLAMINA_DEBUG, NO_COLOR.",
+)
+@click.version_option(__version__, "--version", prog_name="llamina", message="%(prog)s %(version)s")
+def cli() -> None:
+    """LLM inference from GGUF files in pure Python.
+
+    \b
+    Examples:
+      llamina run "What is the capital of France?"
+      llamina run -m model.gguf -p "Once upon a time" --raw
+      llamina run -hf user/repo:Q4_K_M "Tell me a joke"
+      llamina info model.gguf
+    """
+
+
+def main() -> NoReturn:
+    """The entry point."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(
+                errors="backslashreplace"
+            )  # a terminal that lacks a character is no reason to fail
+    cli.main()

@@ -1,0 +1,22 @@
+"""`llamina completion`: what a shell needs to complete our commands."""
+
+import click
+from click.shell_completion import ShellComplete, get_completion_class
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def command(ctx: click.Context, shell: str) -> None:
+    """Print the completion script of SHELL; it completes verbs, options and the names of models.
+
+    \b
+    Examples:
+      eval "$(llamina completion bash)"                               # in ~/.bashrc
+      eval "$(llamina completion zsh)"                                # in ~/.zshrc
+      llamina completion fish > ~/.config/fish/completions/llamina.fish
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None
+    script = kind(ctx.find_root().command, {}, "llamina", "_LLAMINA_COMPLETE")
+    click.echo(ShellComplete.source(script))  # bash's own first runs bash to ask its version

@@ -1,0 +1,80 @@
+"""`llamina info`: what a GGUF file holds."""
+
+import json
+from typing import Any
+
+import click
+
+from .options import complete_model, json_option
+from .summary import abbreviate, metadata_json, summary, tensors_json
+from .terminal import bytes_text, count_text
+
+
+@click.command("info")
+@click.argument("model", metavar="FILE|NAME|URL", shell_complete=complete_model)
+@click.option("--tensors", is_flag=True, help="List the tensors too.")
+@click.option("--metadata", is_flag=True, help="List the metadata too, long arrays abbreviated.")
+@json_option
+def command(model: str, tensors: bool, metadata: bool, as_json: bool) -> None:
+    """Tell what is in a GGUF file, a pulled model, or a file on the web, of which only the header is read.
+
+    \b
+    Examples:
+      llamina info model.gguf
+      llamina info smollm2 --metadata
+      llamina info https://example.org/model.gguf --tensors --json
+    """
+    from ..engine.load import locate
+    from ..gguf import open_model, open_url
+
+    file = open_url(model) if model.startswith(("http://", "https://")) else open_model(locate(model))
+    facts = summary(file)
+    if as_json:
+        extra = {"metadata": metadata_json(file)} if metadata else {}
+        listed = {"tensors": tensors_json(file)} if tensors else {}
+        click.echo(json.dumps(facts | extra | listed, indent=2, ensure_ascii=False))
+        return
+    for name, value in _lines(facts).items():
+        click.echo(f"{name:15} {value}")
+    if metadata:
+        click.echo("\nmetadata")
+        for key, item in file.metadata.items():
+            click.echo(f"  {key:45} {file.metadata_types[key]!s:16} {abbreviate(item)}")
+    if tensors:
+        click.echo("\ntensors")
+        for tensor in file.tensors.values():
+            shape = " × ".join(map(str, tensor.shape))
+            click.echo(f"  {tensor.name:40} {tensor.type.name:8} {shape:20} {bytes_text(tensor.nbytes):>9}")
+
+
+def _lines(facts: dict[str, Any]) -> dict[str, str]:
+    """The facts for people."""
+    formats = ", ".join(
+        f"{kind} {bytes_text(of['bytes'])} in {of['tensors']}" for kind, of in facts["formats"].items()
+    )
+    vocabulary = facts["vocabulary"]
+    kinds = "/".join(str(kind) for kind in (vocabulary["model"], vocabulary["pre"]) if kind)
+    known = {
+        "file": facts["file"],
+        "name": facts["name"],
+        "architecture": facts["architecture"],
+        "parameters": f"{count_text(facts['parameters'])} ({facts['parameters']:,})",
+        "size": f"{bytes_text(facts['bytes'])}, {facts['bits_per_weight']:.2f} bits per weight",
+        "formats": formats,
+        "context": facts["context"],
+        "layers": facts["layers"],
+        "width": facts["width"],
+        "heads": _heads(facts),
+        "experts": f"{facts['experts_used']} of {facts['experts']}" if facts["experts"] else None,
+        "vocabulary": f"{vocabulary['size']:,} tokens ({kinds})" if vocabulary["size"] else None,
+        "chat template": "yes" if facts["chat_template"] else "no",
+        "runs here": "yes" if facts["runs"] else f"no: {facts['reason']}",
+    }
+    return {name: str(value) for name, value in known.items() if value is not None}
+
+
+def _heads(facts: dict[str, Any]) -> str | None:
+    if facts["heads"] is None:
+        return None
+    kv = facts["kv_heads"]
+    return f"{facts['heads']}" + (f", {kv} of keys and values" if kv not in (None, facts["heads"]) else "")

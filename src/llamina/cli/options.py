@@ -1,0 +1,94 @@
+"""Options that several verbs share, and the model they name."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from .terminal import Meter
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def complete_model(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of pulled models; failing those, files."""
+    from .. import hub
+
+    known = dict.fromkeys([*hub.names(), *hub.SOURCES])
+    found = [CompletionItem(name) for name in known if name.lower().startswith(incomplete.lower())]
+    return found or [CompletionItem(incomplete, type="file")]
+
+
+def model_options(function: Function) -> Function:
+    """`-m` and `-hf`."""
+    function = click.option(
+        "-hf",
+        "--hf",
+        metavar="USER/REPO[:QUANT]",
+        help="A model on Hugging Face; Q4_K_M unless a quantization is named.",
+    )(function)
+    return click.option(
+        "-m",
+        "--model",
+        metavar="FILE|NAME",
+        shell_complete=complete_model,
+        help="A GGUF file or a pulled model; LLAMINA_MODEL, else smollm2.",
+    )(function)
+
+
+def device_options(function: Function) -> Function:
+    """`--threads` and `--backend`."""
+    function = click.option(
+        "--backend",
+        type=click.Choice(["cpu", "reference"]),
+        default="cpu",
+        show_default=True,
+        help="What computes.",
+    )(function)
+    return click.option(
+        "-t",
+        "--threads",
+        type=click.IntRange(min=1),
+        envvar="LLAMINA_THREADS",
+        metavar="N",
+        help="Threads; all usable cores unless given.",
+    )(function)
+
+
+def json_option(function: Function) -> Function:
+    """`--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
+
+
+def locate(model: str | None, hf: str | None = None, quiet: bool = False) -> Path:
+    """The file that is meant. Models known by a short name are fetched when they are not here yet."""
+    from .. import hub
+    from ..errors import ModelNotFound
+
+    if model and hf:
+        raise click.UsageError("-m and -hf both name a model: give one of them")
+    name = model or os.environ.get("LLAMINA_MODEL") or hub.DEFAULT
+    with Meter("bytes", quiet) as meter:
+        if hf:
+            return hub.pull(hf, meter)
+        if os.path.isfile(name):
+            return Path(name)
+        try:
+            return hub.find(name)
+        except ModelNotFound:
+            if hub.source_of(name) is None:
+                raise
+        return hub.pull(name, meter)
+
+
+def text_of(text: str | None, what: str) -> str:
+    """An argument, or what is piped in."""
+    stdin = click.get_text_stream("stdin")
+    if text is None and not stdin.isatty():
+        text = stdin.read()
+    if not text:
+        raise click.UsageError(f"no {what} is given: write it after the command, or pipe it in")
+    return text

@@ -1,0 +1,140 @@
+"""`llamina plan`: how a model is computed, and whether the CPU computes it right."""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .options import complete_model, json_option, locate
+from .terminal import Meter, note
+
+if TYPE_CHECKING:
+    from ..engine import Engine
+    from ..engine.diff import Difference
+
+PROMPT = "The quick brown fox jumps over the lazy dog."
+
+
+@click.group("plan")
+def command() -> None:
+    """Look into how a model is computed.
+
+    \b
+    Examples:
+      llamina plan show model.gguf
+      llamina plan diff model.gguf
+    """
+
+
+@command.command("show")
+@click.argument("model", shell_complete=complete_model)
+def show_command(model: str) -> None:
+    """Print the steps of MODEL's forward pass: operation, format, weight, operands and settings.
+
+    \b
+    Examples:
+      llamina plan show model.gguf
+      llamina plan show smollm2 | grep blk.0
+    """
+    from ..gguf import open_model
+    from ..plan import show
+    from .summary import blueprint
+
+    for line in show(blueprint(open_model(locate(model)))):
+        click.echo(line)
+
+
+@command.command("diff")
+@click.argument("model", shell_complete=complete_model)
+@click.option("-p", "--prompt", default=PROMPT, metavar="TEXT", help="The text to compute.")
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0),
+    help="The normalised mean squared error of a step; 1e-6, and 1e-3 with quantized weights.",
+)
+@click.option("--all", "go_on", is_flag=True, help="Go on after a step that differs.")
+@click.option(
+    "-t", "--threads", type=click.IntRange(min=1), envvar="LLAMINA_THREADS", metavar="N", help="Threads."
+)
+@json_option
+def diff_command(
+    model: str, prompt: str, tolerance: float | None, go_on: bool, threads: int | None, as_json: bool
+) -> int:
+    """Replay MODEL's plan on the CPU, each step beside the NumPy reference on the same inputs.
+
+    Stops at the first step that differs by more than the tolerance, and then exits with 1.
+
+    \b
+    Examples:
+      llamina plan diff model.gguf
+      llamina plan diff smollm2 -p "Once upon a time" --json
+    """
+    from ..engine import load
+    from ..engine.diff import compare, end_to_end
+
+    with Meter("kernels") as meter:
+        engine = load(
+            locate(model), threads=threads, context=512, max_tokens=512, max_sequences=1, progress=meter
+        )
+    with engine:
+        tokens = _tokens(engine, prompt)
+        found: list[Difference] = []
+        for difference in compare(engine, tokens, tolerance):
+            found.append(difference)
+            if not as_json:
+                click.echo(_line(difference))
+            if difference.over and not go_on:
+                break
+        first = next((d for d in found if d.over), None)
+        whole = end_to_end(engine, tokens)
+    if as_json:
+        click.echo(json.dumps(_record(found, first, whole), indent=2))
+    else:
+        _conclude(found, first, whole)
+    return 0 if first is None else 1
+
+
+def _tokens(engine: "Engine", prompt: str) -> list[int]:
+    """The prompt's tokens; a file without a vocabulary gets some ids."""
+    if "tokenizer.ggml.tokens" in engine.file.metadata:
+        return engine.encode(prompt)[: engine.context]
+    return [(7 * i + 1) % engine.plan.vocab for i in range(16)]
+
+
+def _line(difference: "Difference") -> str:
+    step = difference.step
+    form = step.weights[0].format.name if step.weights else ""
+    mark = "  ← over the tolerance" if difference.over else ""
+    return f"{difference.index:5} {step.op:13} {form:8} {step.name:28} {difference.error:.3e}{mark}"
+
+
+def _conclude(found: list["Difference"], first: "Difference | None", whole: float) -> None:
+    worst = max(found, key=lambda d: d.error)
+    if first is None:
+        where = f"{worst.index} ({worst.step.op} {worst.step.name})"
+        note(f"{len(found)} steps agree; the worst is {where}: {worst.error:.3e}")
+    else:
+        step = first.step
+        note(
+            f"step {first.index} ({step.op} {step.name}) is the first that differs: "
+            f"{first.error:.3e}, where {first.tolerance:.0e} is tolerated"
+        )
+    note(f"end to end, the logits differ by {whole:.3e}")
+
+
+def _record(found: list["Difference"], first: "Difference | None", whole: float) -> dict[str, Any]:
+    return {
+        "steps": [
+            {
+                "index": d.index,
+                "op": d.step.op,
+                "name": d.step.name,
+                "error": d.error,
+                "tolerance": d.tolerance,
+                "over": d.over,
+            }
+            for d in found
+        ],
+        "first_over": first.index if first else None,
+        "end_to_end": whole,
+    }

@@ -1,0 +1,29 @@
+"""`llamina pull`: a model onto this machine."""
+
+import click
+
+from .options import complete_model
+from .terminal import Meter, bytes_text, note
+
+
+@click.command("pull")
+@click.argument("name", shell_complete=complete_model)
+@click.option("-q", "--quiet", is_flag=True, help="Print the path only.")
+def command(name: str, quiet: bool) -> None:
+    """Fetch the model NAME, and print the path of its file.
+
+    NAME is a short name (smollm2, gemma3-270m) or a Hugging Face repository as user/repo[:quant]. What is
+    here already is not fetched again, and a broken transfer goes on where it can.
+
+    \b
+    Examples:
+      llamina pull smollm2
+      llamina pull user/repo:Q8_0
+    """
+    from .. import hub
+
+    with Meter("bytes", quiet) as meter:
+        path = hub.pull(name, meter)
+    if not quiet:
+        note(f"{name} is here: {bytes_text(hub.Model(name, path).size)}")
+    click.echo(path)

@@ -1,0 +1,142 @@
+"""`llamina run`: a prompt in, an answer out."""
+
+import time
+from typing import Any
+
+import click
+
+from .options import device_options, json_option, locate, model_options, text_of
+from .terminal import Meter
+
+
+def _limit(ctx: click.Context, param: click.Parameter, value: int) -> int | None:
+    """-1 means until the context is full, as llama.cpp's users write it."""
+    if value == 0 or value < -1:
+        raise click.BadParameter(f"{value} is not a number of tokens: give at least 1, or -1 for no limit")
+    return None if value == -1 else value
+
+
+@click.command("run")
+@click.argument("prompt", required=False)
+@click.option("-p", "--prompt", "text", metavar="TEXT", help="The prompt, if it is not an argument.")
+@click.option(
+    "--file",
+    type=click.File("r", encoding="utf-8"),
+    help="Read the prompt, or what comes after it, from a file; - is stdin.",
+)
+@model_options
+@click.option("--system", metavar="TEXT", help="A system message for the model's chat template.")
+@click.option("--raw", is_flag=True, help="Continue the text as it is, without the chat template.")
+@click.option(
+    "-n",
+    "--max-tokens",
+    "--n-predict",
+    type=int,
+    default=256,
+    show_default=True,
+    callback=_limit,
+    metavar="N",
+    help="Tokens to generate at most; -1: until the context is full.",
+)
+@click.option(
+    "--temp",
+    "--temperature",
+    "temperature",
+    type=float,
+    default=0.7,
+    show_default=True,
+    help="0 always takes the likeliest token.",
+)
+@click.option("--top-k", type=int, default=40, show_default=True, help="Keep the k likeliest; 0 is off.")
+@click.option(
+    "--top-p",
+    type=float,
+    default=0.9,
+    show_default=True,
+    help="Keep the likeliest up to this mass; 1 is off.",
+)
+@click.option(
+    "--min-p",
+    type=float,
+    default=0.05,
+    show_default=True,
+    help="Drop those this much rarer than the best; 0 is off.",
+)
+@click.option(
+    "--repeat-penalty", type=float, default=1.0, show_default=True, help="Above 1, repeat less; 1 is off."
+)
+@click.option("-s", "--seed", type=int, help="The same seed gives the same answer.")
+@click.option(
+    "-c",
+    "--ctx-size",
+    "--n-ctx",
+    "context",
+    type=click.IntRange(min=2),
+    metavar="N",
+    help="Tokens of context.",
+)
+@device_options
+@json_option
+@click.option("--verbose", is_flag=True, help="Show durations and rates.")
+@click.option("-q", "--quiet", is_flag=True, help="Show nothing but the answer.")
+def command(
+    prompt: str | None,
+    text: str | None,
+    file: Any,
+    model: str | None,
+    hf: str | None,
+    system: str | None,
+    raw: bool,
+    threads: int | None,
+    backend: str,
+    context: int | None,
+    as_json: bool,
+    verbose: bool,
+    quiet: bool,
+    **sampling: Any,
+) -> int:
+    """Answer PROMPT, or what is piped in, with the model's own chat template if it has one.
+
+    \b
+    Examples:
+      llamina run "What is the capital of France?"
+      llamina run -m model.gguf --raw "Once upon a time" --temp 0 -n 100
+      llamina run "Summarize this:" --file notes.txt
+      git diff | llamina run --system "Write a commit message for this diff."
+      llamina run -hf user/repo:Q8_0 "Tell me a joke" --json
+    """
+    from ..sampling import Sampling
+    from .answer import Answer
+
+    question = _prompt(prompt, text, file)
+    if raw and system:
+        raise click.UsageError(
+            "--system is part of the chat template, which --raw leaves out: drop one of them"
+        )
+    Sampling(
+        **{name: value for name, value in sampling.items() if name != "max_tokens"}
+    )  # before any download
+    path = locate(model, hf, quiet)
+    from ..engine import load
+
+    start = time.perf_counter()
+    with Meter("kernels", quiet) as meter:
+        engine = load(path, backend=backend, threads=threads, context=context, progress=meter)
+    with engine:
+        answer = Answer(engine, path, time.perf_counter() - start)
+        answer.begin(question, system, raw, sampling)
+        return answer.print_json() if as_json else answer.print_text(verbose, quiet)
+
+
+def _prompt(prompt: str | None, text: str | None, file: Any) -> str:
+    """The argument or `-p`, then the file; with neither, what is piped in."""
+    if prompt is not None and text is not None:
+        raise click.UsageError("the prompt is given twice: as an argument and with -p")
+    given = prompt if prompt is not None else text
+    if file is None:
+        return text_of(given, "prompt")
+    try:
+        content = file.read()
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"{file.name} is not UTF-8 text: {error}") from None
+    return text_of(f"{given}\n\n{content}" if given else content, "prompt")

@@ -1,0 +1,98 @@
+"""The CPU's plan beside the NumPy reference, step by step: the debugger for new models and kernels."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from ..backends import Program
+from ..backends.reference import ReferenceProgram
+from ..errors import RequestError
+from ..ops import Step
+from ..ops.batch import PAGE, Batch, Span
+from ..ops.reference import Array
+from .engine import Engine
+
+EXACT = 1e-6
+ROUNDED = 1e-3  # activations are rounded to 8 bits before they meet weights in blocks
+PLAIN = ("F32", "F16", "BF16")
+
+
+@runtime_checkable
+class Traced(Protocol):
+    """A program whose intermediate values can be seen."""
+
+    def trace(self, batch: Batch) -> Iterator[tuple[int, dict[int, Array]]]:
+        """The index of each step after it ran, and its outputs by the ids of their values."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How far a step's outputs are from the reference's, given the same inputs."""
+
+    index: int
+    step: Step
+    error: float  # normalised mean squared error; of whole numbers, the share that differs
+    tolerance: float
+
+    @property
+    def over(self) -> bool:
+        return not self.error <= self.tolerance  # NaN is over
+
+
+def compare(engine: Engine, tokens: Sequence[int], tolerance: float | None = None) -> Iterator[Difference]:
+    """Every step of the plan on `tokens`, in order. The reference gets what the CPU computed before.
+
+    Without `tolerance`, a step with weights in blocks may differ by `ROUNDED` and any other by `EXACT`.
+    """
+    program, plan, batch = _traced(engine.program), engine.plan, _batch(engine, tokens)
+    reference = ReferenceProgram(plan, engine._capacity).reference
+    n, last = batch.n_tokens, plan.last_uses()
+    values: dict[int, Array] = {plan.tokens.id: batch.tokens[:n], plan.positions.id: batch.positions[:n]}
+    for index, outputs in program.trace(batch):
+        step = plan.steps[index]
+        expected = reference.apply(step, [values[v.id] for v in step.inputs], batch)
+        error = max(distance(outputs[v.id], e) for v, e in zip(step.outputs, expected, strict=True))
+        limit = tolerance if tolerance is not None else ROUNDED if _rounds(step) else EXACT
+        yield Difference(index, step, error, limit)
+        values.update(outputs)
+        for spent in [v for v in values if last.get(v, 0) <= index]:
+            del values[spent]
+
+
+def end_to_end(engine: Engine, tokens: Sequence[int]) -> float:
+    """How far the CPU's logits are from those of the reference on its own."""
+    batch = _batch(engine, tokens)
+    expected = ReferenceProgram(engine.plan, engine._capacity).run(batch)
+    return distance(engine.program.run(batch), expected)
+
+
+def distance(found: Array, expected: Array) -> float:
+    """Σ(found - expected)² / Σ expected²; of whole numbers, the share that differs."""
+    if found.dtype.kind == "i":
+        return float(np.mean(found != expected))
+    wanted = expected.astype(np.float64)
+    error, power = np.sum(np.square(found - wanted)), np.sum(np.square(wanted))
+    return float(error / power) if power else float(error)
+
+
+def _rounds(step: Step) -> bool:
+    return step.op.endswith("linear") and step.weights[0].format.name not in PLAIN
+
+
+def _batch(engine: Engine, tokens: Sequence[int]) -> Batch:
+    """All tokens as one sequence in the first pages, with logits wanted of all that there is room for."""
+    room = min(engine.budget.tokens, engine.context, PAGE * engine._capacity.pages)
+    if not 0 < len(tokens) <= room:
+        raise RequestError(f"{len(tokens)} tokens were given: from 1 to {room} can be compared", "prompt")
+    pages = range(-(-len(tokens) // PAGE))
+    outputs = range(len(tokens))[-engine.budget.outputs :]
+    return engine.batch.fill([Span(tokens, 0, pages, 0, outputs)])
+
+
+def _traced(program: Program) -> Traced:
+    if not isinstance(program, Traced):
+        raise RequestError(f"{type(program).__name__} cannot be traced: use backend='cpu'", "backend")
+    return program

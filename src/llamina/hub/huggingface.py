@@ -1,0 +1,155 @@
+"""GGUF files on Hugging Face: `user/repo[:quant]` → files in its own cache, shared with other programs."""
+
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+from ..errors import DownloadError, LlaminaError, ModelNotFound, RequestError
+from .shards import first_shards, is_first, shard_names, stem
+from .sources import Progress
+
+PREFERRED = "Q4_K_M"
+_QUANT = re.compile(
+    r"(?:^|[-._/])((?:UD-)?(?:I?Q\d|TQ\d|MXFP\d|NVFP\d|BF16|F16|F32)[A-Z0-9_]*)$", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cached:
+    """A GGUF file in the cache."""
+
+    name: str  # user/repo:quant
+    path: Path
+    repo: str
+
+
+def parse(name: str) -> tuple[str, str | None]:
+    """`user/repo[:quant]` in its parts."""
+    repo, _, quant = name.partition(":")
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repo):
+        raise RequestError(f"{name!r} is not a repository: write user/repo or user/repo:quant", "model")
+    return repo, quant or None
+
+
+def quant_of(file: str) -> str:
+    """The quantization a file's name ends with, else the whole stem."""
+    match = _QUANT.search(stem(file))
+    return match[1].upper() if match else stem(file)
+
+
+def choose(files: Sequence[str], quant: str | None, repo: str) -> str:
+    """The file meant: of that quant, else the preferred one, else the first."""
+    models = sorted(
+        f for f in files if f.lower().endswith(".gguf") and is_first(f) and "mmproj" not in f.lower()
+    )
+    if not models:
+        raise ModelNotFound(f"{repo} has no GGUF files: look for a repository whose name ends in -GGUF")
+    wanted = quant or PREFERRED
+    for matches in (_is_called, _has_quant):
+        if found := [file for file in models if matches(file, wanted)]:
+            return found[0]
+    if quant is None:
+        return models[0]
+    there = ", ".join(dict.fromkeys(quant_of(file) for file in models))
+    raise ModelNotFound(f"{repo} has no {quant}: it has {there}")
+
+
+def _is_called(file: str, wanted: str) -> bool:
+    return wanted.lower() in (file.lower(), PurePath(file).name.lower(), stem(file).lower())
+
+
+def _has_quant(file: str, wanted: str) -> bool:
+    """The quant is in the file's name, or is the folder it lies in."""
+    words = f"/{PurePath(file).parent}/{stem(file)}".lower()
+    return re.search(rf"[-._/]{re.escape(wanted.lower())}(?:[-./]|$)", words) is not None
+
+
+def pull(name: str, progress: Progress) -> Path:
+    """Download what is not in the cache yet (it resumes where it broke), and return the first file."""
+    repo, quant = parse(name)
+    try:
+        files = shard_names(choose(_files(repo), quant, repo))
+    except DownloadError:
+        if (kept := _kept(repo, quant)) is not None:
+            return kept
+        raise
+    paths = [_download(repo, file, progress) for file in files]
+    return paths[0]
+
+
+def _kept(repo: str, quant: str | None) -> Path | None:
+    """What the cache has, for want of a network."""
+    have = {entry.path.name: entry.path for entry in cached() if entry.repo.lower() == repo.lower()}
+    return have[choose(list(have), quant, repo)] if have else None
+
+
+def _files(repo: str) -> list[str]:
+    from huggingface_hub import HfApi
+
+    try:
+        return list(HfApi(library_name="llamina").list_repo_files(repo))
+    except Exception as error:
+        raise _failure(error, repo) from error
+
+
+def _download(repo: str, file: str, progress: Progress) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    progress(file, 0, 0)  # of unknown size: the library draws its own bar
+    try:
+        return Path(hf_hub_download(repo, file, library_name="llamina"))
+    except Exception as error:
+        raise _failure(error, repo) from error
+
+
+def _failure(error: Exception, repo: str) -> LlaminaError:
+    """What an exception of the library, or of the HTTP client under it, means to the caller."""
+    from huggingface_hub import errors
+
+    said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    if isinstance(error, errors.GatedRepoError):
+        return DownloadError(
+            f"{repo} is gated: accept its terms on its page, then log in with `hf auth login`"
+        )
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return ModelNotFound(f"{repo} is not on Hugging Face, or is private: check the name, or set HF_TOKEN")
+    if isinstance(error, errors.EntryNotFoundError) and not isinstance(error, errors.LocalEntryNotFoundError):
+        return ModelNotFound(f"{repo}: {said}")
+    if isinstance(error, errors.OfflineModeIsEnabled):
+        return DownloadError(f"{repo} is not in the cache, and HF_HUB_OFFLINE is set: unset it to download")
+    return DownloadError(f"{repo} could not be fetched: {said}: check the network and try again")
+
+
+# ---- the cache ---------------------------------------------------------------------------------------------
+
+
+def cache_folder() -> Path:
+    """Where Hugging Face's own library keeps what it downloads."""
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE)
+
+
+def cached() -> Iterator[Cached]:
+    """GGUF models in the cache, each in its newest snapshot only."""
+    for folder in sorted(cache_folder().glob("models--*--*")):
+        repo = folder.name.removeprefix("models--").replace("--", "/", 1)
+        seen: set[str] = set()
+        for snapshot in sorted((folder / "snapshots").glob("*"), key=lambda path: -path.stat().st_mtime):
+            for path in first_shards(snapshot.rglob("*.gguf")):
+                if path.name not in seen and path.exists() and "mmproj" not in path.name.lower():
+                    seen.add(path.name)
+                    yield Cached(f"{repo}:{quant_of(path.name)}", path, repo)
+
+
+def delete(files: Sequence[Path]) -> None:
+    """Remove files with what they point to, and their repository's folder if nothing else is in it."""
+    for path in files:
+        blob = path.resolve()
+        path.unlink()
+        blob.unlink(missing_ok=True)
+    folder = next(parent for parent in files[0].parents if parent.name.startswith("models--"))
+    if not any(path.is_file() for path in (folder / "snapshots").rglob("*")):
+        shutil.rmtree(folder, ignore_errors=True)

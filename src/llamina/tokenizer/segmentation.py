@@ -1,0 +1,37 @@
+"""Which way of cutting plain text a vocabulary needs."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from llamina.tokenizer.bpe import BytePairs, DnaPairs, WhitespacePairs
+from llamina.tokenizer.sentencepiece import ScoredPairs
+from llamina.tokenizer.trie import BestPath, LongestMatch
+from llamina.tokenizer.unigram import UnigramPieces
+from llamina.tokenizer.vocabulary import Vocabulary
+from llamina.tokenizer.wordpiece import WordPieces
+
+
+class Segmentation(Protocol):
+    """How a kind of vocabulary cuts plain text."""
+
+    def encode(self, text: str) -> list[int]: ...
+
+
+def segmentation(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> Segmentation:
+    match vocabulary.model:
+        case "llama":
+            return ScoredPairs(vocabulary)
+        case "bert":
+            return WordPieces(vocabulary)
+        case "t5":
+            return UnigramPieces(vocabulary, metadata)
+        case "rwkv":
+            return LongestMatch(vocabulary)
+        case "plamo2":
+            return BestPath(vocabulary)
+        case "whitespace":
+            return WhitespacePairs(vocabulary, metadata)
+        case "hybriddna":
+            return DnaPairs(vocabulary, metadata)
+        case _:
+            return BytePairs(vocabulary, metadata)

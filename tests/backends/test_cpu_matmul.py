@@ -1,0 +1,96 @@
+"""Every format's matrix products on the CPU, against NumPy with the same rounding of activations."""
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from plans import block_weight, error, float_weight, run, whole
+
+from llamina.backends.cpu.lower import BY_256, PLAIN
+from llamina.ops import Value, Weight, embed, expert_linear, flat, head_linear, heads, linear, pick, route
+from llamina.ops import Routing
+from llamina.quant import FORMATS, decode
+
+BLOCKS = [f.name for f in FORMATS.values() if f.block > 1 and f.name not in ("Q8_1", "Q8_K")]
+TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
+
+
+def rounded(x: npt.NDArray[np.float32], kind: str) -> npt.NDArray[np.float64]:
+    """Activations as the kernels see them: 8 bits and a scale per block."""
+    if kind in PLAIN:
+        return x.astype(np.float64)
+    block = 256 if kind in BY_256 else 32
+    cut = x.reshape(*x.shape[:-1], -1, block)
+    scale = np.abs(cut).max(-1, keepdims=True) / np.float32(127)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        q = np.where(scale > 0, np.rint(cut * (np.float32(127) / np.abs(cut).max(-1, keepdims=True))), 0)
+    return (q.astype(np.float64) * scale).reshape(x.shape)
+
+
+def table(width: int, seed: int = 1) -> npt.NDArray[np.float32]:
+    """Embeddings with a row of zeros, a row of one spike, and rows of very different sizes."""
+    values = np.random.default_rng(seed).standard_normal((10, width)).astype(np.float32)
+    values[1] = 0
+    values[2] = 0
+    values[2, width // 3] = -1000
+    values[4] *= 1e-6
+    return values
+
+
+def weight(kind: str, rows: int, width: int) -> Weight:
+    if kind in PLAIN:
+        return float_weight("w.weight", np.random.default_rng(5).standard_normal((rows, width)) / 8, kind)
+    return block_weight("w.weight", kind, (rows, width))
+
+
+@pytest.mark.parametrize("kind", [*PLAIN, *BLOCKS])
+def test_linear(kind: str) -> None:
+    width, rows = (512, 37) if kind not in PLAIN else (83, 37)
+    x, w = table(width), weight(kind, rows, width)
+
+    def forward(tokens: Value, positions: Value) -> Value:
+        return pick(linear(embed(tokens, float_weight("token_embd.weight", x)), w))
+
+    want = (rounded(x, kind) @ decode(w.data, w.format, w.shape).astype(np.float64).T)[TOKENS]
+    got = run("cpu", forward, [[whole(TOKENS)]])
+    # Row by row, so that a large token does not hide a small one.
+    for row, truth in zip(got, want, strict=True):
+        assert np.linalg.norm(row - truth) <= 2e-6 * max(np.linalg.norm(truth), 1e-30) + 1e-12
+    assert np.array_equal(got, run("cpu", forward, [[whole(TOKENS)]], threads=2))
+    alone = np.concatenate([run("cpu", forward, [[whole([t])]]) for t in TOKENS[:4]])
+    assert np.array_equal(got[:4], alone)
+
+
+@pytest.mark.parametrize("kind", [*PLAIN, *BLOCKS])
+def test_embedding_rows_are_decoded_exactly(kind: str) -> None:
+    w = weight(kind, 10, 256 if kind not in PLAIN else 21)
+
+    def forward(tokens: Value, positions: Value) -> Value:
+        return pick(embed(tokens, w))
+
+    got = run("cpu", forward, [[whole(TOKENS)]])
+    assert np.array_equal(got, decode(w.data, w.format, w.shape)[TOKENS])
+
+
+@pytest.mark.parametrize("kind", ["F32", "Q4_0", "Q4_K", "Q6_K", "IQ3_S", "MXFP4"])
+def test_experts(kind: str) -> None:
+    """Experts, one input for all and one for each; heads with matrices of their own."""
+    width, x = 256, table(256)
+    up, down = (block_weight(n, kind, (4, 256, width)) if kind != "F32" else None for n in ("up", "down"))
+    rng = np.random.default_rng(9)
+    up = up or float_weight("up", rng.standard_normal((4, 256, width)) / 16)
+    down = down or float_weight("down", rng.standard_normal((4, 256, width)) / 16)
+    router = float_weight("router", rng.standard_normal((4, width)))
+
+    def forward(tokens: Value, positions: Value) -> Value:
+        h = embed(tokens, float_weight("token_embd.weight", x))
+        chosen, _ = route(linear(h, router), Routing(2))
+        return pick(flat(expert_linear(expert_linear(h, up, chosen), down, chosen)))
+
+    def by_heads(tokens: Value, positions: Value) -> Value:
+        h = embed(tokens, float_weight("token_embd.weight", np.tile(x, (1, 4))))
+        return pick(flat(head_linear(heads(h, 4), up)))
+
+    tolerance = 1e-10 if kind == "F32" else 2e-3
+    for plan in (forward, by_heads):
+        got, want = (run(backend, plan, [[whole([0, 3, 5, 7])]]) for backend in ("cpu", "reference"))
+        assert error(got, want) < tolerance

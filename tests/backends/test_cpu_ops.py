@@ -1,0 +1,187 @@
+"""Every operation on the CPU against its NumPy meaning: odd sizes, views, broadcasts, chunks, threads."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from plans import Forward, error, float_weight, pieces, run, whole
+
+from llamina.ops import (
+    Attention,
+    Rope,
+    Routing,
+    Value,
+    Weight,
+    activate,
+    add,
+    attend,
+    attend_latent,
+    concat,
+    convolve,
+    embed,
+    flat,
+    gated,
+    heads,
+    linear,
+    mix,
+    mul,
+    norm,
+    pick,
+    reshape,
+    rope,
+    route,
+    scale,
+    scan,
+    softcap,
+    split,
+)
+from llamina.ops.batch import Span
+
+RNG = np.random.default_rng(7)
+TABLE = (2 * RNG.standard_normal((32, 60))).astype(np.float32)
+TABLE[5, 7], TABLE[6, 0] = 40.0, -95.0  # past where exp is cut off
+TOKENS = [int(t) for t in RNG.integers(0, 32, 41)]
+
+
+def constant(name: str, *shape: int) -> Weight:
+    return float_weight(name, np.random.default_rng(len(name)).standard_normal(shape) * 0.5)
+
+
+def start(tokens: Value) -> Value:
+    return embed(tokens, float_weight("token_embd.weight", TABLE))
+
+
+def project(x: Value, n: int, name: str) -> Value:
+    return linear(x, constant(name, n, x.shape[-1]))
+
+
+def elementwise(function: Callable[[Value], Value]) -> Forward:
+    return lambda tokens, positions: pick(flat(function(start(tokens))))
+
+
+def _attention(how: Attention, sinks: bool = False, dim: int = 12, group: int = 2) -> Forward:
+    def forward(tokens: Value, positions: Value) -> Value:
+        x = start(tokens)
+        q, k, v = (heads(project(x, n, name), h) for name, n, h in
+                   (("q", 2 * group * dim, 2 * group), ("kk", 2 * dim, 2), ("vvv", 2 * 20, 2)))  # fmt: skip
+        out = attend(q, k, v, 0, how, constant("sinks", 2 * group) if sinks else None)
+        return pick(flat(out))
+
+    return forward
+
+
+def _latent(tokens: Value, positions: Value) -> Value:
+    x = start(tokens)
+    q, k = heads(project(x, 4 * 30, "q"), 4), heads(project(x, 30, "kk"), 1)
+    return pick(flat(attend_latent(q, k, 22, 0, Attention(0.2))))
+
+
+def _route(how: Routing, bias: bool = False) -> Forward:
+    def forward(tokens: Value, positions: Value) -> Value:
+        x = start(tokens)
+        _, weights = route(project(x, 12, "router"), how, constant("bias_", 12) if bias else None)
+        return pick(mix(reshape(project(x, how.used * 7, "experts"), how.used, 7), weights))
+
+    return forward
+
+
+def _scan(per_state: bool) -> Forward:
+    def forward(tokens: Value, positions: Value) -> Value:
+        x = start(tokens)
+        x = convolve(project(x, 24, "in"), float_weight("c.w", RNG_CONV), 0)
+        n_heads, dim = (24, 1) if per_state else (6, 4)
+        a = float_weight("a", -np.abs(RNG_A if per_state else RNG_A[:6, :1]))
+        b, c = heads(project(x, 2 * 5, "b"), 2), heads(project(x, 2 * 5, "cc"), 2)
+        return pick(flat(scan(heads(x, n_heads), project(x, n_heads, "dt"), a, b, c, 0)))
+
+    return forward
+
+
+RNG_CONV, RNG_A = RNG.standard_normal((24, 4)), RNG.standard_normal((24, 5))
+
+PLANS: dict[str, Forward] = {
+    "add": elementwise(lambda x: add(x, x)),
+    "add weight": elementwise(lambda x: add(x, constant("b", 60))),
+    "add per head": elementwise(lambda x: add(heads(x, 6), constant("b", 10))),
+    "mul one per head": elementwise(lambda x: mul(heads(x, 6), constant("d", 6, 1))),
+    "mul one per row": elementwise(lambda x: mul(x, activate(project(x, 1, "g"), "sigmoid"))),
+    "scale": elementwise(lambda x: scale(x, -1.5)),
+    "softcap": elementwise(lambda x: softcap(x, 3.0)),
+    "gated views": elementwise(lambda x: gated(*split(x, 30, 30), "silu")),
+    "rms norm": elementwise(lambda x: norm(x, constant("n", 60), 1e-5)),
+    "rms norm of heads": elementwise(lambda x: norm(heads(x, 4), constant("n", 15), 1e-5)),
+    "rms norm of groups": elementwise(lambda x: norm(heads(x, 4), constant("n", 4, 15), 1e-5)),
+    "rms norm of a view": elementwise(lambda x: norm(split(heads(x, 4), 4, 11)[1], None, 1e-5)),
+    "layer norm": elementwise(lambda x: norm(x, constant("n", 60), 1e-5, "layer")),
+    "rope": elementwise(lambda x: rope(heads(x, 5), Rope(12, 1e4))),
+    "rope neox, part of it": elementwise(lambda x: rope(heads(x, 5), Rope(8, 1e4, neox=True, scale=0.25))),
+    "rope yarn": elementwise(
+        lambda x: rope(heads(x, 3), Rope(20, 1e4, True, 0.25, 1.0, 1.1, original_context=64))
+    ),
+    "rope factors": elementwise(
+        lambda x: rope(heads(x, 5), Rope(12, 1e4), float_weight("f", [1, 1.5, 2, 3, 4, 5]))
+    ),
+    "slices and concat": elementwise(lambda x: concat(*reversed(split(heads(x, 4), 4, 11)))),
+    "concat one head to all": elementwise(lambda x: concat(heads(x, 4), heads(project(x, 3, "k"), 1))),
+    "linear of heads": elementwise(lambda x: project(heads(x, 4), 9, "h")),
+    "linear of a view": elementwise(lambda x: project(split(heads(x, 4), 4, 11)[1], 9, "h")),
+    "attention": _attention(Attention(0.3)),
+    "attention, window": _attention(Attention(0.3, window=5)),
+    "attention, cap": _attention(Attention(0.3, softcap=2.0)),
+    "attention, alibi": _attention(Attention(0.3, alibi=8.0), group=3),
+    "attention, sinks": _attention(Attention(0.3), sinks=True),
+    "attention, long dim": _attention(Attention(0.1), dim=64, group=1),
+    "latent attention": _latent,
+    "route softmax": _route(Routing(3)),
+    "route normalized": _route(Routing(3, normalize=True, scale=2.5)),
+    "route sigmoid with bias": _route(Routing(4, "sigmoid", True), bias=True),
+    "route groups": _route(Routing(3, "sigmoid", groups=4, groups_used=2), bias=True),
+    "route selected": _route(Routing(3, "softmax_selected")),
+    "scan, decay per head": _scan(False),
+    "scan, decay per state": _scan(True),
+}
+PLANS |= {
+    f"activate {kind}": elementwise(lambda x, kind=kind: activate(x, kind))  # type: ignore[misc]
+    for kind in ("silu", "gelu", "gelu_erf", "gelu_quick", "relu", "relu_sqr", "sigmoid", "tanh", "softplus")
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_equals_its_meaning(name: str) -> None:
+    want = run("reference", PLANS[name], [[whole(TOKENS)]])
+    got = run("cpu", PLANS[name], [[whole(TOKENS)]])
+    assert np.isfinite(got).all()
+    assert error(got, want) < 1e-10
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_same_bits_however_it_is_cut(name: str) -> None:
+    plan, got = PLANS[name], run("cpu", PLANS[name], [[whole(TOKENS)]])
+    assert np.array_equal(got, run("cpu", plan, [[whole(TOKENS)]], threads=3))
+    for size in (1, 3, 16):
+        assert np.array_equal(got, run("cpu", plan, pieces(TOKENS, size, first_page=5, slot=2)))
+    beside = [whole([1, 2, 3], first_page=20, slot=1), whole(TOKENS, slot=3), whole([9], first_page=30, slot=2)]
+    assert np.array_equal(got, run("cpu", plan, [beside], threads=2)[3:-1])
+
+
+def test_half_precision_keys_and_values() -> None:
+    plan = _attention(Attention(0.3))
+    want = run("reference", plan, [[whole(TOKENS)]], kv_type="f16")
+    got = run("cpu", plan, [[whole(TOKENS)]], kv_type="f16")
+    assert error(got, want) < 1e-7  # a last bit may tip the rounding to halves
+
+
+def test_a_reused_page_keeps_nothing() -> None:
+    """What another sequence left in a page, NaN included, is never seen."""
+    poisoned = TABLE.copy()
+    poisoned[31] = np.nan
+    x = float_weight("token_embd.weight", poisoned)
+
+    def forward(tokens: Value, positions: Value) -> Value:
+        h = embed(tokens, x)
+        q, k, v = (heads(project(h, 24, n), 2) for n in ("q", "kk", "vvv"))
+        return pick(flat(attend(q, k, v, 0, Attention(0.3))))
+
+    clean = run("cpu", forward, [[whole([1, 2, 3])]])
+    dirty = run("cpu", forward, [[Span([31] * 16, 0, [0], 0, [0])], [whole([1, 2, 3])]])
+    assert np.array_equal(dirty[1:], clean)

@@ -1,0 +1,79 @@
+"""Every architecture against llama.cpp's logits for the same tiny model."""
+
+import importlib.util
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import llamina
+from llamina.engine import Request
+from llamina.models import architectures
+
+Files = Callable[[str], Path]
+NAMES = [
+    "deepseek2-moe", "gemma-dense", "gemma2-dense", "gemma3-dense", "gpt2-dense", "jamba-dense", "llama-dense",
+    "llama-moe", "mamba2-dense", "phi3-dense", "qwen2-dense", "qwen2moe-moe", "qwen3-dense", "qwen3moe-moe",
+    "starcoder2-dense",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def files(golden: Files, tmp_path_factory: pytest.TempPathFactory) -> Files:
+    """The tiny model of a name, written by the golden facts' own script."""
+    spec = importlib.util.spec_from_file_location("arch_models", golden("arch_models.py"))
+    assert spec and spec.loader
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    specs = json.loads(golden("archs.json").read_text())
+    folder = tmp_path_factory.mktemp("archs")
+
+    def find(name: str) -> Path:
+        path = folder / f"{name}.gguf"
+        if not path.exists():
+            script.write(specs[name], path)
+        return path
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def truth(golden: Files) -> dict[str, npt.NDArray[np.float32]]:
+    return dict(np.load(golden("arch_logits.npz")))
+
+
+def nmse(got: npt.NDArray[np.float32], want: npt.NDArray[np.float32]) -> float:
+    return float(np.sum(np.square(got - want)) / np.sum(np.square(want)))
+
+
+def test_every_architecture_has_a_golden_model(golden: Files) -> None:
+    specs = json.loads(golden("archs.json").read_text())
+    covered = {specs[name]["arch"] for name in NAMES}
+    assert set(architectures()) == covered
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_llama_cpp_logits(name: str, backend: str, files: Files, truth: dict[str, npt.NDArray[np.float32]]) -> None:
+    with llamina.load(files(name), backend=backend, kv_type="f32", threads=2) as engine:
+        assert nmse(engine.logits(truth[f"{name}.tokens"]), truth[name]) < 1e-6
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_same_bits_however_it_is_cut(name: str, files: Files, truth: dict[str, npt.NDArray[np.float32]]) -> None:
+    """Whole, in chunks, token by token; one thread or two; alone or beside others."""
+    tokens = [int(t) for t in truth[f"{name}.tokens"]]
+    with llamina.load(files(name), threads=2) as engine:
+        whole = engine.logits(tokens)
+        requests = [Request(tokens[i:], all_logits=True) for i in (20, 0, 7)]
+        for request in requests:
+            engine.submit(request)
+        while any(r.finish_reason is None for r in requests):
+            engine.step()
+        assert np.array_equal(np.concatenate(requests[1].rows), whole)
+    for chunk in (1, 3, 16):
+        with llamina.load(files(name), threads=1, max_tokens=chunk) as engine:
+            assert np.array_equal(engine.logits(tokens), whole)
