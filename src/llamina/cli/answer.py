@@ -34,7 +34,7 @@ class Answer:
             )
         if templated:
             system_turn = [{"role": "system", "content": system}] if system is not None else []
-            turns = [*system_turn, {"role": "user", "content": prompt}]
+            turns = [*system_turn, {"role": "user", "content": prompt.rstrip("\n")}]
             self._generation = self._engine.stream_chat(turns, **options)
         else:
             self._generation = self._engine.stream(prompt, **options)

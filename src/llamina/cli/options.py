@@ -1,6 +1,7 @@
 """Options that several verbs share, and the model they name."""
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -86,9 +87,18 @@ def locate(model: str | None, hf: str | None = None, quiet: bool = False) -> Pat
 
 def text_of(text: str | None, what: str) -> str:
     """An argument, or what is piped in."""
-    stdin = click.get_text_stream("stdin")
-    if text is None and not stdin.isatty():
-        text = stdin.read()
+    if text is None and sys.stdin is not None and not sys.stdin.isatty():
+        text = decode(sys.stdin.buffer.read(), "what is piped in")
     if not text:
         raise click.UsageError(f"no {what} is given: write it after the command, or pipe it in")
     return text
+
+
+def decode(content: bytes, what: str) -> str:
+    """UTF-8 bytes as text, on every platform."""
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise click.UsageError(
+            f"{what} is not UTF-8 text: byte {error.start} is {content[error.start]:#x}"
+        ) from None

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from .options import device_options, json_option, locate, model_options, text_of
+from .options import decode, device_options, json_option, locate, model_options, text_of
 from .terminal import Meter
 
 
@@ -21,7 +21,7 @@ def _limit(ctx: click.Context, param: click.Parameter, value: int) -> int | None
 @click.option("-p", "--prompt", "text", metavar="TEXT", help="The prompt, if it is not an argument.")
 @click.option(
     "--file",
-    type=click.File("r", encoding="utf-8"),
+    type=click.File("rb"),
     help="Read the prompt, or what comes after it, from a file; - is stdin.",
 )
 @model_options
@@ -135,8 +135,5 @@ def _prompt(prompt: str | None, text: str | None, file: Any) -> str:
     given = prompt if prompt is not None else text
     if file is None:
         return text_of(given, "prompt")
-    try:
-        content = file.read()
-    except UnicodeDecodeError as error:
-        raise click.UsageError(f"{file.name} is not UTF-8 text: {error}") from None
+    content = decode(file.read(), file.name)
     return text_of(f"{given}\n\n{content}" if given else content, "prompt")

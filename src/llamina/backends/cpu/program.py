@@ -78,7 +78,7 @@ def _read(value: Value, place: Place, batch: Batch) -> npt.NDArray[Any]:
     """A copy of a value, [rows, *shape]."""
     rows = batch.n_tokens if value.rows == "tokens" else batch.n_outputs
     reach = rows * place.row + place.outer * place.head + 4 * place.inner
-    memory = (ctypes.c_char * reach).from_address(place.ref.address)
+    memory: Any = (ctypes.c_char * reach).from_address(place.ref.address)
     dtype, shape = np.int32 if value.integer else np.float32, (rows, place.outer, place.inner)
     view = np.ndarray(shape, dtype, memory, strides=(place.row, place.head, 4))
     return view.reshape(rows, *value.shape).copy()
