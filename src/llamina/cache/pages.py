@@ -6,7 +6,7 @@ from ..errors import CapacityError
 from ..ops.batch import PAGE
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Lease:
     """The pages of one sequence in order, and its slot."""
 
@@ -21,17 +21,27 @@ class Pages:
         self.total = pages
         self._free = list(range(pages - 1, -1, -1))
         self._slots = list(range(slots - 1, -1, -1))
+        self._leases: dict[int, Lease] = {}  # by slot
 
     @property
     def free(self) -> int:
         return len(self._free)
 
+    def holds(self, tokens: int) -> bool:
+        """Whether a sequence of so many tokens would fit, had it all pages for itself."""
+        return tokens <= self.total * PAGE
+
     def admit(self) -> Lease | None:
         """A lease without pages yet, or None while all slots are taken."""
-        return Lease(self._slots.pop()) if self._slots else None
+        if not self._slots:
+            return None
+        lease = Lease(self._slots.pop())
+        self._leases[lease.slot] = lease
+        return lease
 
     def extend(self, lease: Lease, tokens: int) -> bool:
         """Make room for a sequence of `tokens` tokens; False, and nothing changed, if the pool is exhausted."""
+        self._check(lease)
         wanted = -(-tokens // PAGE) - len(lease.pages)
         if wanted > len(self._free):
             return False
@@ -40,8 +50,12 @@ class Pages:
 
     def release(self, lease: Lease) -> None:
         """Give everything back; the lease must not be used afterwards."""
-        if lease.slot in self._slots:
-            raise CapacityError(f"slot {lease.slot} was released twice")
+        self._check(lease)
         self._free.extend(reversed(lease.pages))
         self._slots.append(lease.slot)
         lease.pages.clear()
+        del self._leases[lease.slot]
+
+    def _check(self, lease: Lease) -> None:
+        if self._leases.get(lease.slot) is not lease:
+            raise CapacityError(f"the lease of slot {lease.slot} was released before: it must not be used again")

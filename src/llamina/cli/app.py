@@ -24,7 +24,7 @@ VERBS = {
     "completion": "Print a shell's completion script.",
 }
 ALIASES = {"ls": "list"}
-INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 + the signal, as shells count
+INTERRUPTED = 130  # 128 + the signal, as shells count
 
 
 @dataclass
@@ -79,9 +79,6 @@ def _report(error: BaseException, color: bool | None) -> int:
             return _say(error.format_message(), error.exit_code, color)
         case KeyboardInterrupt() | click.Abort() | EOFError():
             return _say("interrupted", INTERRUPTED, color)
-        case BrokenPipeError():
-            _abandon_stdout()
-            return BROKEN_PIPE
         case LlaminaError():
             return _say(str(error), _code(error), color)
         case OSError() | MemoryError():
@@ -104,11 +101,6 @@ def _usage(error: click.UsageError, color: bool | None) -> None:
     _say(error.format_message(), 2, color)
     if error.ctx:
         click.echo(f"try: {error.ctx.command_path} --help", err=True)
-
-
-def _abandon_stdout() -> None:
-    """Whoever read it has left; the interpreter's own flush at exit must not fail."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _debug() -> click.Option:

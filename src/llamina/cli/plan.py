@@ -50,7 +50,7 @@ def show_command(model: str) -> None:
 @click.option(
     "--tolerance",
     type=click.FloatRange(min=0),
-    help="The normalised mean squared error of a step; 1e-6, and 1e-3 with quantized weights.",
+    help="The normalised mean squared error of a step; 1e-6, and 5e-3 with quantized weights.",
 )
 @click.option("--all", "go_on", is_flag=True, help="Go on after a step that differs.")
 @click.option(

@@ -63,7 +63,7 @@ def _limit(ctx: click.Context, param: click.Parameter, value: int) -> int | None
     help="Drop those this much rarer than the best; 0 is off.",
 )
 @click.option(
-    "--repeat-penalty", type=float, default=1.0, show_default=True, help="Above 1, repeat less; 1 is off."
+    "--repeat-penalty", type=float, default=1.1, show_default=True, help="Above 1, repeat less; 1 is off."
 )
 @click.option("-s", "--seed", type=int, help="The same seed gives the same answer.")
 @click.option(
@@ -135,5 +135,5 @@ def _prompt(prompt: str | None, text: str | None, file: Any) -> str:
     given = prompt if prompt is not None else text
     if file is None:
         return text_of(given, "prompt")
-    content = decode(file.read(), file.name)
+    content = decode(file.read(), getattr(file, "name", "the file"))
     return text_of(f"{given}\n\n{content}" if given else content, "prompt")

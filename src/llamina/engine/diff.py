@@ -15,7 +15,7 @@ from ..ops.reference import Array
 from .engine import Engine
 
 EXACT = 1e-6
-ROUNDED = 1e-3  # activations are rounded to 8 bits before they meet weights in blocks
+ROUNDED = 5e-3  # activations are rounded to 8 bits before they meet weights in blocks
 PLAIN = ("F32", "F16", "BF16")
 
 

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from types import TracebackType
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from ..backends import Capacity, KvType, Program, compile_plan
 from ..cache import Pages
-from ..errors import ContextTooLong, RequestError
+from ..errors import CapacityError, ContextTooLong, RequestError
 from ..gguf import GGUF
 from ..models import Decoder
 from ..ops.batch import PAGE, Batch, Span
@@ -41,6 +41,7 @@ class Engine:
         cache_tokens: int | None = None,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> None:
+        _check_options(kv_type, max_tokens=max_tokens, max_sequences=max_sequences, cache_tokens=cache_tokens)
         self.file = file
         self.model = model
         self.context = model.config.context
@@ -51,6 +52,7 @@ class Engine:
         self.pages = Pages(self._capacity.pages, self._capacity.slots)
         self.running: list[Request] = []
         self.waiting: list[Request] = []
+        self._closed = False
         self.program: Program = compile_plan(backend, self.plan, self.batch, self._capacity, progress)
 
     @cached_property
@@ -68,6 +70,7 @@ class Engine:
 
     def step(self) -> list[Event]:
         """Advance every request that has a place in the next batch."""
+        self._check_open()
         slices = schedule(self.running, self.waiting, self.pages, self.budget)
         logits = self.program.run(self.batch.fill([_span(s) for s in slices])) if slices else None
         events, row = [], 0
@@ -93,10 +96,10 @@ class Engine:
         text = request.stops.push(request.detokenizer.push(token))
         if request.stops.hit:
             return self._finish(request, token, text)
-        full = len(request.known) >= self.context
+        full = len(request.known) >= self.context or not self.pages.holds(len(request.known))
         if full or len(request.generated) == request.max_tokens:
             return self._finish(request, token, text, "length")
-        return Event(request, token, text)
+        return self._event(request, token, text)
 
     def _finish(self, request: Request, token: int | None, text: str, reason: Any = "stop") -> Event:
         if request.detokenizer is not None and not request.stops.hit:
@@ -104,7 +107,12 @@ class Engine:
             text += request.stops.flush()
         request.finish_reason = reason
         self._forget(request)
-        return Event(request, token, text, reason)
+        return self._event(request, token, text)
+
+    def _event(self, request: Request, token: int | None, text: str) -> Event:
+        if text:
+            request.pieces.append(text)
+        return Event(request, token, text, request.finish_reason)
 
     def _forget(self, request: Request) -> None:
         if request.lease is not None:
@@ -118,12 +126,18 @@ class Engine:
 
     def submit(self, request: Request) -> Request:
         """Queue a request; its events come out of `step`."""
+        self._check_open()
         limit = self.context if request.all_logits else self.context - 1
         if len(request.known) > limit:
             raise ContextTooLong(
                 f"the prompt has {len(request.known)} tokens and the context holds {self.context}: "
                 "shorten it, or load the model with a larger context",
                 "prompt",
+            )
+        if not self.pages.holds(len(request.known)):
+            raise CapacityError(
+                f"the prompt has {len(request.known)} tokens and the cache holds {self.pages.total * PAGE}: "
+                "shorten it, or load the model with more cache_tokens"
             )
         vocab = self.plan.vocab
         if any(not 0 <= t < vocab for t in request.known):
@@ -137,7 +151,7 @@ class Engine:
         """Stop working on a request; its pages are free at once."""
         if request.finish_reason is None:
             request.finish_reason = "cancelled"
-            self._forget(request)
+        self._forget(request)
 
     def encode(self, prompt: str | Sequence[int], add_special: bool = True, parse_special: bool = True) -> list[int]:
         """Text as prompt tokens (token ids pass through)."""
@@ -194,6 +208,11 @@ class Engine:
         for request in [*self.running, *self.waiting]:
             self.cancel(request)
         self.program.close()
+        self._closed = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RequestError("the engine is closed: load the model again")
 
     def __enter__(self) -> "Engine":
         return self
@@ -207,6 +226,14 @@ class Engine:
 def _span(s: Slice) -> Span:
     assert s.request.lease is not None
     return Span(s.request.known[s.start : s.stop], s.start, s.request.lease.pages, s.request.lease.slot, s.outputs)
+
+
+def _check_options(kv_type: str, **counts: int | None) -> None:
+    for name, value in counts.items():
+        if value is not None and value < 1:
+            raise RequestError(f"{name} is {value}: at least 1 is expected", name)
+    if kv_type not in get_args(KvType):
+        raise RequestError(f"kv_type is {kv_type!r}: {' or '.join(get_args(KvType))} is expected", "kv_type")
 
 
 def _sampling(options: dict[str, Any]) -> Sampling:

@@ -1,8 +1,7 @@
 """One request seen by its caller: an iterator of text."""
 
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from .request import Request
 from .result import Completion, Usage
@@ -12,52 +11,55 @@ if TYPE_CHECKING:
 
 
 class Generation:
-    """Iterate over it for text as it comes; `result()` runs to the end and tells everything."""
+    """Iterate over it for text as it comes; `result()` runs to the end and tells everything.
+
+    Several may be read in turns: each step advances all requests, and a request keeps its text until it is read.
+    """
 
     def __init__(self, engine: "Engine", request: Request) -> None:
         self.request = request
         self._engine = engine
-        self._pieces: list[str] = []
+        self._read = 0  # of the request's pieces
         self._start = time.perf_counter()
         self._first = self._last = self._start
-        self._source = self._run()
 
-    def __iter__(self) -> Iterator[str]:
-        return self._source
+    def __iter__(self) -> Self:
+        return self
 
     def __next__(self) -> str:
-        return next(self._source)
+        while self._read == len(self.request.pieces):
+            if self.request.finish_reason is not None:
+                self.close()
+                raise StopIteration
+            self._advance()
+        self._read += 1
+        return self.request.pieces[self._read - 1]
 
-    def _run(self) -> Iterator[str]:
+    def _advance(self) -> None:
+        before = len(self.request.known)
         try:
-            while self.request.finish_reason is None:
-                text = self._advance()
-                if text:
-                    self._pieces.append(text)
-                    yield text
-        finally:
-            self._engine.cancel(self.request)  # left early: stop working on it
-
-    def _advance(self) -> str:
-        text = ""
-        for event in self._engine.step():
-            if event.request is self.request and event.token is not None:
-                text += event.text
-                self._last = time.perf_counter()
-                if len(self.request.generated) == 1:
-                    self._first = self._last
-        return text
+            self._engine.step()
+        except BaseException:
+            self.close()
+            raise
+        if len(self.request.known) > before:
+            self._last = time.perf_counter()
+        if self._first == self._start and self.request.generated:
+            self._first = self._last = time.perf_counter()
 
     def close(self) -> None:
-        """Stop here."""
-        self._source.close()  # type: ignore[attr-defined]
+        """Stop here: nothing more is computed for it, and its pages are free."""
+        self._engine.cancel(self.request)
+
+    def __del__(self) -> None:
+        self.close()  # left early: stop working on it
 
     def result(self) -> Completion:
         """Everything, after running what is left of it."""
-        for _ in self._source:
+        for _ in self:
             pass
         reason = self.request.finish_reason or "cancelled"
-        return Completion("".join(self._pieces), self._tokens(), reason, self.usage)
+        return Completion("".join(self.request.pieces), self._tokens(), reason, self.usage)
 
     def _tokens(self) -> list[int]:
         """Generated tokens, the one that ended the generation left out."""
@@ -67,5 +69,8 @@ class Generation:
     @property
     def usage(self) -> Usage:
         return Usage(
-            len(self.request.prompt), len(self.request.generated), self._first - self._start, self._last - self._first
+            len(self.request.prompt),
+            len(self.request.generated),
+            self._first - self._start,
+            self._last - self._first,
         )

@@ -29,8 +29,9 @@ class Request:
     all_logits: bool = False  # outputs for every prompt token, and no sampling
 
     def __post_init__(self) -> None:
-        if self.max_tokens is not None and self.max_tokens < 1:
-            raise RequestError(f"max_tokens is {self.max_tokens}: at least 1 is expected", "max_tokens")
+        limit = self.max_tokens
+        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
+            raise RequestError(f"max_tokens is {limit!r}: a whole number of at least 1 is expected", "max_tokens")
         if not len(self.prompt):
             raise RequestError("the prompt is empty: at least one token is needed to continue from", "prompt")
         self.id = next(_numbers)
@@ -38,7 +39,8 @@ class Request:
         self.computed = 0
         self.lease: Lease | None = None
         self.finish_reason: FinishReason | None = None
-        self.rows: list[npt.NDArray[np.float32]] = []
+        self.pieces: list[str] = []  # text, in the order it was made
+        self.rows: list[npt.NDArray[np.float32]] = []  # logits, where all are wanted
         self.stops = StopStrings(self.stop)
         self.detokenizer: Detokenizer | None = None
         self._stages = chain(self.sampling)

@@ -50,22 +50,17 @@ def schedule(running: list[Request], waiting: list[Request], pages: Pages, budge
         if request in running:  # an older one may have preempted it
             _grant(request, slices, running, waiting, pages, budget)
     while waiting and len(slices) < budget.sequences and _tokens(slices) < budget.tokens:
-        request = waiting[0]
-        if request.lease is None and (lease := pages.admit()) is None:
+        if (lease := pages.admit()) is None:
             break
+        request = waiting.pop(0)
         request.lease = lease
-        running.append(waiting.pop(0))
+        running.append(request)
         before = len(slices)
         if not _take(request, slices, pages, budget):
             _preempt(request, running, waiting, pages)
             break
         if len(slices) == before:
             break
-    if not slices and waiting:
-        raise CapacityError(
-            f"a sequence of {len(waiting[0].known)} tokens does not fit the {pages.total} pages of the cache: "
-            "load the model with a larger context"
-        )
     return slices
 
 
@@ -82,10 +77,17 @@ def _grant(
 
 def _take(request: Request, slices: list[Slice], pages: Pages, budget: Budget) -> bool:
     """Append the request's slice if the step has room; False only when pages are lacking."""
-    room = budget.tokens - _tokens(slices)
+    if not pages.holds(len(request.known)):  # preempting others, or itself, would go on for ever
+        raise CapacityError(
+            f"a sequence of {len(request.known)} tokens does not fit the {pages.total} pages of the cache: "
+            "load the model with more cache_tokens"
+        )
+    n = min(request.pending, budget.tokens - _tokens(slices))
+    outputs = budget.outputs - sum(len(s.outputs) for s in slices)
     if request.all_logits:
-        room = min(room, budget.outputs - sum(len(s.outputs) for s in slices))
-    n = min(request.pending, room)
+        n = min(n, outputs)
+    elif not outputs and n == request.pending:
+        n -= 1  # its last token waits for a step that can give its logits
     if n <= 0 or len(slices) >= budget.sequences:
         return True
     assert request.lease is not None

@@ -11,6 +11,7 @@ from .shards import first_shards, is_first, shard_names, stem
 from .sources import Progress
 
 PREFERRED = "Q4_K_M"
+TIMEOUT = 15.0  # seconds for the list of files
 _QUANT = re.compile(
     r"(?:^|[-._/])((?:UD-)?(?:I?Q\d|TQ\d|MXFP\d|NVFP\d|BF16|F16|F32)[A-Z0-9_]*)$", re.IGNORECASE
 )
@@ -28,7 +29,7 @@ class Cached:
 def parse(name: str) -> tuple[str, str | None]:
     """`user/repo[:quant]` in its parts."""
     repo, _, quant = name.partition(":")
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repo):
+    if not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", repo):
         raise RequestError(f"{name!r} is not a repository: write user/repo or user/repo:quant", "model")
     return repo, quant or None
 
@@ -89,7 +90,8 @@ def _files(repo: str) -> list[str]:
     from huggingface_hub import HfApi
 
     try:
-        return list(HfApi(library_name="llamina").list_repo_files(repo))
+        siblings = HfApi(library_name="llamina").model_info(repo, timeout=TIMEOUT).siblings
+        return [file.rfilename for file in siblings or ()]
     except Exception as error:
         raise _failure(error, repo) from error
 
@@ -145,11 +147,16 @@ def cached() -> Iterator[Cached]:
 
 
 def delete(files: Sequence[Path]) -> None:
-    """Remove files with what they point to, and their repository's folder if nothing else is in it."""
-    for path in files:
-        blob = path.resolve()
-        path.unlink()
-        blob.unlink(missing_ok=True)
+    """Remove files from all snapshots, with what they point to; and the repository's folder once empty."""
     folder = next(parent for parent in files[0].parents if parent.name.startswith("models--"))
-    if not any(path.is_file() for path in (folder / "snapshots").rglob("*")):
+    names = {path.name for path in files}
+    links = [path for path in (folder / "snapshots").rglob("*") if path.is_file()]
+    blobs = {path.resolve() for path in links if path.name in names}
+    kept = {path.resolve() for path in links if path.name not in names}
+    for path in links:
+        if path.name in names:
+            path.unlink()
+    for blob in blobs - kept:  # files of equal content share one
+        blob.unlink(missing_ok=True)
+    if not kept:
         shutil.rmtree(folder, ignore_errors=True)

@@ -37,15 +37,23 @@ def _assembled(source: Source, progress: Progress) -> Path:
     target, staging = folder() / source.file, folder() / f".{source.name}"
     if target.exists():
         return target
-    staging.mkdir(parents=True, exist_ok=True)
+    folder().mkdir(parents=True, exist_ok=True)
     with FileLock(folder() / f".{source.name}.lock"):  # another process may be at it
         if not target.exists():
-            staging.mkdir(parents=True, exist_ok=True)
-            _check_room(source, staging)
-            _join(_parts(source, staging, progress), source, target)
-            shutil.rmtree(staging, ignore_errors=True)
+            staging.mkdir(exist_ok=True)
+            try:
+                _check_room(source, staging)
+                _join(_parts(source, staging, progress), source, target)
+            finally:
+                _tidy(staging, done=target.exists())
     progress(source.name, source.nbytes, source.nbytes)
     return target
+
+
+def _tidy(staging: Path, done: bool) -> None:
+    """After a failure, parts that came whole stay for the next attempt."""
+    if done or not any(staging.iterdir()):
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 def _check_room(source: Source, staging: Path) -> None:

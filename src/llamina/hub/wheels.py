@@ -118,6 +118,8 @@ def _environment(scratch: Path) -> dict[str, str]:
 def _reason(log: str) -> str:
     """The line that says what went wrong."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
+    if "Retrying (" in log:
+        return "the package index cannot be reached"
     errors = [line for line in lines if line.lower().startswith(("error", "×", "caused by", "╰─▶"))]
     said = (errors or lines or ["it gave no reason"])[0]
     return said.removeprefix("ERROR:").removeprefix("error:").strip().rstrip(".:")

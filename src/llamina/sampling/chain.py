@@ -44,7 +44,11 @@ def chain(params: Sampling) -> list[Stage]:
 
 
 def draw(
-    logits: Logits, params: Sampling, stages: Sequence[Stage], history: Sequence[int], rng: np.random.Generator
+    logits: Logits,
+    params: Sampling,
+    stages: Sequence[Stage],
+    history: Sequence[int],
+    rng: np.random.Generator,
 ) -> int:
     """The next token. `logits` is not changed."""
     if params.repeat_penalty != 1:
@@ -86,4 +90,5 @@ def _min_p(c: Candidates, p: float) -> None:
 
 
 def _temperature(c: Candidates, temperature: float) -> None:
-    c.logits = c.logits / temperature
+    with np.errstate(over="ignore"):  # a temperature near 0 leaves only the likeliest
+        c.logits = (c.logits - c.logits.max()) / temperature

@@ -25,8 +25,9 @@ class Sampling:
         _within("min_p", self.min_p, 0, 1)
         _within("repeat_penalty", self.repeat_penalty, 0, math.inf)
         _whole("repeat_last_n", self.repeat_last_n, -1)
-        if self.top_p == 0 or self.repeat_penalty == 0:
-            raise InvalidSampling("top_p and repeat_penalty must be above 0", "top_p")
+        for name in ("top_p", "repeat_penalty"):
+            if getattr(self, name) == 0:
+                raise InvalidSampling(f"{name} is 0: a number above 0 is expected", name)
         if self.seed is not None:
             _whole("seed", self.seed, 0)
 

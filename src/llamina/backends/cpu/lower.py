@@ -14,6 +14,7 @@ from ...ops.rotation import alibi_slopes, frequencies
 from ...plan import Plan
 from ...quant import decode
 from .. import Capacity
+from .layout import scratch_bytes
 from .memory import Buffer, Place, Ref, split_shape
 
 PLAIN = ("F32", "F16", "BF16")  # multiplied with float activations
@@ -52,6 +53,9 @@ class Lowering:
         self._quantized: dict[tuple[int, str], tuple[Ref, int]] = {}
         self._rope_tables: dict[Any, Ref] = {}
         self._step = 0
+        self.scratch = Buffer(0, own=True)  # a part for each thread: nothing to clash over, so no size
+        widest = max((step.weights[0].shape[-1] for step in plan.steps if step.op == "linear"), default=1)
+        self.scratch_size = scratch_bytes(widest)
         self.logits = Buffer(4 * len(batch.outputs) * plan.vocab, own=True)
         self._inputs(plan)
         for self._step, step in enumerate(plan.steps):
@@ -260,6 +264,7 @@ class Lowering:
             f"linear.{w.format.name}", count=self._count(value), x=x, x_item=item, outer=self._place(value).outer,
             w=self._bytes(w), w_row=w.data.nbytes // w.shape[0], out=out.ref,
             out_item=4 * out.inner if out.outer > 1 else out.row, rows=w.shape[0], k=w.shape[1],
+            scratch=Ref(self.scratch), scratch_size=self.scratch_size,
         )  # fmt: skip
 
     def _experts(self, step: Step, ids: Ref | int, ids_row: int) -> None:

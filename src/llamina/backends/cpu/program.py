@@ -32,6 +32,7 @@ class CpuProgram:
         arena = self._zeros(pack(lowering.buffers))
         for buffer in lowering.buffers:
             buffer.address += arena
+        lowering.scratch.address = self._zeros(lowering.scratch_size * capacity.threads)
         lowering.logits.address = self._zeros(lowering.logits.nbytes)
         self._logits: npt.NDArray[np.float32] = np.frombuffer(self._memory[-1], np.float32)[: len(batch.outputs) * plan.vocab]
         kernels = library()

@@ -22,9 +22,11 @@ from .simd import (
     zero_f32,
 )
 from .strips import STRIPS
+from .tiles import TILES
 from .unpack import UNPACK
 from .work import first
 
+MANY = 8  # tokens from which unpacking pays
 values, scales_, mins_ = stack_of(256), stack_of(96), stack_of(96)  # read by whole vectors
 spread = shuffle_of(f32x8, f32x8, [0, 0, 0, 0, 1, 1, 1, 1])
 
@@ -81,12 +83,17 @@ def multiply_rows(unpack: Any, block: int, nbytes: int) -> Any:
     return run
 
 
-def linear_kernel(multiply: Any) -> Any:
+def linear_kernel(few: Any, many: Any | None) -> Any:
+    """`few` tokens go one by one; from MANY on the rows are unpacked into tiles, where the format has them."""
+
     @kernel
-    def run(thread, threads, count, x, x_item, outer, w, w_row, out, out_item, rows, k):
-        strips = (rows + 7) // 8
+    def run(thread, threads, count, x, x_item, outer, w, w_row, out, out_item, rows, k, scratch, scratch_size):
+        strips, items = (rows + 7) // 8, i64(count) * outer
         low, high = 8 * first(strips, thread, threads), min(8 * first(strips, thread + 1, threads), rows)
-        multiply(w, w_row, low, high, x, x_item, i64(count) * outer, out, out_item, k)
+        if many is not None and items >= MANY:
+            many(w, w_row, low, high, x, x_item, items, out, out_item, k, scratch + thread * scratch_size)
+        else:
+            few(w, w_row, low, high, x, x_item, items, out, out_item, k)
 
     return run
 
@@ -112,5 +119,5 @@ def experts_kernel(multiply: Any) -> Any:
 _BLOCKS = {t.name: (t.block, t.nbytes) for t in TENSOR_TYPES.values()}
 MULTIPLY = {name: multiply_rows(unpack, *_BLOCKS[name]) for name, unpack in UNPACK.items()}
 MULTIPLY |= {name: multiply_strips(strip) for name, strip in STRIPS.items()}
-KERNELS = {f"linear.{name}": linear_kernel(multiply) for name, multiply in MULTIPLY.items()}
+KERNELS = {f"linear.{name}": linear_kernel(multiply, TILES.get(name)) for name, multiply in MULTIPLY.items()}
 KERNELS |= {f"experts.{name}": experts_kernel(multiply) for name, multiply in MULTIPLY.items()}

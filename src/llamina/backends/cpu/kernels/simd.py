@@ -425,3 +425,18 @@ def _scales_mins(b: Any, address: Any) -> Any:
 
 load_scales_mins = op(i16x16, (types.intp,), _scales_mins)
 """Eight scales, then eight mins."""
+
+
+def _broadcast4(b: Any, address: Any) -> Any:
+    word = b.load(pointer(b, address, I32))
+    word.align = 1
+    undef = ir.Constant(i32x8.ir, ir.Undefined)
+    lanes = b.shuffle_vector(b.insert_element(undef, word, I32(0)), undef, ir.Constant(i32x8.ir, [0] * 8))
+    return b.bitcast(lanes, i8x32.ir)
+
+
+broadcast_4 = op(i8x32, (types.intp,), _broadcast4)
+"""Four bytes, eight times."""
+broadcast_2 = op(i16x16, (types.intp,), lambda b, address: b.bitcast(_broadcast4(b, address), i16x16.ir))
+"""Two 16-bit numbers, eight times."""
+zero_i16, ones_i16 = fill_of(i16x16, 0), fill_of(i16x16, 1)

@@ -1,0 +1,147 @@
+"""`llamina info`, `tokenize`, `detokenize`, `pull`, `list` and `rm`."""
+
+import http.server
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+Invoke = Callable[..., Result]
+
+
+def test_info(invoke: Invoke, stories: Path) -> None:
+    out = invoke("info", stories).stdout
+    for line in (
+        "architecture    llama",
+        "layers          5",
+        "runs here       yes",
+        "32.00 bits per weight",
+    ):
+        assert line in out
+
+
+def test_info_as_json(invoke: Invoke, stories: Path) -> None:
+    facts = json.loads(invoke("info", stories, "--json", "--metadata", "--tensors").stdout)
+    assert facts["architecture"] == "llama" and facts["parameters"] == 292_800
+    assert facts["formats"]["F32"]["tensors"] == len(facts["tensors"]) == 48
+    assert facts["vocabulary"]["size"] == 512
+    assert facts["metadata"]["tokenizer.ggml.tokens"]["length"] == 512
+    assert facts["runs"] is True and facts["reason"] is None
+
+
+def test_info_lists_abbreviated_metadata_and_tensors(invoke: Invoke, stories: Path) -> None:
+    out = invoke("info", stories, "--metadata", "--tensors").stdout
+    assert "tokenizer.ggml.tokens" in out and "512 × [" in out and "blk.0.attn_q.weight" in out
+    assert max(map(len, out.splitlines())) < 250
+
+
+def test_info_says_why_a_model_cannot_run(invoke: Invoke, tmp_path: Path) -> None:
+    from llamina.gguf import write
+
+    write(tmp_path / "m.gguf", {"general.architecture": "abacus"}, [])
+    facts = json.loads(invoke("info", tmp_path / "m.gguf", "--json").stdout)
+    assert facts["runs"] is False and "abacus" in facts["reason"]
+
+
+@pytest.fixture
+def address(stories: Path) -> Iterator[str]:
+    """The model on a web server that knows ranges."""
+    data = stories.read_bytes()
+
+    class Files(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            first, last = self.headers["Range"].removeprefix("bytes=").split("-")
+            part = data[int(first) : int(last) + 1]
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {first}-{int(first) + len(part) - 1}/{len(data)}")
+            self.send_header("Content-Length", str(len(part)))
+            self.end_headers()
+            self.wfile.write(part)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Files)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/model.gguf"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_info_of_a_url(invoke: Invoke, stories: Path, address: str) -> None:
+    here = json.loads(invoke("info", stories, "--json", "--tensors").stdout)
+    there = json.loads(invoke("info", address, "--json", "--tensors").stdout)
+    assert there.pop("file") == address
+    assert {key: value for key, value in here.items() if key != "file"} == there
+
+
+def test_tokenize_and_back(invoke: Invoke, stories: Path) -> None:
+    ids = invoke("tokenize", "Once upon a time", "-m", stories, "--ids").stdout
+    assert ids == "1 403 407 261 378\n"
+    assert invoke("tokenize", "Once upon a time", "-m", stories, "--ids", "--no-special").stdout == ids[2:]
+    assert invoke("detokenize", "-m", stories, *ids.split()[1:]).stdout == "Once upon a time\n"
+    assert invoke("detokenize", "-m", stories, input="[403, 407, 261, 378]").stdout == "Once upon a time\n"
+
+
+def test_tokenize_as_lines_and_json(invoke: Invoke, stories: Path) -> None:
+    assert "    403  '▁Once'\n" in invoke("tokenize", "Once", "-m", stories).stdout
+    told = json.loads(invoke("tokenize", "-m", stories, "--json", input="Once").stdout)
+    assert told == {"tokens": [1, 403], "pieces": ["<s>", "▁Once"], "count": 2}
+
+
+def test_tokenize_special(invoke: Invoke, stories: Path) -> None:
+    plain = invoke("tokenize", "</s>", "-m", stories, "--ids", "--no-special").stdout
+    parsed = invoke("tokenize", "</s>", "-m", stories, "--ids", "--no-special", "--parse-special").stdout
+    assert parsed == "2\n" != plain
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"), [(["x"], "'x' is not a token id"), (["999"], "outside the vocabulary")]
+)
+def test_detokenize_mistakes(invoke: Invoke, stories: Path, ids: list[str], message: str) -> None:
+    result = invoke("detokenize", "-m", stories, *ids)
+    assert result.exit_code == 2 and message in result.stderr
+
+
+def test_an_empty_list(invoke: Invoke, empty_store: Path) -> None:
+    result = invoke("list")
+    assert (result.exit_code, result.stdout) == (0, "") and "llamina pull smollm2" in result.stderr
+    assert json.loads(invoke("ls", "--json").stdout) == []
+
+
+def test_list_and_remove(invoke: Invoke, empty_store: Path, stories: Path) -> None:
+    empty_store.mkdir(parents=True)
+    (empty_store / "Story.F32.gguf").write_bytes(stories.read_bytes())
+    assert invoke("list").stdout.splitlines()[1].split()[:3] == ["Story.F32", "1.2", "MB"]
+    (row,) = json.loads(invoke("ls", "--json").stdout)
+    assert row["name"] == "Story.F32" and row["size"] == stories.stat().st_size
+    assert "llama" in invoke("info", "story-f32").stdout
+    assert "removed Story.F32" in invoke("rm", "story-f32").stderr
+    assert invoke("rm", "story-f32").exit_code == 3
+
+
+def test_pull_prints_the_path(invoke: Invoke, empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from llamina import hub
+
+    def pull(name: str, progress: Callable[[str, int, int], None]) -> Path:
+        progress(name, 0, 1_000_000)
+        progress(name, 1_000_000, 1_000_000)
+        path = empty_store / "m.gguf"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"x" * 1000)
+        return path
+
+    monkeypatch.setattr(hub, "pull", pull)
+    result = invoke("pull", "smollm2")
+    assert result.stdout == f"{empty_store / 'm.gguf'}\n"
+    assert result.stderr.splitlines() == ["fetching smollm2 (1.0 MB)", "smollm2 is here: 1.0 kB"]
+
+
+def test_pulling_an_unknown_name(invoke: Invoke, empty_store: Path) -> None:
+    result = invoke("pull", "nothing")
+    assert result.exit_code == 3 and "smollm2" in result.stderr

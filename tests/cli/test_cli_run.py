@@ -1,0 +1,183 @@
+"""`llamina run`."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+Invoke = Callable[..., Result]
+GREEDY = ("--temp", "0", "--repeat-penalty", "1")
+STORY = ", there was a little girl named Lily."
+
+
+def test_only_the_answer_is_on_stdout(invoke: Invoke, stories: Path) -> None:
+    result = invoke("run", "Once upon a time", "-m", stories, "-n", "11", *GREEDY)
+    assert result.exit_code == 0
+    assert result.stdout == STORY + "\n"
+    assert "tok/s" in result.stderr.splitlines()[-1]
+    assert "\x1b" not in result.output  # no terminal, no colours
+
+
+def test_the_ways_to_give_a_prompt_agree(invoke: Invoke, stories: Path, tmp_path: Path) -> None:
+    (tmp_path / "prompt.txt").write_text("Once upon a time")
+    common = ("-m", stories, "-n", "5", "-q", *GREEDY)
+    ways = [
+        invoke("run", "Once upon a time", *common),
+        invoke("run", "-p", "Once upon a time", *common),
+        invoke("run", "--prompt", "Once upon a time", *common),
+        invoke("run", "--file", tmp_path / "prompt.txt", *common),
+        invoke("run", *common, input="Once upon a time"),
+        invoke("run", "--file", "-", *common, input="Once upon a time"),
+    ]
+    assert {(way.exit_code, way.stdout, way.stderr) for way in ways} == {(0, ", there was a little\n", "")}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "no prompt is given"),
+        (["x", "-p", "y"], "given twice"),
+        (["x", "-m", "a", "-hf", "b/c"], "-m and -hf"),
+        (["x", "--raw", "--system", "y"], "--system"),
+        (["x", "-n", "0"], "at least 1"),
+        (["x", "--temp", "-1"], "temperature is -1.0"),
+        (["x", "--top-p", "2"], "top_p is 2.0"),
+        (["x", "-t", "0"], "threads"),
+        (["x", "--backend", "abacus"], "abacus"),
+        (["x", "--file", "/no/such/file"], "No such file"),
+    ],
+)
+def test_mistakes_are_usage_errors_before_anything_is_fetched(
+    invoke: Invoke, empty_store: Path, arguments: list[str], message: str
+) -> None:
+    result = invoke("run", *arguments)
+    assert result.exit_code == 2 and message in result.stderr
+    assert not empty_store.exists()
+
+
+def test_bytes_that_are_no_text(invoke: Invoke, stories: Path) -> None:
+    result = invoke("run", "-m", stories, input=b"\xff\xfe")
+    assert result.exit_code == 2 and "not UTF-8" in result.stderr
+
+
+def test_json(invoke: Invoke, stories: Path) -> None:
+    result = invoke("run", "Once upon a time", "-m", stories, "-n", "11", "--json", *GREEDY)
+    answer = json.loads(result.stdout)
+    assert answer["text"] == STORY and answer["finish_reason"] == "length"
+    assert len(answer["tokens"]) == 11
+    assert answer["usage"] == {"prompt_tokens": 5, "completion_tokens": 11, "total_tokens": 16}
+    assert answer["rates"].keys() == {"prompt_tokens_per_second", "completion_tokens_per_second"}
+
+
+def test_verbose(invoke: Invoke, stories: Path) -> None:
+    result = invoke("run", "Once", "-m", stories, "-n", "3", "--verbose", *GREEDY)
+    for name in (
+        "total duration",
+        "load duration",
+        "prompt eval count",
+        "prompt eval rate",
+        "eval count",
+        "eval rate",
+    ):
+        assert f"{name}:" in result.stderr
+
+
+def test_a_seed_repeats_itself(invoke: Invoke, stories: Path) -> None:
+    def told(seed: int) -> str:
+        return invoke("run", "Once", "-m", stories, "-n", "30", "-q", "--temp", "1.5", "-s", seed).stdout
+
+    assert told(7) == told(7) != told(8)
+
+
+def test_backends_agree(invoke: Invoke, stories: Path) -> None:
+    common = ("run", "Once upon a time", "-m", stories, "-n", "10", "-q", *GREEDY)
+    assert invoke(*common, "--backend", "reference").stdout == invoke(*common, "-t", "2").stdout
+
+
+def test_a_prompt_beyond_the_context(invoke: Invoke, stories: Path) -> None:
+    result = invoke("run", "Once upon a time", "-m", stories, "-c", "4")
+    assert result.exit_code == 2 and "the context holds 4" in result.stderr
+
+
+def test_a_system_message_needs_a_template(invoke: Invoke, stories: Path) -> None:
+    result = invoke("run", "Once", "-m", stories, "--system", "Be brief.")
+    assert result.exit_code == 2 and "no chat template" in result.stderr
+
+
+def test_the_environment_names_the_model(
+    invoke: Invoke, stories: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLAMINA_MODEL", str(stories))
+    monkeypatch.setenv("LLAMINA_THREADS", "1")
+    assert invoke("run", "Once upon a time", "-n", "5", "-q", *GREEDY).stdout == ", there was a little\n"
+
+
+def test_no_model_means_the_default(
+    invoke: Invoke, empty_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from llamina import hub
+    from llamina.errors import DownloadError
+
+    def refuse(name: str, progress: object) -> Path:
+        raise DownloadError(f"{name} was asked for")
+
+    monkeypatch.setattr(hub, "pull", refuse)
+    result = invoke("run", "Hello")
+    assert (result.exit_code, result.stderr) == (1, "error: smollm2 was asked for\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends a POSIX signal")
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_interrupted_answers_end_in_order(stories: Path, flags: list[str]) -> None:
+    """Ctrl-C: what there is is printed, and the exit code is 130."""
+    command = [
+        sys.executable,
+        "-u",
+        "-m",
+        "llamina",
+        "run",
+        "Once",
+        "-m",
+        str(stories),
+        "-n",
+        "-1",
+        "--temp",
+        "1",
+    ]
+    slow = [*command, "--backend", "reference", *flags]
+    with subprocess.Popen(
+        slow, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        begun = process.stdout.read(8) if not flags else _wait(2.0)
+        os.kill(process.pid, signal.SIGINT)
+        out, err = begun + process.stdout.read(), process.stderr.read().decode()
+        assert process.wait(30) == 130
+    assert "Traceback" not in err
+    if flags:
+        assert json.loads(out)["finish_reason"] == "cancelled"
+    else:
+        assert out.endswith(b"\n") and "tok/s" in err
+
+
+def _wait(seconds: float) -> bytes:
+    import time
+
+    time.sleep(seconds)
+    return b""
+
+
+def test_the_default_model_answers(invoke: Invoke, smollm2: Path) -> None:
+    result = invoke("run", "What is the capital of France?", "--temp", "0", "-m", smollm2)
+    assert result.exit_code == 0 and "Paris" in result.stdout
+
+
+def test_raw_text_is_continued_as_it_is(invoke: Invoke, smollm2: Path) -> None:
+    result = invoke("run", "--raw", "The capital of France is", "-n", "3", "-q", "-m", smollm2, *GREEDY)
+    assert result.stdout.startswith(" Paris")

@@ -1,0 +1,215 @@
+"""The scheduler on integers: no model, no arrays. Computing a slice here is setting `computed`."""
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from llamina import Request
+from llamina.cache import Pages
+from llamina.engine.schedule import Budget, Slice, schedule
+from llamina.errors import CapacityError
+from llamina.ops.batch import PAGE
+
+ROOMY = Budget(tokens=512, outputs=512, sequences=16)
+
+
+def request(n: int, all_logits: bool = False) -> Request:
+    return Request(range(n), all_logits=all_logits)
+
+
+@dataclass
+class Desk:
+    """Queues, a pool and a budget; `step` computes what was scheduled and makes a token where one is due."""
+
+    pages: Pages
+    budget: Budget = ROOMY
+    running: list[Request] = field(default_factory=list)
+    waiting: list[Request] = field(default_factory=list)
+    goals: dict[int, int] = field(default_factory=dict)
+
+    def add(self, n: int, goal: int = 1, all_logits: bool = False) -> Request:
+        new = request(n, all_logits)
+        self.goals[new.id] = n if all_logits else n + goal
+        self.waiting.append(new)
+        return new
+
+    def schedule(self) -> list[Slice]:
+        slices = schedule(self.running, self.waiting, self.pages, self.budget)
+        self.check(slices)
+        return slices
+
+    def step(self) -> list[Slice]:
+        slices = self.schedule()
+        made = [s.caught_up for s in slices]  # before any request grows
+        for s, complete in zip(slices, made, strict=True):
+            s.request.computed = s.stop
+            if complete and not s.request.all_logits:
+                s.request.known.append(0)
+            if len(s.request.known) == self.goals[s.request.id] and (complete or not s.request.all_logits):
+                self.finish(s.request)
+        return slices
+
+    def finish(self, done: Request) -> None:
+        assert done.lease is not None
+        self.pages.release(done.lease)
+        done.lease, done.finish_reason = None, "stop"
+        self.running.remove(done)
+
+    def check(self, slices: list[Slice]) -> None:
+        """What holds after every call."""
+        assert sum(s.stop - s.start for s in slices) <= self.budget.tokens
+        assert sum(len(s.outputs) for s in slices) <= self.budget.outputs
+        assert len(slices) <= self.budget.sequences
+        assert len({id(s.request) for s in slices}) == len(slices)
+        for s in slices:
+            assert s.request in self.running and s.request not in self.waiting
+            assert s.start == s.request.computed < s.stop <= len(s.request.known)
+            assert s.request.lease is not None and len(s.request.lease.pages) * PAGE >= s.stop
+        held = [page for r in self.running for page in (r.lease.pages if r.lease else [])]
+        assert len(held) == len(set(held)) and len(held) + self.pages.free == self.pages.total
+        assert all(r.lease is not None for r in self.running)
+        assert all(r.lease is None and r.computed == 0 for r in self.waiting)
+
+
+def spans(slices: list[Slice]) -> list[tuple[int, int]]:
+    return [(s.start, s.stop) for s in slices]
+
+
+def test_nothing_to_do() -> None:
+    assert Desk(Pages(4, 2)).schedule() == []
+
+
+def test_a_prompt_at_once() -> None:
+    desk = Desk(Pages(4, 2))
+    one = desk.add(20)
+    (piece,) = desk.schedule()
+    assert (piece.request, piece.start, piece.stop, piece.caught_up) == (one, 0, 20, True)
+    assert piece.outputs == range(19, 20)
+    assert desk.pages.free == 2 and desk.running == [one] and desk.waiting == []
+
+
+def test_a_prompt_in_chunks_then_token_by_token() -> None:
+    desk = Desk(Pages(8, 2), Budget(tokens=8, outputs=8, sequences=2))
+    desk.add(20, goal=3)
+    steps = [desk.step() for _ in range(5)]
+    assert [spans(s) for s in steps] == [[(0, 8)], [(8, 16)], [(16, 20)], [(20, 21)], [(21, 22)]]
+    assert [len(s[0].outputs) for s in steps[:2]] == [0, 0], "no logits before the prompt is through"
+    assert desk.running == [] and desk.pages.free == 8
+
+
+def test_running_requests_come_first() -> None:
+    desk = Desk(Pages(8, 4), Budget(tokens=8, outputs=8, sequences=4))
+    one = desk.add(4, goal=9)
+    desk.step()
+    two, three = desk.add(20), desk.add(3)
+    slices = desk.step()
+    assert [s.request for s in slices] == [one, two] and spans(slices) == [(4, 5), (0, 7)]
+    assert desk.waiting == [three], "its turn comes when there is room in a step"
+
+
+def test_all_logits_take_outputs() -> None:
+    desk = Desk(Pages(8, 4), Budget(tokens=32, outputs=10, sequences=4))
+    desk.add(25, all_logits=True)
+    steps = [desk.step() for _ in range(3)]
+    assert [spans(s) for s in steps] == [[(0, 10)], [(10, 20)], [(20, 25)]]
+    assert [len(s[0].outputs) for s in steps] == [10, 10, 5]
+
+
+def test_outputs_never_exceed_the_budget() -> None:
+    """A request that takes every output leaves none for a prompt that would be through in the same step."""
+    desk = Desk(Pages(8, 4), Budget(tokens=32, outputs=10, sequences=4))
+    desk.add(25, all_logits=True)
+    prompt = desk.add(5)
+    slices = desk.step()
+    assert sum(len(s.outputs) for s in slices) == 10
+    for _ in range(10):
+        desk.step()
+    assert prompt.finish_reason == "stop"
+
+
+def test_the_youngest_gives_way() -> None:
+    desk = Desk(Pages(3, 3))
+    old, young = desk.add(PAGE, goal=20), desk.add(PAGE, goal=20)
+    desk.step()  # a page each
+    desk.step()  # the old one takes the third page, and the young one wants a fourth
+    assert old.computed == PAGE + 1 and old in desk.running
+    assert young in desk.waiting and young.computed == 0 and young.lease is None
+    while old.finish_reason is None:
+        desk.step()
+    while young.finish_reason is None:
+        desk.step()
+    assert desk.pages.free == 3
+
+
+def test_preempted_requests_keep_their_order() -> None:
+    desk = Desk(Pages(4, 4))
+    first, second, third = desk.add(PAGE, goal=40), desk.add(PAGE, goal=2), desk.add(PAGE, goal=2)
+    later = desk.add(1)
+    desk.step()
+    while second in desk.running or third in desk.running:
+        if second.finish_reason or third.finish_reason:
+            break
+        desk.step()
+    waiting = [r for r in (second, third, later) if r in desk.waiting]
+    assert desk.waiting == waiting, "older requests wait in front of younger ones"
+    assert first in desk.running
+
+
+def test_no_more_than_the_slots() -> None:
+    desk = Desk(Pages(64, 3))
+    for _ in range(5):
+        desk.add(4, goal=5)
+    assert len(desk.step()) == 3 and len(desk.waiting) == 2
+
+
+@pytest.mark.parametrize("tokens", [512, 16, 7])
+def test_a_sequence_that_can_never_fit(tokens: int) -> None:
+    """Whether the prompt is computed at once or in chunks that fit one by one."""
+    desk = Desk(Pages(2, 2), Budget(tokens, tokens, 2))
+    desk.add(2 * PAGE + 1)
+    with pytest.raises(CapacityError, match="33 tokens .* 2 pages"):
+        for _ in range(50):
+            desk.step()
+
+
+@pytest.mark.parametrize("tokens", [512, 16, 7])
+def test_a_sequence_that_grows_too_long(tokens: int) -> None:
+    desk = Desk(Pages(2, 2), Budget(tokens, tokens, 2))
+    desk.add(PAGE, goal=2 * PAGE)
+    with pytest.raises(CapacityError, match="33 tokens .* 2 pages"):
+        for _ in range(100):
+            desk.step()
+
+
+@st.composite
+def desks(draw: st.DrawFn) -> tuple[Desk, list[tuple[int, int, int, bool]]]:
+    """A desk, and requests to submit: (at step, prompt, tokens to make, all logits), each of which fits alone."""
+    total, slots = draw(st.integers(1, 8)), draw(st.integers(1, 4))
+    tokens = draw(st.integers(1, 40))
+    budget = Budget(tokens, draw(st.integers(1, tokens)), draw(st.integers(1, slots)))
+    jobs = []
+    for _ in range(draw(st.integers(1, 8))):
+        prompt = draw(st.integers(1, total * PAGE))
+        goal = draw(st.integers(1, max(1, min(40, total * PAGE - prompt + 1))))
+        jobs.append((draw(st.integers(0, 20)), prompt, goal, draw(st.booleans())))
+    return Desk(Pages(total, slots), budget), jobs
+
+
+@settings(max_examples=200, deadline=None)
+@given(desks())
+def test_everyone_is_served(setup: tuple[Desk, list[tuple[int, int, int, bool]]]) -> None:
+    """Budgets and pages hold at every step (see Desk.check), every step with work does some, nobody starves."""
+    desk, jobs = setup
+    requests: list[Request] = []
+    limit = 50 + 4 * sum((prompt + goal) * (len(jobs) + 1) for _, prompt, goal, _ in jobs)
+    for step in range(limit):
+        requests += [desk.add(prompt, goal, every) for at, prompt, goal, every in jobs if at == step]
+        busy = bool(desk.running or desk.waiting)
+        assert bool(desk.step()) == busy, "a step with work to do does some"
+        if step > 20 and not desk.running and not desk.waiting:
+            break
+    assert len(requests) == len(jobs)
+    assert all(r.finish_reason for r in requests), "someone starved"
+    assert desk.pages.free == desk.pages.total
