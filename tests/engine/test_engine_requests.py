@@ -308,12 +308,12 @@ def test_a_prompt_in_any_form(engine: Engine, all_logits: bool) -> None:
 
 
 def test_chat_follows_the_template(smol: Engine) -> None:
-    messages = [{"role": "user", "content": "What is the capital of France?"}]
+    messages = [{"role": "user", "content": "What is the capital of Japan?"}]
     rendered = smol.render_chat(messages)
-    assert rendered.endswith("<|im_start|>assistant\n") and "capital of France?<|im_end|>" in rendered
+    assert rendered.endswith("<|im_start|>assistant\n") and "capital of Japan?<|im_end|>" in rendered
     result = smol.chat(messages, **GREEDY)
     assert result.text == smol.generate(smol.encode(rendered, add_special=False), **GREEDY).text
-    assert "Paris" in result.text
+    assert "Tokyo" in result.text
     assert "".join(smol.stream_chat(messages, **GREEDY)) == result.text
     turns = [*messages, {"role": "assistant", "content": result.text}, {"role": "user", "content": "Thanks"}]
     assert smol.chat(turns, **GREEDY).usage.prompt_tokens > result.usage.prompt_tokens

@@ -15,29 +15,27 @@ from .terminal import note
 INTERRUPTED = 130
 
 
-class Answer:
-    """One prompt given to an engine that took `load_seconds` to load."""
+def begin(engine: Engine, prompt: str, system: str | None, raw: bool, options: dict[str, Any]) -> Generation:
+    """Queue the prompt, as a conversation where the model has a template for one."""
+    templated = not raw and engine.tokenizer.chat_template is not None
+    if not templated and system is not None:
+        raise click.UsageError(
+            "the model has no chat template to put --system into: write it into the prompt"
+        )
+    if not templated:
+        return engine.stream(prompt, **options)
+    before = [{"role": "system", "content": system}] if system is not None else []
+    return engine.stream_chat([*before, {"role": "user", "content": prompt.rstrip("\n")}], **options)
 
-    def __init__(self, engine: Engine, path: Path, load_seconds: float) -> None:
-        self._engine = engine
+
+class Answer:
+    """A generation being printed, by a model that took `load_seconds` to load."""
+
+    def __init__(self, generation: Generation, path: Path, load_seconds: float) -> None:
+        self._generation = generation
         self._path = path
         self._load_seconds = load_seconds
         self._interrupted = False
-        self._generation: Generation | None = None
-
-    def begin(self, prompt: str, system: str | None, raw: bool, options: dict[str, Any]) -> None:
-        """Queue the prompt, as a conversation where the model has a template for one."""
-        templated = not raw and self._engine.tokenizer.chat_template is not None
-        if system is not None and not templated:
-            raise click.UsageError(
-                "the model has no chat template to put --system into: write it into the prompt"
-            )
-        if templated:
-            system_turn = [{"role": "system", "content": system}] if system is not None else []
-            turns = [*system_turn, {"role": "user", "content": prompt.rstrip("\n")}]
-            self._generation = self._engine.stream_chat(turns, **options)
-        else:
-            self._generation = self._engine.stream(prompt, **options)
 
     def print_text(self, verbose: bool, quiet: bool) -> int:
         """The answer as it comes on stdout, then its rates on stderr; the exit code."""
@@ -46,7 +44,7 @@ class Answer:
             click.echo(last, nl=False)
         if not last.endswith("\n"):
             click.echo()
-        completion = self._completion()
+        completion = self._generation.result()
         if verbose:
             note(_report(completion, self._load_seconds))
         elif not quiet:
@@ -57,21 +55,20 @@ class Answer:
         """The whole answer as one JSON object; the exit code."""
         for _ in self._pieces():
             pass
-        click.echo(json.dumps(self._record(self._completion()), ensure_ascii=False))
+        click.echo(json.dumps(self._record(self._generation.result()), ensure_ascii=False))
         return INTERRUPTED if self._interrupted else 0
 
     def _pieces(self) -> Iterator[str]:
-        assert self._generation is not None
-        with self._interruptible(self._generation):
+        with self._interruptible():
             yield from self._generation
 
     @contextmanager
-    def _interruptible(self, generation: Generation) -> Iterator[None]:
+    def _interruptible(self) -> Iterator[None]:
         """Ctrl-C ends the generation after the step under way, so that no step is left half done."""
 
         def stop(number: int, frame: object) -> None:
             self._interrupted = True
-            generation.request.finish_reason = "cancelled"
+            self._generation.request.finish_reason = "cancelled"
             signal.signal(signal.SIGINT, signal.default_int_handler)  # a second one does not wait
 
         try:
@@ -83,10 +80,6 @@ class Answer:
             yield
         finally:
             signal.signal(signal.SIGINT, before)
-
-    def _completion(self) -> Completion:
-        assert self._generation is not None
-        return self._generation.result()
 
     def _record(self, completion: Completion) -> dict[str, Any]:
         usage = completion.usage

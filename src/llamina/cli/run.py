@@ -106,7 +106,7 @@ def command(
       llamina run -hf user/repo:Q8_0 "Tell me a joke" --json
     """
     from ..sampling import Sampling
-    from .answer import Answer
+    from .answer import Answer, begin
 
     question = _prompt(prompt, text, file)
     if raw and system:
@@ -123,8 +123,8 @@ def command(
     with Meter("kernels", quiet) as meter:
         engine = load(path, backend=backend, threads=threads, context=context, progress=meter)
     with engine:
-        answer = Answer(engine, path, time.perf_counter() - start)
-        answer.begin(question, system, raw, sampling)
+        seconds = time.perf_counter() - start
+        answer = Answer(begin(engine, question, system, raw, sampling), path, seconds)
         return answer.print_json() if as_json else answer.print_text(verbose, quiet)
 
 
