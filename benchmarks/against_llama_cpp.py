@@ -1,6 +1,6 @@
 """Prompt and generation speed of llamina and llama.cpp (xllamacpp) on one file, interleaved.
 
-    python benchmarks/against_llama_cpp.py model.gguf --threads 2 --repeats 5 --json result.json
+python benchmarks/against_llama_cpp.py model.gguf --threads 2 --repeats 5 --json result.json
 """
 
 import argparse

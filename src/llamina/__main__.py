@@ -1,5 +1,5 @@
 """`python -m llamina` is `llamina`."""
 
-from .cli import main
+from llamina.cli import main
 
 main()

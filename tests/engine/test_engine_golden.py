@@ -1,7 +1,8 @@
 """Facts computed by llama.cpp: tokens, log-probabilities, continuations, perplexity.
 
-stories260K has F32 weights, so it must agree closely. SmolLM2's are Q4_1, and llama.cpp rounds activations to 8 bits
-before they meet such weights, as we do, each in its own way: see test_engine_reference.py for who is how far from exact.
+stories260K has F32 weights, so it must agree closely. SmolLM2's are Q4_1, and both llama.cpp and we round
+activations to 8 bits before they meet such weights, each in our way: see test_engine_reference.py for who is
+how far from exact.
 """
 
 from collections.abc import Callable
@@ -19,9 +20,7 @@ MODELS = [("engine", "stories260K_golden.json"), ("smol", "smollm2_golden.json")
 
 
 @pytest.fixture(params=MODELS, ids=["stories260K", "smollm2"])
-def subject(
-    request: pytest.FixtureRequest, golden: Callable[[str], Path]
-) -> tuple[Engine, dict[str, object]]:
+def subject(request: pytest.FixtureRequest, golden: Callable[[str], Path]) -> tuple[Engine, dict[str, object]]:
     name, file = request.param
     found = facts(golden(file))
     return request.getfixturevalue(name), found

@@ -1,4 +1,4 @@
-"""The compiled plan against the NumPy reference, which computes with decoded weights and no rounding of activations."""
+"""The compiled plan against the NumPy reference: decoded weights, and no rounding of activations."""
 
 from collections.abc import Callable
 from pathlib import Path

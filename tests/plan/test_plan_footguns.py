@@ -1,14 +1,14 @@
 """Recording traps. A value holds nothing while a model is being recorded, so Python must not ask it anything.
 
-  trap                              verdict
-  if value: … / not value           RecordingError
-  len(value), for x in value        RecordingError
-  table[value], range(value)        RecordingError
-  float(value), int(value)          RecordingError (int goes through __index__)
-  a, b = value                      RecordingError: split() is the operation
-  a reshape that does not fit       RecordingError
-  value == value                    identity, like any object: harmless
-  a number from the config          frozen into the plan, as it should be
+trap                              verdict
+if value: … / not value           RecordingError
+len(value), for x in value        RecordingError
+table[value], range(value)        RecordingError
+float(value), int(value)          RecordingError (int goes through __index__)
+a, b = value                      RecordingError: split() is the operation
+a reshape that does not fit       RecordingError
+value == value                    identity, like any object: harmless
+a number from the config          frozen into the plan, as it should be
 """
 
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def test_looking_at_a_value(trap: str) -> None:
 
     def forward(tokens: Value, positions: Value) -> Value:
         for value in (tokens, positions, scale(tokens, 2.0)):
-            with pytest.raises(RecordingError, match="while it was being recorded.*branch on the config"):
+            with pytest.raises(RecordingError, match=r"while it was being recorded.*branch on the config"):
                 TRAPS[trap](value)
             seen.append(trap)
         return pick(tokens)

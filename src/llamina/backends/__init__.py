@@ -7,9 +7,9 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import RequestError
-from ..ops.batch import Batch
-from ..plan import Plan
+from llamina.errors import RequestError
+from llamina.ops.batch import Batch
+from llamina.plan import Plan
 
 KvType = Literal["f16", "f32"]
 BACKENDS = ("cpu", "reference")
@@ -44,11 +44,11 @@ def compile_plan(
 ) -> Program:
     """A program for this plan, batch buffers and capacity."""
     if backend == "reference":
-        from .reference import ReferenceProgram
+        from llamina.backends.reference import ReferenceProgram
 
         return ReferenceProgram(plan, capacity)
     if backend == "cpu":
-        from .cpu.program import CpuProgram
+        from llamina.backends.cpu.program import CpuProgram
 
         return CpuProgram(plan, batch, capacity, progress)
     raise RequestError(f"backend {backend!r} is not one of {', '.join(BACKENDS)}", "backend")

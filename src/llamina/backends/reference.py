@@ -3,10 +3,10 @@
 import numpy as np
 import numpy.typing as npt
 
-from ..ops.batch import PAGE, Batch
-from ..ops.reference import Array, Reference
-from ..plan import Plan
-from . import Capacity, state_shapes
+from llamina.backends import Capacity, state_shapes
+from llamina.ops.batch import PAGE, Batch
+from llamina.ops.reference import Array, Reference
+from llamina.plan import Plan
 
 
 class ReferenceProgram:

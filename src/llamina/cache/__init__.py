@@ -1,5 +1,5 @@
 """What sequences keep between steps."""
 
-from .pages import Lease, Pages
+from llamina.cache.pages import Lease, Pages
 
 __all__ = ["Lease", "Pages"]

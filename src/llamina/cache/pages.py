@@ -1,9 +1,9 @@
-"""Pages of keys and values, and slots of recurrent states, leased to sequences. Integers only: no arrays here."""
+"""Pages of keys and values, and slots of recurrent states, leased to sequences. Integers only, no arrays."""
 
 from dataclasses import dataclass, field
 
-from ..errors import CapacityError
-from ..ops.batch import PAGE
+from llamina.errors import CapacityError
+from llamina.ops.batch import PAGE
 
 
 @dataclass(slots=True, eq=False)
@@ -40,7 +40,7 @@ class Pages:
         return lease
 
     def extend(self, lease: Lease, tokens: int) -> bool:
-        """Make room for a sequence of `tokens` tokens; False, and nothing changed, if the pool is exhausted."""
+        """Make room for `tokens` tokens in all; False, and nothing changed, if the pool is exhausted."""
         self._check(lease)
         wanted = -(-tokens // PAGE) - len(lease.pages)
         if wanted > len(self._free):
@@ -58,4 +58,4 @@ class Pages:
 
     def _check(self, lease: Lease) -> None:
         if self._leases.get(lease.slot) is not lease:
-            raise CapacityError(f"the lease of slot {lease.slot} was released before: it must not be used again")
+            raise CapacityError(f"the lease of slot {lease.slot} was released before: admit a new one")

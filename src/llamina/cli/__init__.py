@@ -1,5 +1,5 @@
 """The command line: one file per verb, imported when it is used."""
 
-from .app import cli, main
+from llamina.cli.app import cli, main
 
 __all__ = ["cli", "main"]

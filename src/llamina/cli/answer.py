@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from ..engine import Completion, Engine, Generation
-from .terminal import note
+from llamina.cli.terminal import note
+from llamina.engine import Completion, Engine, Generation
 
 INTERRUPTED = 130
 
@@ -19,9 +19,7 @@ def begin(engine: Engine, prompt: str, system: str | None, raw: bool, options: d
     """Queue the prompt, as a conversation where the model has a template for one."""
     templated = not raw and engine.tokenizer.chat_template is not None
     if not templated and system is not None:
-        raise click.UsageError(
-            "the model has no chat template to put --system into: write it into the prompt"
-        )
+        raise click.UsageError("the model has no chat template to put --system into: write it into the prompt")
     if not templated:
         return engine.stream(prompt, **options)
     before = [{"role": "system", "content": system}] if system is not None else []
@@ -68,7 +66,7 @@ class Answer:
 
         def stop(number: int, frame: object) -> None:
             self._interrupted = True
-            self._generation.request.finish_reason = "cancelled"
+            self._generation.stop()
             signal.signal(signal.SIGINT, signal.default_int_handler)  # a second one does not wait
 
         try:

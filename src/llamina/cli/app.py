@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 
 import click
 
-from .. import __version__
-from ..errors import LlaminaError, ModelNotFound, RequestError
+from llamina import __version__
+from llamina.errors import LlaminaError, ModelNotFound, RequestError
 
 VERBS = {
     "run": "Answer a prompt.",
@@ -136,7 +136,5 @@ def main() -> NoReturn:
     """The entry point."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(
-                errors="backslashreplace"
-            )  # a terminal that lacks a character is no reason to fail
+            stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a character is no reason to fail
     cli.main()

@@ -4,7 +4,7 @@ import re
 
 import click
 
-from .options import locate, model_options, text_of
+from llamina.cli.options import locate, model_options, text_of
 
 
 @click.command("detokenize")
@@ -21,7 +21,7 @@ def command(ids: tuple[str, ...], model: str | None, hf: str | None, special: bo
     """
     tokens = _numbers(text_of(" ".join(ids) or None, "list of token ids"))
     path = locate(model, hf)
-    from ..tokenizer import Tokenizer
+    from llamina.tokenizer import Tokenizer
 
     click.echo(Tokenizer.from_gguf(path).decode(tokens, skip_special=not special))
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import click
 
-from .options import complete_model, json_option
-from .summary import abbreviate, metadata_json, summary, tensors_json
-from .terminal import bytes_text, count_text
+from llamina.cli.options import complete_model, json_option
+from llamina.cli.summary import abbreviate, metadata_json, summary, tensors_json
+from llamina.cli.terminal import bytes_text, count_text
 
 
 @click.command("info")
@@ -24,8 +24,8 @@ def command(model: str, tensors: bool, metadata: bool, as_json: bool) -> None:
       llamina info smollm2 --metadata
       llamina info https://example.org/model.gguf --tensors --json
     """
-    from ..engine.load import locate
-    from ..gguf import open_model, open_url
+    from llamina.engine.load import locate
+    from llamina.gguf import open_model, open_url
 
     file = open_url(model) if model.startswith(("http://", "https://")) else open_model(locate(model))
     facts = summary(file)
@@ -49,9 +49,7 @@ def command(model: str, tensors: bool, metadata: bool, as_json: bool) -> None:
 
 def _lines(facts: dict[str, Any]) -> dict[str, str]:
     """The facts for people."""
-    formats = ", ".join(
-        f"{kind} {bytes_text(of['bytes'])} in {of['tensors']}" for kind, of in facts["formats"].items()
-    )
+    formats = ", ".join(f"{kind} {bytes_text(of['bytes'])} in {of['tensors']}" for kind, of in facts["formats"].items())
     vocabulary = facts["vocabulary"]
     kinds = "/".join(str(kind) for kind in (vocabulary["model"], vocabulary["pre"]) if kind)
     known = {

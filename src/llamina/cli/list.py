@@ -4,8 +4,8 @@ import json
 
 import click
 
-from .options import json_option
-from .terminal import bytes_text, note
+from llamina.cli.options import json_option
+from llamina.cli.terminal import bytes_text, note
 
 
 @click.command("list")
@@ -18,7 +18,7 @@ def command(as_json: bool) -> None:
       llamina list
       llamina ls --json
     """
-    from .. import hub
+    from llamina import hub
 
     models = hub.models()
     rows = [

@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from .terminal import Meter
+from llamina.cli.terminal import Meter
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def complete_model(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of pulled models; failing those, files."""
-    from .. import hub
+    from llamina import hub
 
     known = dict.fromkeys([*hub.names(), *hub.SOURCES])
     found = [CompletionItem(name) for name in known if name.lower().startswith(incomplete.lower())]
@@ -66,8 +66,8 @@ def json_option(function: Function) -> Function:
 
 def locate(model: str | None, hf: str | None = None, quiet: bool = False) -> Path:
     """The file that is meant. Models known by a short name are fetched when they are not here yet."""
-    from .. import hub
-    from ..errors import ModelNotFound
+    from llamina import hub
+    from llamina.errors import ModelNotFound
 
     if model and hf:
         raise click.UsageError("-m and -hf both name a model: give one of them")
@@ -99,6 +99,4 @@ def decode(content: bytes, what: str) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise click.UsageError(
-            f"{what} is not UTF-8 text: byte {error.start} is {content[error.start]:#x}"
-        ) from None
+        raise click.UsageError(f"{what} is not UTF-8 text: byte {error.start} is {content[error.start]:#x}") from None

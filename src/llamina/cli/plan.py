@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import complete_model, json_option, locate
-from .terminal import Meter, note
+from llamina.cli.options import complete_model, json_option, locate
+from llamina.cli.terminal import Meter, note
 
 if TYPE_CHECKING:
-    from ..engine import Engine
-    from ..engine.diff import Difference
+    from llamina.engine import Engine
+    from llamina.engine.diff import Difference
 
 PROMPT = "The quick brown fox jumps over the lazy dog."
 
@@ -36,9 +36,9 @@ def show_command(model: str) -> None:
       llamina plan show model.gguf
       llamina plan show smollm2 | grep blk.0
     """
-    from ..gguf import open_model
-    from ..plan import show
-    from .summary import blueprint
+    from llamina.cli.summary import blueprint
+    from llamina.gguf import open_model
+    from llamina.plan import show
 
     for line in show(blueprint(open_model(locate(model)))):
         click.echo(line)
@@ -53,9 +53,7 @@ def show_command(model: str) -> None:
     help="The normalised mean squared error of a step; 1e-6, and 5e-3 with quantized weights.",
 )
 @click.option("--all", "go_on", is_flag=True, help="Go on after a step that differs.")
-@click.option(
-    "-t", "--threads", type=click.IntRange(min=1), envvar="LLAMINA_THREADS", metavar="N", help="Threads."
-)
+@click.option("-t", "--threads", type=click.IntRange(min=1), envvar="LLAMINA_THREADS", metavar="N", help="Threads.")
 @json_option
 def diff_command(
     model: str, prompt: str, tolerance: float | None, go_on: bool, threads: int | None, as_json: bool
@@ -69,13 +67,11 @@ def diff_command(
       llamina plan diff model.gguf
       llamina plan diff smollm2 -p "Once upon a time" --json
     """
-    from ..engine import load
-    from ..engine.diff import compare, end_to_end
+    from llamina.engine import load
+    from llamina.engine.diff import compare, end_to_end
 
     with Meter("kernels") as meter:
-        engine = load(
-            locate(model), threads=threads, context=512, max_tokens=512, max_sequences=1, progress=meter
-        )
+        engine = load(locate(model), threads=threads, context=512, max_tokens=512, max_sequences=1, progress=meter)
     with engine:
         tokens = _tokens(engine, prompt)
         found: list[Difference] = []

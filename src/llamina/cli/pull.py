@@ -2,8 +2,8 @@
 
 import click
 
-from .options import complete_model
-from .terminal import Meter, bytes_text, note
+from llamina.cli.options import complete_model
+from llamina.cli.terminal import Meter, bytes_text, note
 
 
 @click.command("pull")
@@ -20,7 +20,7 @@ def command(name: str, quiet: bool) -> None:
       llamina pull smollm2
       llamina pull user/repo:Q8_0
     """
-    from .. import hub
+    from llamina import hub
 
     with Meter("bytes", quiet) as meter:
         path = hub.pull(name, meter)

@@ -2,8 +2,8 @@
 
 import click
 
-from .options import complete_model
-from .terminal import bytes_text, note
+from llamina.cli.options import complete_model
+from llamina.cli.terminal import bytes_text, note
 
 
 @click.command("rm")
@@ -16,7 +16,7 @@ def command(names: tuple[str, ...]) -> None:
       llamina rm smollm2
       llamina rm user/repo:Q8_0
     """
-    from .. import hub
+    from llamina import hub
 
     for name in names:
         for model in hub.models_of(name):

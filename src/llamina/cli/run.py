@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from .options import decode, device_options, json_option, locate, model_options, text_of
-from .terminal import Meter
+from llamina.cli.options import decode, device_options, json_option, locate, model_options, text_of
+from llamina.cli.terminal import Meter
 
 
 def _limit(ctx: click.Context, param: click.Parameter, value: int) -> int | None:
@@ -62,9 +62,7 @@ def _limit(ctx: click.Context, param: click.Parameter, value: int) -> int | None
     show_default=True,
     help="Drop those this much rarer than the best; 0 is off.",
 )
-@click.option(
-    "--repeat-penalty", type=float, default=1.1, show_default=True, help="Above 1, repeat less; 1 is off."
-)
+@click.option("--repeat-penalty", type=float, default=1.1, show_default=True, help="Above 1, repeat less; 1 is off.")
 @click.option("-s", "--seed", type=int, help="The same seed gives the same answer.")
 @click.option(
     "-c",
@@ -105,19 +103,15 @@ def command(
       git diff | llamina run --system "Write a commit message for this diff."
       llamina run -hf user/repo:Q8_0 "Tell me a joke" --json
     """
-    from ..sampling import Sampling
-    from .answer import Answer, begin
+    from llamina.cli.answer import Answer, begin
+    from llamina.sampling import Sampling
 
     question = _prompt(prompt, text, file)
     if raw and system:
-        raise click.UsageError(
-            "--system is part of the chat template, which --raw leaves out: drop one of them"
-        )
-    Sampling(
-        **{name: value for name, value in sampling.items() if name != "max_tokens"}
-    )  # before any download
+        raise click.UsageError("--system is part of the chat template, which --raw leaves out: drop one of them")
+    Sampling(**{name: value for name, value in sampling.items() if name != "max_tokens"})  # before any download
     path = locate(model, hf, quiet)
-    from ..engine import load
+    from llamina.engine import load
 
     start = time.perf_counter()
     with Meter("kernels", quiet) as meter:

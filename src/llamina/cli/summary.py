@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import LlaminaError
-from ..gguf import GGUF
-from ..ops import Weight
-from ..plan import Plan, record
+from llamina.errors import LlaminaError
+from llamina.gguf import GGUF
+from llamina.ops import Weight
+from llamina.plan import Plan, record
 
 SHORT = 16  # arrays up to this long are shown whole
 SHOWN = 5
@@ -50,7 +50,7 @@ def summary(file: GGUF) -> dict[str, Any]:
 
 def blueprint(file: GGUF) -> Plan:
     """The plan of a model, from its header alone."""
-    from ..models import build
+    from llamina.models import build
 
     return record(build(file.metadata, _weights(file)).forward)
 
@@ -66,7 +66,7 @@ def obstacle(file: GGUF) -> str | None:
 
 def _weights(file: GGUF) -> dict[str, Weight]:
     """Tensors as weights that have a shape and a format, but no data."""
-    from ..quant import format_of
+    from llamina.quant import format_of
 
     nothing = np.zeros(0, np.uint8)
     weights: dict[str, Weight] = {}
@@ -113,9 +113,7 @@ def plain(value: Any) -> Any:
     """A metadata value in JSON's types."""
     if isinstance(value, np.ndarray):
         value = (
-            value[:SHORT].tolist()
-            if len(value) <= SHORT
-            else {"length": len(value), "first": value[:SHOWN].tolist()}
+            value[:SHORT].tolist() if len(value) <= SHORT else {"length": len(value), "first": value[:SHOWN].tolist()}
         )
     elif isinstance(value, list):
         kept = [plain(item) for item in value[: SHORT if len(value) <= SHORT else SHOWN]]

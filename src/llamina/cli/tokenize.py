@@ -4,7 +4,7 @@ import json
 
 import click
 
-from .options import json_option, locate, model_options, text_of
+from llamina.cli.options import json_option, locate, model_options, text_of
 
 
 @click.command("tokenize")
@@ -38,7 +38,7 @@ def command(
     """
     content = text_of(text, "text")
     path = locate(model, hf)
-    from ..tokenizer import Tokenizer
+    from llamina.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.from_gguf(path)
     tokens = tokenizer.encode(content, add_special=special, parse_special=parse_special)

@@ -1,9 +1,9 @@
 """Requests, the scheduler, and the step that advances them."""
 
-from .engine import Engine
-from .generation import Generation
-from .load import load
-from .request import Event, Request
-from .result import Completion, Usage
+from llamina.engine.engine import Engine
+from llamina.engine.generation import Generation
+from llamina.engine.load import load
+from llamina.engine.request import Event, Request
+from llamina.engine.result import Completion, Usage
 
 __all__ = ["Completion", "Engine", "Event", "Generation", "Request", "Usage", "load"]

@@ -6,13 +6,13 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from ..backends import Program
-from ..backends.reference import ReferenceProgram
-from ..errors import RequestError
-from ..ops import Step
-from ..ops.batch import PAGE, Batch, Span
-from ..ops.reference import Array
-from .engine import Engine
+from llamina.backends import Program
+from llamina.backends.reference import ReferenceProgram
+from llamina.engine.engine import Engine
+from llamina.errors import RequestError
+from llamina.ops import Step
+from llamina.ops.batch import PAGE, Batch, Span
+from llamina.ops.reference import Array
 
 EXACT = 1e-6
 ROUNDED = 5e-3  # activations are rounded to 8 bits before they meet weights in blocks

@@ -8,19 +8,19 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ..backends import Capacity, KvType, Program, compile_plan
-from ..cache import Pages
-from ..errors import CapacityError, ContextTooLong, RequestError
-from ..gguf import GGUF
-from ..models import Decoder
-from ..ops.batch import PAGE, Batch, Span
-from ..plan import Plan, record
-from ..sampling import Sampling
-from ..tokenizer import Tokenizer
-from .generation import Generation
-from .request import Event, Request
-from .result import Completion
-from .schedule import Budget, Slice, schedule
+from llamina.backends import Capacity, KvType, Program, compile_plan
+from llamina.cache import Pages
+from llamina.engine.generation import Generation
+from llamina.engine.request import Event, Request
+from llamina.engine.result import Completion
+from llamina.engine.schedule import Budget, Slice, schedule
+from llamina.errors import CapacityError, ContextTooLong, RequestError
+from llamina.gguf import GGUF
+from llamina.models import Decoder
+from llamina.ops.batch import PAGE, Batch, Span
+from llamina.plan import Plan, record
+from llamina.sampling import Sampling
+from llamina.tokenizer import Tokenizer
 
 LOGITS_BYTES = 256 << 20  # address space for one step's logits; only what is used becomes resident
 
@@ -167,7 +167,7 @@ class Engine:
         stop: Sequence[str] = (),
         **sampling: Any,
     ) -> Generation:
-        """An iterator of text pieces; `.result()` afterwards is the whole. Leaving it early cancels the request."""
+        """An iterator of text pieces; `.result()` is the whole. Dropping it early cancels the request."""
         request = Request(self.encode(prompt), _sampling(sampling), max_tokens, stop)
         return Generation(self, self.submit(request))
 
@@ -224,8 +224,9 @@ class Engine:
 
 
 def _span(s: Slice) -> Span:
-    assert s.request.lease is not None
-    return Span(s.request.known[s.start : s.stop], s.start, s.request.lease.pages, s.request.lease.slot, s.outputs)
+    lease = s.request.lease
+    assert lease is not None
+    return Span(s.request.known[s.start : s.stop], s.start, lease.pages, lease.slot, s.outputs)
 
 
 def _check_options(kv_type: str, **counts: int | None) -> None:
@@ -245,5 +246,3 @@ def _sampling(options: dict[str, Any]) -> Sampling:
             sorted(unknown)[0],
         )
     return Sampling(**options)
-
-

@@ -3,17 +3,17 @@
 import time
 from typing import TYPE_CHECKING, Self
 
-from .request import Request
-from .result import Completion, Usage
+from llamina.engine.request import Request
+from llamina.engine.result import Completion, Usage
 
 if TYPE_CHECKING:
-    from .engine import Engine
+    from llamina.engine.engine import Engine
 
 
 class Generation:
     """Iterate over it for text as it comes; `result()` runs to the end and tells everything.
 
-    Several may be read in turns: each step advances all requests, and a request keeps its text until it is read.
+    Several may be read in turns: a step advances all requests, and each keeps its text until it is read.
     """
 
     def __init__(self, engine: "Engine", request: Request) -> None:
@@ -22,13 +22,14 @@ class Generation:
         self._read = 0  # of the request's pieces
         self._start = time.perf_counter()
         self._first = self._last = self._start
+        self._stopped = False
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> str:
         while self._read == len(self.request.pieces):
-            if self.request.finish_reason is not None:
+            if self.request.finish_reason is not None or self._stopped:
                 self.close()
                 raise StopIteration
             self._advance()
@@ -46,6 +47,10 @@ class Generation:
             self._last = time.perf_counter()
         if self._first == self._start and self.request.generated:
             self._first = self._last = time.perf_counter()
+
+    def stop(self) -> None:
+        """End after the step under way; may be called from a signal handler or another thread."""
+        self._stopped = True
 
     def close(self) -> None:
         """Stop here: nothing more is computed for it, and its pages are free."""

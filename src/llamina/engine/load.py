@@ -5,12 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..errors import RequestError
-from ..gguf import GGUF, open_model
-from ..models import build
-from ..ops import Weight
-from ..quant import format_of
-from .engine import Engine
+from llamina.engine.engine import Engine
+from llamina.errors import RequestError
+from llamina.gguf import GGUF, open_model
+from llamina.models import build
+from llamina.ops import Weight
+from llamina.quant import format_of
 
 DEFAULT_CONTEXT = 8192
 
@@ -24,7 +24,7 @@ def load(
     progress: Callable[[str, int, int], None] | None = None,
     **options: Any,
 ) -> Engine:
-    """Load a GGUF file, or a pulled model by its name. Without `context`, the trained one up to 8192 tokens."""
+    """Load a GGUF file, or a pulled model by its name. Without `context`, the trained one, at most 8192."""
     if threads is not None and threads < 1:
         raise RequestError(f"threads is {threads}: at least 1 is expected", "threads")
     if context is not None and context < 2:
@@ -33,7 +33,8 @@ def load(
     weights = weights_of(file)
     trained = build(file.metadata, weights).config.trained_context
     built = build(file.metadata, weights, context or min(trained, DEFAULT_CONTEXT))
-    return Engine(file, built, backend=backend, threads=threads or default_threads(), progress=progress, **options)
+    threads = threads or default_threads()
+    return Engine(file, built, backend=backend, threads=threads, progress=progress, **options)
 
 
 def locate(model: str | os.PathLike[str]) -> Path:
@@ -41,7 +42,7 @@ def locate(model: str | os.PathLike[str]) -> Path:
     path = Path(model)
     if path.exists():
         return path
-    from ..hub import find
+    from llamina.hub import find
 
     return find(os.fspath(model))
 

@@ -8,11 +8,11 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from ..cache import Lease
-from ..errors import RequestError
-from ..sampling import Sampling, chain, draw
-from ..tokenizer import Detokenizer
-from .stops import StopStrings
+from llamina.cache import Lease
+from llamina.engine.stops import StopStrings
+from llamina.errors import RequestError
+from llamina.sampling import Sampling, chain, draw
+from llamina.tokenizer import Detokenizer
 
 FinishReason = Literal["stop", "length", "cancelled"]
 _numbers = count()
@@ -20,7 +20,7 @@ _numbers = count()
 
 @dataclass(eq=False)
 class Request:
-    """`known` are the tokens so far, of which the first `computed` are in the cache: work is the difference."""
+    """`known` are the tokens so far, the first `computed` of them in the cache: work is the difference."""
 
     prompt: Sequence[int]
     sampling: Sampling = field(default_factory=Sampling)
@@ -61,7 +61,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What a step did for a request: a token (if one was made), the text it completed, and whether it is done."""
+    """What a step did for a request: a token if one was made, the text it completed, whether it is done."""
 
     request: Request
     token: int | None = None

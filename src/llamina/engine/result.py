@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from .request import FinishReason
+from llamina.engine.request import FinishReason
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ There is no prefill and no decode: every request's `computed` catches up with it
 
 from dataclasses import dataclass
 
-from ..cache import Pages
-from ..errors import CapacityError
-from .request import Request
+from llamina.cache import Pages
+from llamina.engine.request import Request
+from llamina.errors import CapacityError
 
 
 @dataclass(frozen=True, slots=True)

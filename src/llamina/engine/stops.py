@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ..errors import RequestError
+from llamina.errors import RequestError
 
 
 class StopStrings:

@@ -39,9 +39,7 @@ class Cursor:
         self.need(min(4, self.size), "the magic")
         magic = bytes(self.data[:4])
         if magic != b"GGUF":
-            raise ModelFileError(
-                f"{self.source}: byte 0: {magic!r} instead of b'GGUF': this is not a GGUF file"
-            )
+            raise ModelFileError(f"{self.source}: byte 0: {magic!r} instead of b'GGUF': this is not a GGUF file")
         self.position = 4
         version = self.number("I")
         if version & 0xFFFF == 0:
@@ -128,11 +126,7 @@ class Cursor:
         self.need(size, f"{count} {kind.name}")
         raw = np.frombuffer(self.data[self.position : self.position + size], np.uint8)
         self.position += size
-        return (
-            raw.astype(dtype)
-            if dtype.itemsize == 1
-            else raw.view(dtype.newbyteorder(self.order)).astype(dtype)
-        )
+        return raw.astype(dtype) if dtype.itemsize == 1 else raw.view(dtype.newbyteorder(self.order)).astype(dtype)
 
     def array(self, element: ValueType, depth: int = 1) -> Value:
         """The elements of an array whose element type has been read."""

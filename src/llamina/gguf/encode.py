@@ -40,9 +40,7 @@ def _scalar(key: str, value: object) -> ValueType:
     if isinstance(value, bool):
         return ValueType.BOOL
     if isinstance(value, int):
-        return _narrowest(
-            key, [value], (ValueType.UINT32, ValueType.INT32, ValueType.INT64, ValueType.UINT64)
-        )
+        return _narrowest(key, [value], (ValueType.UINT32, ValueType.INT32, ValueType.INT64, ValueType.UINT64))
     if isinstance(value, float):
         return ValueType.FLOAT32
     raise RequestError(f"{key} is a {type(value).__name__}, which GGUF metadata cannot hold", "metadata")
@@ -91,9 +89,7 @@ class Encoder:
         if self.version > 1:
             return self.long(count)
         if count >= 1 << 32:
-            raise RequestError(
-                f"{count} does not fit the 32-bit lengths of GGUF version 1: write 3", "version"
-            )
+            raise RequestError(f"{count} does not fit the 32-bit lengths of GGUF version 1: write 3", "version")
         return self.number(count)
 
     def string(self, text: str) -> bytes:
@@ -128,9 +124,7 @@ class Encoder:
         if element is not ValueType.ARRAY:
             return head + self.elements(key, values, element)
         if not all(_is_array(item) for item in values):
-            raise RequestError(
-                f"{key} has elements that are no arrays: write them as another type", "metadata_types"
-            )
+            raise RequestError(f"{key} has elements that are no arrays: write them as another type", "metadata_types")
         return head + b"".join([self.array(key, item, _element(key, item), depth + 1) for item in values])
 
     def elements(self, key: str, values: Sequence[Any], kind: ValueType) -> bytes:
@@ -138,9 +132,7 @@ class Encoder:
         if kind is not ValueType.STRING:
             return self.numbers(key, values, kind)
         if not all(isinstance(text, str) for text in values):
-            raise RequestError(
-                f"{key} is not all text: write it as another type than STRING", "metadata_types"
-            )
+            raise RequestError(f"{key} is not all text: write it as another type than STRING", "metadata_types")
         return b"".join([self.string(text) for text in values])
 
     def numbers(self, key: str, values: Sequence[Any], kind: ValueType) -> bytes:
@@ -157,6 +149,4 @@ class Encoder:
                 stored = given.astype(dtype)
             if np.all(stored == given if dtype.kind != "f" else np.isfinite(stored) == np.isfinite(given)):
                 return stored.astype(dtype.newbyteorder(self.order)).tobytes()
-        raise RequestError(
-            f"{key} holds {values!r}, which {kind.name} cannot: choose another type", "metadata_types"
-        )
+        raise RequestError(f"{key} holds {values!r}, which {kind.name} cannot: choose another type", "metadata_types")

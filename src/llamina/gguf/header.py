@@ -48,9 +48,7 @@ def parse(source: str, data: memoryview, size: int) -> Header:
     n_tensors = cursor.count("tensors", 16 + cursor.width)
     metadata, kinds, alignment = _pairs(cursor)
     entries = _entries(cursor, n_tensors, alignment)
-    return Header(
-        cursor.version, "little" if cursor.order == "<" else "big", alignment, metadata, kinds, entries
-    )
+    return Header(cursor.version, "little" if cursor.order == "<" else "big", alignment, metadata, kinds, entries)
 
 
 def _pairs(cursor: Cursor) -> tuple[dict[str, Value], dict[str, Kind], int]:
@@ -109,9 +107,7 @@ def _entry(cursor: Cursor, alignment: int) -> Entry:
     name = cursor.string(MAX_NAME)
     n_dimensions = cursor.number("I")
     if n_dimensions > MAX_DIMENSIONS:
-        cursor.fail(
-            f"the tensor {name!r} has {n_dimensions} dimensions, where {MAX_DIMENSIONS} is the most", at
-        )
+        cursor.fail(f"the tensor {name!r} has {n_dimensions} dimensions, where {MAX_DIMENSIONS} is the most", at)
     shape = tuple(reversed([cursor.number(cursor.length) for _ in range(n_dimensions)]))
     type_id = cursor.number("I")
     try:

@@ -46,9 +46,7 @@ class GGUF:
             entry.name: Tensor(entry.name, entry.shape, entry.type, entry.offset, header.byteorder, file)
             for entry in header.entries
         }
-        return cls(
-            source, header.version, header.byteorder, header.alignment, header.metadata, header.kinds, tensors
-        )
+        return cls(source, header.version, header.byteorder, header.alignment, header.metadata, header.kinds, tensors)
 
     def close(self) -> None:
         """Forget the tensors. The file is unmapped when the last view of its data is gone."""

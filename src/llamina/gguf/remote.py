@@ -49,9 +49,7 @@ def open_url(url: str, *, timeout: float = 30.0) -> GGUF:
 
 def _fetch(url: str, start: int, stop: int, timeout: float) -> _Range:
     """The bytes from `start` up to `stop` or the end of the file."""
-    request = urllib.request.Request(
-        url, headers={"Range": f"bytes={start}-{stop - 1}", "User-Agent": "llamina"}
-    )
+    request = urllib.request.Request(url, headers={"Range": f"bytes={start}-{stop - 1}", "User-Agent": "llamina"})
     try:
         with urllib.request.urlopen(request, timeout=timeout) as response:
             return _body(url, response, start, stop)
@@ -72,9 +70,7 @@ def _body(url: str, response: http.client.HTTPResponse, start: int, stop: int) -
     said = response.headers.get("Content-Range", "")
     match = _CONTENT_RANGE.fullmatch(said)
     if match is None or int(match[1]) != start or int(match[3]) <= start:
-        raise DownloadError(
-            f"{url}: the server answered the range {said!r} instead of {start}-{stop - 1}: try again"
-        )
+        raise DownloadError(f"{url}: the server answered the range {said!r} instead of {start}-{stop - 1}: try again")
     total = int(match[3])
     data = response.read(min(stop, total) - start)
     if len(data) != min(stop, total) - start:

@@ -118,7 +118,5 @@ def _number(shard: GGUF, key: str, default: int | None) -> int:
     value = shard.metadata.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int):
         kind = shard.metadata_types.get(key, "missing")
-        raise ModelFileError(
-            f"{shard.source}: {key} is {kind}, not an integer: the file is damaged, get it again"
-        )
+        raise ModelFileError(f"{shard.source}: {key} is {kind}, not an integer: the file is damaged, get it again")
     return value

@@ -33,9 +33,7 @@ def swap_bytes(data: Bytes, kind: TensorType, name: str) -> Bytes:
     if kind.block == 1:
         return np.ascontiguousarray(data.reshape(-1, kind.nbytes)[:, ::-1]).reshape(-1)
     if kind.name not in _HALVES:
-        raise UnsupportedModel(
-            f"{name} is {kind.name}, which has no agreed big-endian form: use a little-endian file"
-        )
+        raise UnsupportedModel(f"{name} is {kind.name}, which has no agreed big-endian form: use a little-endian file")
     blocks = data.reshape(-1, kind.nbytes).copy()
     for at in _HALVES[kind.name]:
         blocks[:, [at, at + 1]] = blocks[:, [at + 1, at]]
@@ -69,8 +67,6 @@ class Tensor:
         on each access. A tensor that came from `open_url` has none.
         """
         if self.file is None:
-            raise RequestError(
-                f"{self.name} was read from a URL, header only: download the file to get its data"
-            )
+            raise RequestError(f"{self.name} was read from a URL, header only: download the file to get its data")
         view = self.file[self.offset : self.offset + self.nbytes]
         return view if self.byteorder == "little" else swap_bytes(view, self.type, self.name)

@@ -140,7 +140,5 @@ def tensor_type(key: int | str) -> TensorType:
     if found is not None:
         return found
     if isinstance(key, int) and key in _REMOVED:
-        raise UnsupportedModel(
-            f"tensor type {key} ({_REMOVED[key]}) was removed from ggml: requantize the model"
-        )
+        raise UnsupportedModel(f"tensor type {key} ({_REMOVED[key]}) was removed from ggml: requantize the model")
     raise UnsupportedModel(f"tensor type {key!r} is unknown: the known ones are {', '.join(_BY_NAME)}")

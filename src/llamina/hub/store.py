@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ..errors import ModelNotFound
-from ..places import cache_dir
-from . import huggingface
-from .shards import first_shards, shards_of
-from .sources import SOURCES, canonical, source_of
+from llamina.errors import ModelNotFound
+from llamina.hub import huggingface
+from llamina.hub.shards import first_shards, shards_of
+from llamina.hub.sources import SOURCES, canonical, source_of
+from llamina.places import cache_dir
 
 
 @dataclass(frozen=True, slots=True)

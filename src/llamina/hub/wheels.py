@@ -11,8 +11,8 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from ..errors import DownloadError
-from .sources import Wheel
+from llamina.errors import DownloadError
+from llamina.hub.sources import Wheel
 
 TICK = 0.1  # seconds between two looks at how much has come
 

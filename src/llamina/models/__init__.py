@@ -6,11 +6,11 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
-from ..errors import UnsupportedModel
-from ..ops import Weight
-from .config import Config
-from .decoder import Decoder
-from .weights import Weights
+from llamina.errors import UnsupportedModel
+from llamina.models.config import Config
+from llamina.models.decoder import Decoder
+from llamina.models.weights import Weights
+from llamina.ops import Weight
 
 SHARED = {"blocks", "config", "decoder", "ssm", "weights"}  # the files here that are not architectures
 ALIASES = {"qwen3moe": "qwen3"}

@@ -1,6 +1,8 @@
 """Pieces that many architectures share. Residual connections are not among them: they belong to the model."""
 
-from ..ops import (
+from llamina.models.config import Config
+from llamina.models.weights import Weights
+from llamina.ops import (
     Activation,
     Routing,
     Value,
@@ -13,17 +15,13 @@ from ..ops import (
     route,
     split,
 )
-from .config import Config
-from .weights import Weights
 
 
 def query_key_value(h: Value, w: Weights, config: Config, layer: int) -> tuple[Value, Value, Value]:
     """q, k and v as (heads, dim), from three matrices or a fused one."""
     n, m = config.heads, config.count("attention.head_count_kv", config.heads, layer=layer)
     if "attn_qkv" in w:
-        q, k, v = split(
-            linear(h, w.attn_qkv), n * config.head_dim, m * config.head_dim, m * config.value_dim
-        )
+        q, k, v = split(linear(h, w.attn_qkv), n * config.head_dim, m * config.head_dim, m * config.value_dim)
     else:
         q, k, v = linear(h, w.attn_q), linear(h, w.attn_k), linear(h, w.attn_v)
     return heads(q, n), heads(k, m), heads(v, m)

@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import ModelFileError
-from ..ops import Rope
+from llamina.errors import ModelFileError
+from llamina.ops import Rope
 
 _LIMIT = 1 << 24  # no count in a real model comes near this
 
@@ -38,9 +38,7 @@ class Config:
         value = self.get(key, default)
         if value is None:
             raise ModelFileError(f"{self.architecture}.{key} is missing: the file cannot be run without it")
-        if hasattr(value, "__len__") and not isinstance(value, str) and len(value):
-            value = max(value) if layer is None else value[layer] if layer < len(value) else None
-            value = value.item() if hasattr(value, "item") else value
+        value = _entry(value, layer)
         if not _is_number(value) or int(value) != value or not least <= value <= _LIMIT:
             raise ModelFileError(
                 f"{self.architecture}.{key} is {value!r}: a whole number from {least} to {_LIMIT} is expected"
@@ -104,6 +102,16 @@ class Config:
 
 def yarn_stretch(factor: float, multiplier: float) -> float:
     return 1.0 if factor <= 1 else 0.1 * multiplier * math.log(factor) + 1.0
+
+
+def _entry(value: Any, layer: int | None) -> Any:
+    """A layer's entry of an array, or its largest; anything else as it is."""
+    if isinstance(value, str) or not hasattr(value, "__len__"):
+        return value
+    if not len(value) or (layer is not None and layer >= len(value)):
+        return None
+    chosen = max(value) if layer is None else value[layer]
+    return chosen.item() if hasattr(chosen, "item") else chosen
 
 
 def _is_number(value: Any) -> bool:

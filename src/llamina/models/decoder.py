@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-from ..ops import Attention, Value, Weight, embed, linear, norm, pick
-from .config import Config
-from .weights import Weights
+from llamina.models.config import Config
+from llamina.models.weights import Weights
+from llamina.ops import Attention, Value, Weight, embed, linear, norm, pick
 
 
 class Decoder:

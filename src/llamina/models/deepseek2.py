@@ -5,7 +5,10 @@ Keys and values are kept as one latent vector per token; q's part without positi
 
 import math
 
-from ..ops import (
+from llamina.models.blocks import experts, gated_mlp
+from llamina.models.decoder import Decoder
+from llamina.models.weights import Weights
+from llamina.ops import (
     Attention,
     Routing,
     Value,
@@ -20,9 +23,6 @@ from ..ops import (
     rope,
     split,
 )
-from .blocks import experts, gated_mlp
-from .decoder import Decoder
-from .weights import Weights
 
 
 class Model(Decoder):

@@ -1,9 +1,11 @@
 """Gemma: embeddings scaled by √width, GeLU-gated MLP, NeoX rotation, tied head."""
 
-from ..ops import Value, attend, flat, linear, rope
-from .blocks import gated_mlp, query_key_value
-from .decoder import Decoder
-from .weights import Weights
+import math
+
+from llamina.models.blocks import gated_mlp, query_key_value
+from llamina.models.decoder import Decoder
+from llamina.models.weights import Weights
+from llamina.ops import Value, attend, flat, linear, rope, scale
 
 
 class Model(Decoder):
@@ -11,7 +13,7 @@ class Model(Decoder):
         self.rope = self.config.rope(neox=True)
 
     def embed(self, tokens: Value, positions: Value) -> Value:
-        return super().embed(tokens, positions) * self.config.width**0.5
+        return scale(super().embed(tokens, positions), math.sqrt(self.config.width))
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         q, k, v = query_key_value(self.norm(x, w.attn_norm), w, self.config, layer)

@@ -1,9 +1,11 @@
 """Gemma 2: gemma with norms after attention and MLP, soft caps, every other layer windowed."""
 
-from ..ops import Attention, Value, attend, flat, linear, rope, softcap
-from .blocks import gated_mlp, query_key_value
-from .decoder import Decoder
-from .weights import Weights
+import math
+
+from llamina.models.blocks import gated_mlp, query_key_value
+from llamina.models.decoder import Decoder
+from llamina.models.weights import Weights
+from llamina.ops import Attention, Value, attend, flat, linear, rope, scale, softcap
 
 
 class Model(Decoder):
@@ -17,7 +19,7 @@ class Model(Decoder):
         self.scale = per_head**-0.5
 
     def embed(self, tokens: Value, positions: Value) -> Value:
-        return super().embed(tokens, positions) * self.config.width**0.5
+        return scale(super().embed(tokens, positions), math.sqrt(self.config.width))
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         window = self.window if self.config.windowed(layer, period=2) else 0

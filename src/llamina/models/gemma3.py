@@ -1,9 +1,11 @@
 """Gemma 3: gemma2 with normed q and k instead of the score cap; five windowed layers to each global one."""
 
-from ..ops import Attention, Value, attend, flat, linear, rope, softcap
-from .blocks import gated_mlp, query_key_value
-from .decoder import Decoder
-from .weights import Weights
+import math
+
+from llamina.models.blocks import gated_mlp, query_key_value
+from llamina.models.decoder import Decoder
+from llamina.models.weights import Weights
+from llamina.ops import Attention, Value, attend, flat, linear, rope, scale, softcap
 
 
 class Model(Decoder):
@@ -17,7 +19,7 @@ class Model(Decoder):
         self.scale = per_head**-0.5
 
     def embed(self, tokens: Value, positions: Value) -> Value:
-        return super().embed(tokens, positions) * self.config.width**0.5
+        return scale(super().embed(tokens, positions), math.sqrt(self.config.width))
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         local = self.window > 0 and self.config.windowed(layer, period=6)

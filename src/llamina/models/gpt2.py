@@ -1,9 +1,9 @@
 """GPT-2: learned positions, LayerNorm, a plain GeLU MLP."""
 
-from ..ops import Value, attend, embed, flat, linear
-from .blocks import plain_mlp, query_key_value
-from .decoder import Decoder
-from .weights import Weights
+from llamina.models.blocks import plain_mlp, query_key_value
+from llamina.models.decoder import Decoder
+from llamina.models.weights import Weights
+from llamina.ops import Value, attend, embed, flat, linear
 
 
 class Model(Decoder):

@@ -1,10 +1,10 @@
 """Jamba: Mamba layers, here and there an attention layer without rotation; experts in some of the MLPs."""
 
-from ..ops import Routing, Value, attend, flat, linear
-from .blocks import experts, gated_mlp, query_key_value
-from .decoder import Decoder
-from .ssm import mamba
-from .weights import Weights
+from llamina.models.blocks import experts, gated_mlp, query_key_value
+from llamina.models.decoder import Decoder
+from llamina.models.ssm import mamba
+from llamina.models.weights import Weights
+from llamina.ops import Routing, Value, attend, flat, linear
 
 
 class Model(Decoder):

@@ -1,9 +1,9 @@
 """Llama 1 to 3, Mistral, Yi, SmolLM; Mixtral where the file has experts."""
 
-from ..ops import Routing, Value, attend, flat, linear, rope
-from .blocks import experts, gated_mlp, query_key_value
-from .decoder import Decoder
-from .weights import Weights
+from llamina.models.blocks import experts, gated_mlp, query_key_value
+from llamina.models.decoder import Decoder
+from llamina.models.weights import Weights
+from llamina.ops import Routing, Value, attend, flat, linear, rope
 
 
 class Model(Decoder):

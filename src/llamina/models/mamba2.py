@@ -1,9 +1,9 @@
 """Mamba 2: nothing but state-space layers."""
 
-from ..ops import Value
-from .decoder import Decoder
-from .ssm import mamba2
-from .weights import Weights
+from llamina.models.decoder import Decoder
+from llamina.models.ssm import mamba2
+from llamina.models.weights import Weights
+from llamina.ops import Value
 
 
 class Model(Decoder):

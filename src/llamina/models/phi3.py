@@ -1,9 +1,9 @@
 """Phi 3, 3.5 and 4: gate and up in one matrix, NeoX rotation, frequency factors chosen by the context (LongRoPE)."""
 
-from ..ops import Value, attend, flat, linear, rope
-from .blocks import gated_mlp, query_key_value
-from .decoder import Decoder
-from .weights import Weights
+from llamina.models.blocks import gated_mlp, query_key_value
+from llamina.models.decoder import Decoder
+from llamina.models.weights import Weights
+from llamina.ops import Value, attend, flat, linear, rope
 
 
 class Model(Decoder):

@@ -1,9 +1,9 @@
 """Qwen 2 and 2.5: llama with NeoX rotation (the q, k and v biases come with the weights)."""
 
-from ..ops import Value, attend, flat, linear, rope
-from .blocks import gated_mlp, query_key_value
-from .decoder import Decoder
-from .weights import Weights
+from llamina.models.blocks import gated_mlp, query_key_value
+from llamina.models.decoder import Decoder
+from llamina.models.weights import Weights
+from llamina.ops import Value, attend, flat, linear, rope
 
 
 class Model(Decoder):

@@ -1,9 +1,9 @@
 """Qwen 2 MoE: qwen2's attention; experts beside one shared expert that a sigmoid gate weighs."""
 
-from ..ops import Routing, Value, activate, attend, flat, linear, rope
-from .blocks import experts, gated_mlp, query_key_value
-from .decoder import Decoder
-from .weights import Weights
+from llamina.models.blocks import experts, gated_mlp, query_key_value
+from llamina.models.decoder import Decoder
+from llamina.models.weights import Weights
+from llamina.ops import Routing, Value, activate, attend, flat, linear, rope
 
 
 class Model(Decoder):

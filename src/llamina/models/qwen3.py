@@ -1,9 +1,9 @@
 """Qwen 3 and Qwen 3 MoE: NeoX rotation, each head of q and k normed before it; experts where the file has them."""
 
-from ..ops import Routing, Value, attend, flat, linear, rope
-from .blocks import experts, gated_mlp, query_key_value
-from .decoder import Decoder
-from .weights import Weights
+from llamina.models.blocks import experts, gated_mlp, query_key_value
+from llamina.models.decoder import Decoder
+from llamina.models.weights import Weights
+from llamina.ops import Routing, Value, attend, flat, linear, rope
 
 
 class Model(Decoder):

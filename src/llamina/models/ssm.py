@@ -1,8 +1,8 @@
 """State-space layers: Mamba 1 and 2, as the shared blocks of every model that has them."""
 
-from ..ops import Value, activate, convolve, flat, gated, heads, linear, mul, norm, reshape, scan, split
-from .config import Config
-from .weights import Weights
+from llamina.models.config import Config
+from llamina.models.weights import Weights
+from llamina.ops import Value, activate, convolve, flat, gated, heads, linear, mul, norm, reshape, scan, split
 
 
 def mamba(h: Value, w: Weights, config: Config, layer: int) -> Value:

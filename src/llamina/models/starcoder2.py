@@ -1,9 +1,9 @@
 """StarCoder 2: LayerNorm, NeoX rotation, a plain GeLU MLP, biases throughout."""
 
-from ..ops import Value, attend, flat, linear, rope
-from .blocks import plain_mlp, query_key_value
-from .decoder import Decoder
-from .weights import Weights
+from llamina.models.blocks import plain_mlp, query_key_value
+from llamina.models.decoder import Decoder
+from llamina.models.weights import Weights
+from llamina.ops import Value, attend, flat, linear, rope
 
 
 class Model(Decoder):

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from ..errors import UnsupportedModel
-from ..ops import Weight
+from llamina.errors import UnsupportedModel
+from llamina.ops import Weight
 
 
 class Weights:

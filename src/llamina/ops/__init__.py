@@ -1,7 +1,7 @@
 """The closed vocabulary of operations, and what they mean in NumPy."""
 
-from .value import State, Step, Tape, Value, Weight
-from .vocabulary import (
+from llamina.ops.value import State, Step, Tape, Value, Weight
+from llamina.ops.vocabulary import (
     Activation,
     Attention,
     Rope,

@@ -1,17 +1,16 @@
 """What every operation means, in NumPy: the truth that kernels are compared with."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from ..quant import decode
-from .batch import PAGE, Batch
-from .rotation import alibi_slopes, frequencies
-from .value import State, Step, Weight
+from llamina.ops.batch import PAGE, Batch
+from llamina.ops.rotation import alibi_slopes, frequencies
+from llamina.ops.value import State, Step, Weight
+from llamina.quant import decode
 
-Array = npt.NDArray[Any]
+Array: TypeAlias = Any  # an ndarray; NumPy's stubs lose the type in arithmetic
 
 
 class Reference:

@@ -5,13 +5,13 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from .vocabulary import Rope
+from llamina.ops.vocabulary import Rope
 
 
 def frequencies(rope: Rope, factors: npt.NDArray[np.float32] | None = None) -> npt.NDArray[np.float64]:
     """Radians per position for each rotated pair, [dims/2]."""
     pair = np.arange(rope.dims // 2)
-    unscaled = rope.base ** (-2.0 * pair / rope.dims)
+    unscaled: npt.NDArray[np.float64] = np.power(rope.base, -2.0 * pair / rope.dims)
     if factors is not None:
         unscaled = unscaled / factors
     if not rope.ext_factor:

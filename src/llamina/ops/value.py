@@ -6,8 +6,8 @@ from typing import Any, Literal, NoReturn, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import RecordingError, UnsupportedModel
-from ..quant import Format
+from llamina.errors import RecordingError, UnsupportedModel
+from llamina.quant import Format
 
 Rows = Literal["tokens", "outputs"]
 Shape = tuple[int, ...]
@@ -66,12 +66,12 @@ class Value:
         return int(np.prod(self.shape))
 
     def __add__(self, other: "Value | Weight") -> "Value":
-        from .vocabulary import add
+        from llamina.ops.vocabulary import add
 
         return add(self, other)
 
     def __mul__(self, other: "Value | Weight | float") -> "Value":
-        from .vocabulary import mul, scale
+        from llamina.ops.vocabulary import mul, scale
 
         return scale(self, float(other)) if isinstance(other, int | float) else mul(self, other)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
 
-from ..errors import RecordingError, UnsupportedModel
-from .value import Rows, Shape, State, Step, Value, Weight
+from llamina.errors import RecordingError, UnsupportedModel
+from llamina.ops.value import Rows, Shape, State, Step, Value, Weight
 
 Activation = Literal["silu", "gelu", "gelu_erf", "gelu_quick", "relu", "relu_sqr", "sigmoid", "tanh", "softplus"]
 Scoring = Literal["softmax", "sigmoid", "softmax_selected"]
@@ -184,9 +184,7 @@ class Routing:
 
 def route(scores: Value, how: Routing, bias: Weight | None = None) -> tuple[Value, Value]:
     """(experts,) → the chosen experts (used,) and their weights (used,); `bias` sways the choice only."""
-    ids, weights = _emit(
-        "route", (scores,), [(how.used,), (how.used,)], (bias,), {"how": how}, integer=(True, False)
-    )
+    ids, weights = _emit("route", (scores,), [(how.used,), (how.used,)], (bias,), {"how": how}, integer=(True, False))
     return ids, weights
 
 

@@ -1,6 +1,6 @@
 """Recording a forward pass once, and looking at what was recorded."""
 
-from .record import Plan, record
-from .show import describe, show
+from llamina.plan.record import Plan, record
+from llamina.plan.show import describe, show
 
 __all__ = ["Plan", "describe", "record", "show"]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 
-from ..ops import State, Step, Value
+from llamina.ops import State, Step, Value
 
 
 @dataclass(frozen=True, slots=True, eq=False)

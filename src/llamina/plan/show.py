@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from ..ops import Step, Value
-from .record import Plan
+from llamina.ops import Step, Value
+from llamina.plan.record import Plan
 
 
 def show(plan: Plan) -> Iterator[str]:

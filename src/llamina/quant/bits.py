@@ -41,9 +41,7 @@ def half_bytes(scales: F32) -> U8:
     """
     halves = scales.astype("<f2")
     if not np.isfinite(halves).all():
-        raise RequestError(
-            "values hold NaN, infinity or a number too large for a block: use F32 or BF16", "values"
-        )
+        raise RequestError("values hold NaN, infinity or a number too large for a block: use F32 or BF16", "values")
     return halves.view(np.uint8)
 
 

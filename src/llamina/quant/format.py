@@ -94,9 +94,7 @@ def decode(
     form = format_of(kind)
     source = np.ascontiguousarray(data)
     if source.dtype != np.uint8:
-        raise RequestError(
-            f"data to decode is {source.dtype}, not uint8: pass the stored bytes", param="data"
-        )
+        raise RequestError(f"data to decode is {source.dtype}, not uint8: pass the stored bytes", param="data")
     width = source.shape[-1]
     if width % form.nbytes:
         raise RequestError(
@@ -124,9 +122,7 @@ def encode(values: npt.ArrayLike, kind: Format | TensorType | int | str, *, chun
     form = format_of(kind)
     if form.encode is None:
         able = ", ".join(f.name for f in FORMATS.values() if f.encode)
-        raise UnsupportedModel(
-            f"{form} can be read but not written: the formats that can be written are {able}"
-        )
+        raise UnsupportedModel(f"{form} can be read but not written: the formats that can be written are {able}")
     source = np.ascontiguousarray(values)
     width = source.shape[-1]
     if width % form.block:

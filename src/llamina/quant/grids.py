@@ -42,9 +42,7 @@ SIGNS = _signs()
 EVEN_SIGNS = _frozen(SIGNS[[i | (i.bit_count() & 1) << 7 for i in range(128)]])
 
 # The 16 levels of IQ4_NL and IQ4_XS, finer near zero.
-IQ4_LEVELS = _frozen(
-    np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8)
-)
+IQ4_LEVELS = _frozen(np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8))
 
 # The 16 values of a 4-bit float (sign, 2 exponent bits, 1 mantissa bit), doubled to be whole numbers.
 FP4_DOUBLED = _frozen(np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8))

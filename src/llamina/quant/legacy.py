@@ -82,9 +82,7 @@ def encode_q4_1(values: F32) -> U8:
 
 def encode_q5_0(values: F32) -> U8:
     d, q = _centred(values, 5)
-    return np.concatenate(
-        [half_bytes(d), pack(q >> np.uint8(4), 1, 1), pack(q & np.uint8(15), 4, 16)], axis=-1
-    )
+    return np.concatenate([half_bytes(d), pack(q >> np.uint8(4), 1, 1), pack(q & np.uint8(15), 4, 16)], axis=-1)
 
 
 def encode_q5_1(values: F32) -> U8:

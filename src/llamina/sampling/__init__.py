@@ -1,6 +1,6 @@
 """From logits to a token."""
 
-from .chain import chain, draw
-from .params import Sampling
+from llamina.sampling.chain import chain, draw
+from llamina.sampling.params import Sampling
 
 __all__ = ["Sampling", "chain", "draw"]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .params import Sampling
+from llamina.sampling.params import Sampling
 
 Logits = npt.NDArray[np.float32]
 
@@ -59,7 +59,8 @@ def draw(
     for stage in stages:
         stage(candidates)
     cumulative = np.cumsum(candidates.probabilities())
-    return int(candidates.ids[min(np.searchsorted(cumulative, rng.random(), "right"), len(cumulative) - 1)])
+    chosen = int(np.searchsorted(cumulative, rng.random(), "right"))
+    return int(candidates.ids[min(chosen, len(cumulative) - 1)])
 
 
 def _penalize(logits: Logits, params: Sampling, history: Sequence[int]) -> Logits:

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from ..errors import InvalidSampling
+from llamina.errors import InvalidSampling
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,9 +28,7 @@ class BytePairs:
         assert vocabulary.pre is not None
         merges = metadata.get("tokenizer.ggml.merges")
         if merges is None and metadata.get("tokenizer.ggml.pre") != "kimi-k2":
-            raise ModelFileError(
-                "tokenizer.ggml.merges is missing: convert the model again with its vocabulary"
-            )
+            raise ModelFileError("tokenizer.ggml.merges is missing: convert the model again with its vocabulary")
         self._vocabulary = vocabulary
         self._hole = len(vocabulary.texts)
         self._escape = vocabulary.rules.escape_spaces
@@ -125,9 +123,7 @@ def _model(vocabulary: Vocabulary, pre: Pretokenizer, pairs: list[tuple[str, str
         return build(vocabulary.ids, pairs)
     except Exception:  # merges of tokens that are missing, or text that is not UTF-8: neither can ever match
         ids = {text: token for text, token in vocabulary.ids.items() if _is_utf8(text)}
-        pairs = [
-            (left, right) for left, right in pairs if left in ids and right in ids and left + right in ids
-        ]
+        pairs = [(left, right) for left, right in pairs if left in ids and right in ids and left + right in ids]
         return build(ids, pairs)
 
 

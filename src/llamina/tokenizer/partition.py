@@ -29,9 +29,7 @@ class Partition:
     def split(self, text: str) -> list[Fragment]:
         """The text as fragments of plain text and ids of special tokens."""
         fragments: list[Fragment] = [text] if text else []
-        for special in sorted(
-            self._present(text), key=lambda t: (-len(t.encode("utf-8", "replace")), self._texts[t])
-        ):
+        for special in sorted(self._present(text), key=lambda t: (-len(t.encode("utf-8", "replace")), self._texts[t])):
             fragments = list(self._cut(fragments, special))
         return fragments
 

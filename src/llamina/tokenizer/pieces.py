@@ -27,9 +27,7 @@ class Pieces:
     def __getitem__(self, token: int) -> bytes:
         piece = self._found.get(token)
         if piece is None:
-            piece = self._found[token] = self._piece(
-                self._vocabulary.texts[token], int(self._vocabulary.marks[token])
-            )
+            piece = self._found[token] = self._piece(self._vocabulary.texts[token], int(self._vocabulary.marks[token]))
         return piece
 
     def _piece(self, text: str, mark: int) -> bytes:

@@ -143,9 +143,7 @@ _patterns: dict[str, tuple[str, ...]] = {
         _GPT2,
     ),
     "gpt4o": (_GPT4O,),
-    "granite-multi": (
-        _any(*(w + _CONTRACTION + "?" for w in _CASED_MARKS), r"\p{N}{1,3}", _SYMBOLS_SLASH, _SPACES),
-    ),
+    "granite-multi": (_any(*(w + _CONTRACTION + "?" for w in _CASED_MARKS), r"\p{N}{1,3}", _SYMBOLS_SLASH, _SPACES),),
     "tiny-aya": (_DIGITS_FROM_RIGHT, _any(_WORD_MARKS, r"\p{N}{1,3}", _SYMBOLS_SLASH, _SPACES)),
     "kimi": (
         _any(
@@ -210,8 +208,7 @@ PRETOKENIZERS: dict[str, Pretokenizer] = {
     **_rows("starcoder refact codeshell exaone minerva-7b mellum2", "digits"),
     **_rows("command-r smollm", "digits", clean_spaces=False),
     **_rows(
-        "gpt-2 phi-2 jina-es jina-de gigachat jina-v2-es jina-v2-de a.x-4.0 mellum modern-bert "
-        "mpt olmo jais exaone4",
+        "gpt-2 phi-2 jina-es jina-de gigachat jina-v2-es jina-v2-de a.x-4.0 mellum modern-bert mpt olmo jais exaone4",
         "gpt2",
     ),
     **_rows("jina-v1-en jina-v2-code roberta-bpe", "gpt2", add_sep=True),

@@ -54,9 +54,7 @@ class ScoredPairs:
                 self._offer(queue, pieces, previous[left], left)
         return tuple(token for piece in pieces if piece for token in self._tokens(piece))
 
-    def _offer(
-        self, queue: list[tuple[float, int, int, int]], pieces: list[str], left: int, right: int
-    ) -> None:
+    def _offer(self, queue: list[tuple[float, int, int, int]], pieces: list[str], left: int, right: int) -> None:
         union = pieces[left] + pieces[right]
         token = self._ids.get(union)
         if token is not None:

@@ -72,9 +72,7 @@ class _Generation(Extension):
 
 def _environment() -> SandboxedEnvironment:
     # Not Hugging Face's immutable sandbox: templates of Kimi append to their lists, and the lists are copies.
-    environment = SandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation]
-    )
+    environment = SandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation])
     environment.filters["tojson"] = _to_json
     environment.filters["safe"] = lambda value: value  # Markup would escape whatever it is joined with
     environment.globals["raise_exception"] = _raise_exception
@@ -98,9 +96,7 @@ def _to_json(
     sort_keys: bool = False,
 ) -> str:
     # Jinja's own filter escapes for HTML.
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def _line(error: Exception) -> str:

@@ -59,9 +59,7 @@ class Tokenizer:
             if isinstance(fragment, int):
                 ids.append(fragment)
             else:
-                ids += self._segmentation.encode(
-                    " " + fragment if self._prepends and after_special else fragment
-                )
+                ids += self._segmentation.encode(" " + fragment if self._prepends and after_special else fragment)
             after_special = isinstance(fragment, int)
         return ids + [self.vocabulary.special[name] for name in self._suffix] if add_special else ids
 
@@ -177,13 +175,9 @@ class Tokenizer:
         """A chat template of the file, compiled, with the model's tokens at hand."""
         if name not in self._templates:
             have = ", ".join(self._templates) or "none"
-            raise RequestError(
-                f"the model has no chat template {name!r} (it has: {have}): give one", "chat_template"
-            )
+            raise RequestError(f"the model has no chat template {name!r} (it has: {have}): give one", "chat_template")
         roles = ("bos", "eos", "unk", "sep", "pad", "mask")
-        tokens = {
-            f"{r}_token": self.vocabulary.texts[i] for r, i in self.vocabulary.special.items() if r in roles
-        }
+        tokens = {f"{r}_token": self.vocabulary.texts[i] for r, i in self.vocabulary.special.items() if r in roles}
         return ChatTemplate(self._templates[name], **tokens)
 
     def render_chat(
@@ -218,9 +212,7 @@ class Tokenizer:
 
     @property
     def _prefix(self) -> tuple[str, ...]:
-        wanted = self.vocabulary.model == "bert" or (
-            self.add_bos and self.vocabulary.model not in ("rwkv", "plamo2")
-        )
+        wanted = self.vocabulary.model == "bert" or (self.add_bos and self.vocabulary.model not in ("rwkv", "plamo2"))
         return ("bos",) if wanted and self.bos is not None else ()
 
     @property
@@ -232,9 +224,7 @@ class Tokenizer:
 
     def _check(self, token: int) -> None:
         if not 0 <= token < self.vocab_size:
-            raise RequestError(
-                f"token {token} is outside the vocabulary of {self.vocab_size} tokens", "token"
-            )
+            raise RequestError(f"token {token} is outside the vocabulary of {self.vocab_size} tokens", "token")
 
 
 def _templates(metadata: Mapping[str, Any]) -> dict[str, str]:

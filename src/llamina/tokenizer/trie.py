@@ -58,13 +58,9 @@ class BestPath:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         byte_tokens = set(vocabulary.with_mark(Mark.BYTE))
-        self._bytes = {
-            int(vocabulary.texts[t][3:5], 16): t for t in byte_tokens if _is_byte(vocabulary.texts[t])
-        }
+        self._bytes = {int(vocabulary.texts[t][3:5], 16): t for t in byte_tokens if _is_byte(vocabulary.texts[t])}
         if len(self._bytes) < 256:
-            raise ModelFileError(
-                f"the vocabulary has {len(self._bytes)} of 256 byte tokens: convert the model again"
-            )
+            raise ModelFileError(f"the vocabulary has {len(self._bytes)} of 256 byte tokens: convert the model again")
         self._pieces: dict[str, tuple[int, int]] = {}
         for token, text in enumerate(vocabulary.texts):
             score = float(vocabulary.scores[token])

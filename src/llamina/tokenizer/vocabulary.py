@@ -81,9 +81,7 @@ _DEFAULT_SPECIAL: dict[str, dict[str, int]] = {
     "plamo2": {"bos": 1, "eos": 2, "unk": 0, "pad": 3},
 }
 
-WHITESPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
-    map(chr, range(0x2000, 0x200B))
-)
+WHITESPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 BYTE_PAIR_MODELS = frozenset({"gpt2", "gemma4", "hybriddna", "whitespace"})
 
 
@@ -132,9 +130,7 @@ class Vocabulary:
 
 def _unsupported(model: object) -> str:
     if model is None or model in ("none", "no_vocab"):
-        return (
-            f"tokenizer.ggml.model is {model!r}: the file has no vocabulary: give token ids instead of text"
-        )
+        return f"tokenizer.ggml.model is {model!r}: the file has no vocabulary: give token ids instead of text"
     known = ", ".join(sorted(_DEFAULT_SPECIAL))
     return f"tokenizer.ggml.model is {model!r}, which llamina does not know (it knows {known}): convert anew"
 
@@ -148,9 +144,7 @@ def _pretokenizer(model: str, metadata: Mapping[str, Any]) -> Pretokenizer | Non
 def _texts(metadata: Mapping[str, Any]) -> list[str]:
     texts = metadata.get("tokenizer.ggml.tokens")
     if not isinstance(texts, list) or not texts:
-        raise ModelFileError(
-            "tokenizer.ggml.tokens is missing or empty: convert the model again with its vocabulary"
-        )
+        raise ModelFileError("tokenizer.ggml.tokens is missing or empty: convert the model again with its vocabulary")
     return [text or f"[EMPTY_{i}]" for i, text in enumerate(texts)]
 
 
@@ -159,9 +153,7 @@ def _numbers(metadata: Mapping[str, Any], key: str, n_tokens: int, default: int)
     if values is None:
         return np.full(n_tokens, default)
     if len(values) < n_tokens:
-        raise ModelFileError(
-            f"tokenizer.ggml.{key} has {len(values)} values for {n_tokens} tokens: convert again"
-        )
+        raise ModelFileError(f"tokenizer.ggml.{key} has {len(values)} values for {n_tokens} tokens: convert again")
     return np.asarray(values)[:n_tokens]
 
 
@@ -170,9 +162,7 @@ def _marks(types: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
     return _MARK_OF_TYPE[np.where(known, types, 0)]
 
 
-def _special(
-    model: str, pre: Pretokenizer | None, metadata: Mapping[str, Any], n_tokens: int
-) -> dict[str, int]:
+def _special(model: str, pre: Pretokenizer | None, metadata: Mapping[str, Any], n_tokens: int) -> dict[str, int]:
     """The tokens with a role: what the file says, else the model's defaults, if they exist."""
     found = {name: i for name, i in _DEFAULT_SPECIAL[model].items() if i < n_tokens}
     if pre is not None and not pre.default_bos:

@@ -18,8 +18,8 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from ...errors import KernelError
-from ...places import cache_dir
+from llamina.errors import KernelError
+from llamina.places import cache_dir
 
 ENTRY = "llamina_entry"
 Progress = Callable[[str, int, int], None]
@@ -107,7 +107,7 @@ def compile_kernel(name: str) -> bytes:
     """Python function → numba → LLVM → object code, packed with the names of its arguments."""
     from numba import types
 
-    from .kernels import find
+    from llamina.backends.cpu.kernels import find
 
     function = find(name)
     parameters = list(inspect.signature(getattr(function, "py_func", function)).parameters.values())[2:]
@@ -122,7 +122,7 @@ def compile_kernel(name: str) -> bytes:
 
 def _entry(function: Any, are_floats: list[bool]) -> Any:
     """A function of (arguments, thread, threads) that reads the 8-byte slots and calls the kernel."""
-    from .kernels import memory
+    from llamina.backends.cpu.kernels import memory
 
     slots = [f"{'f64' if real else 'i64'}(a + {8 * i})" for i, real in enumerate(are_floats)]
     source = f"def entry(a, thread, threads):\n    return kernel({', '.join(['thread', 'threads', *slots])})\n"
@@ -135,7 +135,7 @@ def _llvm_ir(entry: Any, types: Any) -> tuple[str, str]:
     import numba
 
     signature = (types.intp, types.intp, types.intp)
-    compiled = numba.njit(signature, **FLAGS)(entry).overloads[signature]
+    compiled: Any = numba.njit(signature, **FLAGS)(entry).overloads[signature]
     return compiled.library.get_llvm_str(), compiled.fndesc.llvm_func_name
 
 

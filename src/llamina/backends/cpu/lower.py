@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import KernelError
-from ...ops import Attention, Routing, State, Step, Value, Weight
-from ...ops.batch import PAGE, Batch
-from ...ops.rotation import alibi_slopes, frequencies
-from ...plan import Plan
-from ...quant import decode
-from .. import Capacity
-from .layout import scratch_bytes
-from .memory import Buffer, Place, Ref, split_shape
+from llamina.backends import Capacity
+from llamina.backends.cpu.layout import scratch_bytes
+from llamina.backends.cpu.memory import Buffer, Place, Ref, split_shape
+from llamina.errors import KernelError
+from llamina.ops import Attention, Routing, State, Step, Value, Weight
+from llamina.ops.batch import PAGE, Batch
+from llamina.ops.rotation import alibi_slopes, frequencies
+from llamina.plan import Plan
+from llamina.quant import decode
 
 PLAIN = ("F32", "F16", "BF16")  # multiplied with float activations
 BY_256 = ("Q4_K", "Q5_K", "Q6_K")  # multiplied with activations quantized by 256; all others by 32

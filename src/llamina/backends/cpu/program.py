@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...ops import State, Value
-from ...ops.batch import PAGE, Batch
-from ...plan import Plan
-from .. import Capacity, state_shapes
-from .jit import Kernel, Library, Progress, library
-from .lower import Lowering, Native, round_up
-from .memory import Buffer, Place, Ref, pack
-from .team import Team
+from llamina.backends import Capacity, state_shapes
+from llamina.backends.cpu.jit import Kernel, Library, Progress, library
+from llamina.backends.cpu.lower import Lowering, Native, round_up
+from llamina.backends.cpu.memory import Buffer, Place, Ref, pack
+from llamina.backends.cpu.team import Team
+from llamina.ops import State, Value
+from llamina.ops.batch import PAGE, Batch
+from llamina.plan import Plan
 
 
 class CpuProgram:
@@ -34,7 +34,9 @@ class CpuProgram:
             buffer.address += arena
         lowering.scratch.address = self._zeros(lowering.scratch_size * capacity.threads)
         lowering.logits.address = self._zeros(lowering.logits.nbytes)
-        self._logits: npt.NDArray[np.float32] = np.frombuffer(self._memory[-1], np.float32)[: len(batch.outputs) * plan.vocab]
+        self._logits: npt.NDArray[np.float32] = np.frombuffer(self._memory[-1], np.float32)[
+            : len(batch.outputs) * plan.vocab
+        ]
         kernels = library()
         kernels.prepare([n.kernel for n in lowering.native], progress)
         self.table = _table(lowering.native, kernels, self._memory)
@@ -106,10 +108,12 @@ def _arguments(call: Native, kernel: Kernel) -> npt.NDArray[np.int64]:
     slots = np.zeros(len(kernel.params), np.int64)
     for i, name in enumerate(kernel.params):
         value = call.args[name]
-        if name in kernel.floats:
+        if isinstance(value, Ref):
+            slots[i] = value.address
+        elif name in kernel.floats:
             slots[i : i + 1].view(np.float64)[0] = value
         else:
-            slots[i] = value.address if isinstance(value, Ref) else value
+            slots[i] = value
     return slots
 
 

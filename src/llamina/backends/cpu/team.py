@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .jit import Library
+from llamina.backends.cpu.jit import Library
 
 LINE = 8  # int64 words in a 64-byte cache line
 TABLE, STEPS, STOP, YIELD = (LINE * i for i in (0, 1, 5, 6))

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from ....errors import KernelError
+from llamina.errors import KernelError
 
 ROOMS = ("walk", "elementwise", "norm", "rope", "attention", "embed", "moe", "recurrent", "quantize", "matmul")
 

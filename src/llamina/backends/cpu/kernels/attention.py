@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ....ops.batch import PAGE
-from .device import device, kernel
-from .memory import f32, i32, i64, set_f32, stack_of
-from .simd import (
+from llamina.backends.cpu.kernels.device import device, kernel
+from llamina.backends.cpu.kernels.memory import f32, i32, i64, set_f32, stack_of
+from llamina.backends.cpu.kernels.simd import (
     cvt_f32,
     f32x8,
     fill_of,
@@ -33,7 +32,8 @@ from .simd import (
     within,
     zero_f32,
 )
-from .work import exp8, first, tanh8
+from llamina.backends.cpu.kernels.work import exp8, first, tanh8
+from llamina.ops.batch import PAGE
 
 MOST_HEADS = 64  # of one task
 CELL = 4 * (PAGE + 2)  # per head: the page's weights, the running maximum, the running sum
@@ -127,9 +127,7 @@ def attend_kernel(load: Any, size: int) -> Any:
         """Take a page into the running softmax of one head."""
         step = ((key_dim + 7) & ~7) * size
         s0 = shape_scores(eight_scores(q, keys, key_dim), at, position, lowest, scale, cap, slope)
-        s1 = shape_scores(
-            eight_scores(q, keys + 8 * step, key_dim), at + 8, position, lowest, scale, cap, slope
-        )
+        s1 = shape_scores(eight_scores(q, keys + 8 * step, key_dim), at + 8, position, lowest, scale, cap, slope)
         before = f32(cell + 4 * PAGE)
         top = max(before, hmax_f32(max_f32(s0, s1)))
         shrink = exp8(splat_f32(before - top))

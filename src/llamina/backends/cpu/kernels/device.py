@@ -4,7 +4,7 @@ from typing import Any
 
 from numba import njit
 
-from ..jit import FLAGS
+from llamina.backends.cpu.jit import FLAGS
 
 
 def device(function: Any) -> Any:

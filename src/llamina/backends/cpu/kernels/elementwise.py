@@ -5,10 +5,20 @@ from typing import Any
 
 import numpy as np
 
-from .device import device, kernel
-from .memory import f32, i32, i64, set_f32
-from .simd import f32x8, fill_of, fma, load_f32, load_f32_part, max_f32, splat_f32, store_f32, store_f32_part
-from .work import HALF, ONE, first, sigmoid8, softplus, tanh8
+from llamina.backends.cpu.kernels.device import device, kernel
+from llamina.backends.cpu.kernels.memory import f32, i32, i64, set_f32
+from llamina.backends.cpu.kernels.simd import (
+    f32x8,
+    fill_of,
+    fma,
+    load_f32,
+    load_f32_part,
+    max_f32,
+    splat_f32,
+    store_f32,
+    store_f32_part,
+)
+from llamina.backends.cpu.kernels.work import HALF, ONE, first, sigmoid8, softplus, tanh8
 
 
 def unary(function: Any) -> Any:
@@ -35,18 +45,13 @@ def binary(function: Any) -> Any:
     """A kernel that applies `function(x, y)`; y repeats where its strides are 0 (`y_step` 0: one number per head)."""
 
     @kernel
-    def run(
-        thread, threads, count, x, x_row, x_head, y, y_row, y_head, y_step, out, out_row, out_head, outer, inner
-    ):
+    def run(thread, threads, count, x, x_row, x_head, y, y_row, y_head, y_step, out, out_row, out_head, outer, inner):
         end = first(i64(count) * outer, thread + 1, threads)
         for item in range(first(i64(count) * outer, thread, threads), end):
             row, head = item // outer, item % outer
             a, b = x + row * x_row + head * x_head, y + row * y_row + head * y_head
             target = out + row * out_row + head * out_head
-            if y_step == 0:
-                same = splat_f32(f32(b))
-            else:
-                same = splat_f32(np.float32(0))
+            same = splat_f32(f32(b))
             whole = inner & ~7
             for i in range(0, whole, 8):
                 other = load_f32(b + 4 * i) if y_step else same

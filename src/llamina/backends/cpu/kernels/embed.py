@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from .device import kernel
-from .memory import bf16, f16, f32, i8, i32, i64, set_f32, stack_of
-from .unpack import UNPACK
-from .work import first
+from llamina.backends.cpu.kernels.device import kernel
+from llamina.backends.cpu.kernels.memory import bf16, f16, f32, i8, i32, i64, set_f32, stack_of
+from llamina.backends.cpu.kernels.unpack import UNPACK
+from llamina.backends.cpu.kernels.work import first
 
 values, scales, mins = stack_of(256), stack_of(64), stack_of(64)
 
@@ -41,7 +41,7 @@ def plain_table(read: Any, size: int) -> Any:
 
 
 def _blocks() -> dict[str, tuple[int, int]]:
-    from ....gguf import TENSOR_TYPES
+    from llamina.gguf import TENSOR_TYPES
 
     return {t.name: (t.block, t.nbytes) for t in TENSOR_TYPES.values()}
 

@@ -4,10 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from ....gguf import TENSOR_TYPES
-from .device import device, kernel
-from .memory import f32, i32, i64, set_f32, stack_of
-from .simd import (
+from llamina.backends.cpu.kernels.device import device, kernel
+from llamina.backends.cpu.kernels.memory import f32, i32, i64, set_f32, stack_of
+from llamina.backends.cpu.kernels.simd import (
     cvt_f32,
     dot_i8_i8,
     f32x8,
@@ -21,10 +20,11 @@ from .simd import (
     store_f32_part,
     zero_f32,
 )
-from .strips import STRIPS
-from .tiles import TILES
-from .unpack import UNPACK
-from .work import first
+from llamina.backends.cpu.kernels.strips import STRIPS
+from llamina.backends.cpu.kernels.tiles import TILES
+from llamina.backends.cpu.kernels.unpack import UNPACK
+from llamina.backends.cpu.kernels.work import first
+from llamina.gguf import TENSOR_TYPES
 
 MANY = 8  # tokens from which unpacking pays
 values, scales_, mins_ = stack_of(256), stack_of(96), stack_of(96)  # read by whole vectors

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 
-from .device import device, kernel
-from .memory import f32, i32, i64, set_f32, set_i32
-from .work import first
+from llamina.backends.cpu.kernels.device import device, kernel
+from llamina.backends.cpu.kernels.memory import f32, i32, i64, set_f32, set_i32
+from llamina.backends.cpu.kernels.work import first
 
 
 @device
@@ -106,9 +106,7 @@ def mix(thread, threads, count, x, x_row, x_head, weights, weights_row, out, out
 
 
 @kernel
-def expert_bias(
-    thread, threads, count, x, x_row, x_head, ids, ids_row, bias, out, out_row, out_head, outer, inner
-):
+def expert_bias(thread, threads, count, x, x_row, x_head, ids, ids_row, bias, out, out_row, out_head, outer, inner):
     for row in range(first(i64(count), thread, threads), first(i64(count), thread + 1, threads)):
         for k in range(outer):
             own = bias + i32(ids + row * ids_row + 4 * k) * inner * 4

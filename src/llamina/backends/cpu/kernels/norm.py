@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 
-from .device import device, kernel
-from .memory import f32, i64
-from .simd import load_f32, load_f32_part, splat_f32, store_f32, store_f32_part
-from .work import first
+from llamina.backends.cpu.kernels.device import device, kernel
+from llamina.backends.cpu.kernels.memory import f32, i64
+from llamina.backends.cpu.kernels.simd import load_f32, load_f32_part, splat_f32, store_f32, store_f32_part
+from llamina.backends.cpu.kernels.work import first
 
 
 @device
@@ -61,9 +61,7 @@ def affine(source, target, n, centre, factor, w, b):
 
 
 @kernel
-def rms_norm(
-    thread, threads, count, x, x_row, x_head, out, out_row, out_head, outer, inner, w, b, w_head, eps: float
-):
+def rms_norm(thread, threads, count, x, x_row, x_head, out, out_row, out_head, outer, inner, w, b, w_head, eps: float):
     end = first(i64(count) * outer, thread + 1, threads)
     for item in range(first(i64(count) * outer, thread, threads), end):
         row, head = item // outer, item % outer

@@ -7,10 +7,21 @@ A row of n numbers becomes, side by side:
 
 import numpy as np
 
-from .device import device, kernel
-from .memory import i8, i64, set_f32, set_i16, set_i32
-from .simd import abs_f32, hmax_f32, load_f32, max_f32, narrow_i8, round_f32, splat_f32, store_i8x8, to_i32, zero_f32
-from .work import first
+from llamina.backends.cpu.kernels.device import device, kernel
+from llamina.backends.cpu.kernels.memory import i8, i64, set_f32, set_i16, set_i32
+from llamina.backends.cpu.kernels.simd import (
+    abs_f32,
+    hmax_f32,
+    load_f32,
+    max_f32,
+    narrow_i8,
+    round_f32,
+    splat_f32,
+    store_i8x8,
+    to_i32,
+    zero_f32,
+)
+from llamina.backends.cpu.kernels.work import first
 
 
 @device

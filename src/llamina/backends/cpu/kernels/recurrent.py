@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 
-from .device import kernel
-from .memory import f32, i32, i64, set_f32
-from .work import first, softplus
+from llamina.backends.cpu.kernels.device import kernel
+from llamina.backends.cpu.kernels.memory import f32, i32, i64, set_f32
+from llamina.backends.cpu.kernels.work import first, softplus
 
 
 @kernel

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 
-from .device import kernel
-from .memory import f32, f64, i32, i64, set_f32
-from .work import first
+from llamina.backends.cpu.kernels.device import kernel
+from llamina.backends.cpu.kernels.memory import f32, f64, i32, i64, set_f32
+from llamina.backends.cpu.kernels.work import first
 
 
 @kernel
@@ -22,9 +22,7 @@ def rope_table(thread, threads, count, positions, frequencies, out, pairs, magni
 
 
 @kernel
-def rope(
-    thread, threads, count, x, x_row, x_head, table, out, out_row, out_head, outer, inner, pairs, near, far
-):
+def rope(thread, threads, count, x, x_row, x_head, table, out, out_row, out_head, outer, inner, pairs, near, far):
     """Pairs lie at `near × i` and `near × i + far` elements; what is not rotated is copied."""
     end = first(i64(count) * outer, thread + 1, threads)
     for item in range(first(i64(count) * outer, thread, threads), end):

@@ -15,7 +15,7 @@ from numba.core.datamodel import models
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, register_model
 
-from .memory import pointer
+from llamina.backends.cpu.kernels.memory import pointer
 
 I8, I16, I32, I64, F32 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
 HAS_AVX2 = bool(llvm.get_host_cpu_features().get("avx2")) and "x86_64" in llvm.get_default_triple()
@@ -83,9 +83,7 @@ def _operators() -> None:
 
         infer_global(function)(Typing)
 
-        def lower(
-            context: Any, builder: Any, sig: Any, args: Any, integer: str = integer, real: str = real
-        ) -> Any:
+        def lower(context: Any, builder: Any, sig: Any, args: Any, integer: str = integer, real: str = real) -> Any:
             return getattr(builder, real if sig.return_type.is_float else integer)(*args)
 
         lower_builtin(function, Vec, Vec)(lower)
@@ -172,9 +170,7 @@ def splat_of(vec: Vec, scalar: Any) -> Any:
 
     def body(b: Any, x: Any) -> Any:
         undef = ir.Constant(vec.ir, ir.Undefined)
-        return b.shuffle_vector(
-            b.insert_element(undef, x, I32(0)), undef, ir.Constant(ir.VectorType(I32, n), [0] * n)
-        )
+        return b.shuffle_vector(b.insert_element(undef, x, I32(0)), undef, ir.Constant(ir.VectorType(I32, n), [0] * n))
 
     return op(vec, (scalar,), body)
 

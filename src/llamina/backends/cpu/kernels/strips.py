@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from .device import device
-from .memory import bf16, f16, f32, i32, prefetch, set_f32, stack_of
-from .simd import (
+from llamina.backends.cpu.kernels.device import device
+from llamina.backends.cpu.kernels.memory import bf16, f16, f32, i32, prefetch, set_f32, stack_of
+from llamina.backends.cpu.kernels.simd import (
     cvt_f32,
     dot_i8_i8,
     dot_u8_i8,
@@ -42,7 +42,6 @@ from .simd import (
     zero_f32,
     zero_i32,
 )
-
 
 
 @device

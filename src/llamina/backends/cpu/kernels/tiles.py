@@ -1,20 +1,19 @@
-"""Many tokens: 16 rows are unpacked once into a tile, and every token is multiplied with it.
+"""Many tokens: strips of 8 rows are unpacked once into tiles, and every token is multiplied with them.
 
-A tile holds two strips of 8 rows. In each, four consecutive elements of each of the 8 rows lie side by side (32 bytes), so a
-register's lanes are rows and no sum across lanes is left to do. The arithmetic per block is that of strips.py: integer
-sums, then the same fused multiply-adds in the same order, hence the same bits.
+In a tile four consecutive elements of each of the 8 rows lie side by side (32 bytes), so a register's lanes are rows and
+no sum across lanes is left to do. The arithmetic per block is that of strips.py: integer sums, then the same fused
+multiply-adds in the same order, hence the same bits.
 
-    tile of one strip   uint8 [k/4, 8 rows, 4] | per block: its scales (and mins) for 8 rows
+    tile of a strip   uint8 [k/4, 8 rows, 4] | per block: its scales (and mins) for 8 rows
 """
 
 from typing import Any
 
 import numpy as np
 
-from ..layout import PANEL, SUPER, tile_bytes
-from .device import device
-from .memory import f16, f32, i8, i32, set_f32, set_i16, set_i32, stack_of, u8
-from .simd import (
+from llamina.backends.cpu.kernels.device import device
+from llamina.backends.cpu.kernels.memory import f16, f32, i8, i32, set_f32, set_i16, set_i32, stack_of, u8
+from llamina.backends.cpu.kernels.simd import (
     broadcast_2,
     broadcast_4,
     cvt_f32,
@@ -41,6 +40,7 @@ from .simd import (
     zero_i16,
     zero_i32,
 )
+from llamina.backends.cpu.layout import PANEL, SUPER, tile_bytes
 
 block_bytes = stack_of(256)
 tile_size = device(tile_bytes)
@@ -185,6 +185,7 @@ def multiply_32(steps: int, offset: int, has_min: bool) -> Any:
 
 
 # ---- blocks of 256 ------------------------------------------------------------------------------------------
+
 
 @device
 def six_bits(p, j):
@@ -331,6 +332,7 @@ def multiply_256(steps: int, has_min: bool) -> Any:
 
 
 # ---- the product --------------------------------------------------------------------------------------------
+
 
 @device
 def put(target, value, last):

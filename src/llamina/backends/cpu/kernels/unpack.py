@@ -10,9 +10,9 @@ describe the layouts in full. A run is 16 values: the finest any scale gets.
 
 from typing import Any
 
-from .device import device
-from .memory import f16, i8, set_i8, set_i32, u8, u32
-from .unpack_iq import (
+from llamina.backends.cpu.kernels.device import device
+from llamina.backends.cpu.kernels.memory import f16, i8, set_i8, set_i32, u8, u32
+from llamina.backends.cpu.kernels.unpack_iq import (
     NONE,
     put,
     times,

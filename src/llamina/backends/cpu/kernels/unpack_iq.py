@@ -5,7 +5,9 @@ The tables are constants of the compiled code. What a function reads and writes 
 
 import numpy as np
 
-from ....quant.grids import (
+from llamina.backends.cpu.kernels.device import device
+from llamina.backends.cpu.kernels.memory import f16, set_f32, set_i8, set_i16, u8, u16, u32
+from llamina.quant.grids import (
     EVEN_SIGNS,
     FP4_DOUBLED,
     IQ1_GRID,
@@ -17,9 +19,7 @@ from ....quant.grids import (
     IQ4_LEVELS,
     SIGNS,
 )
-from ....quant.microscale import HALF_E8M0, HALF_UE4M3
-from .device import device
-from .memory import f16, set_f32, set_i8, set_i16, u8, u16, u32
+from llamina.quant.microscale import HALF_E8M0, HALF_UE4M3
 
 NONE = np.float32(0)
 """The minimum of formats that have none."""

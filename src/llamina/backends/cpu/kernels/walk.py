@@ -9,8 +9,8 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from .device import device, kernel
-from .memory import i64, pointer
+from llamina.backends.cpu.kernels.device import device, kernel
+from llamina.backends.cpu.kernels.memory import i64, pointer
 
 TABLE, STEPS, ARRIVED, PHASE, POSTED, STOP, YIELD, PARKED = (64 * i for i in range(8))
 SPINS_BEFORE_YIELD = 4096

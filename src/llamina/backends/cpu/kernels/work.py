@@ -4,10 +4,14 @@ import math
 
 import numpy as np
 
-from .device import device
-from .simd import exp2_int, fill_of, f32x8, fma, less_then, max_f32, min_f32, round_f32
+from llamina.backends.cpu.kernels.device import device
+from llamina.backends.cpu.kernels.simd import exp2_int, f32x8, fill_of, fma, less_then, max_f32, min_f32, round_f32
 
-LOG2E, LN2_HIGH, LN2_LOW = fill_of(f32x8, 1.4426950408889634), fill_of(f32x8, 0.693359375), fill_of(f32x8, -2.12194440e-4)
+LOG2E, LN2_HIGH, LN2_LOW = (
+    fill_of(f32x8, 1.4426950408889634),
+    fill_of(f32x8, 0.693359375),
+    fill_of(f32x8, -2.12194440e-4),
+)
 TOP, BOTTOM = fill_of(f32x8, 88.0), fill_of(f32x8, -87.0)
 C0, C1, C2 = fill_of(f32x8, 1.9875691500e-4), fill_of(f32x8, 1.3981999507e-3), fill_of(f32x8, 8.3334519073e-3)
 C3, C4, C5 = fill_of(f32x8, 4.1665795894e-2), fill_of(f32x8, 1.6666665459e-1), fill_of(f32x8, 5.0000001201e-1)
