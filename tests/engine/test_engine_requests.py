@@ -162,6 +162,7 @@ def test_options_out_of_range(engine: Engine, options: dict[str, object], param:
     [
         ({"threads": 0}, "threads"),
         ({"context": 1}, "context"),
+        ({"context": 10**9}, "context"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_sequences": 0}, "max_sequences"),
         ({"cache_tokens": -1}, "cache_tokens"),

@@ -8,7 +8,16 @@ import numpy as np
 from llamina.gguf import tensor_type, write
 
 WIDTH, HEADS, KV_HEADS, VOCAB, HIDDEN, LAYERS = 32, 4, 2, 24, 48, 2
-ABSENT = object()
+
+
+class Absent:
+    """Stands for an entry that is left out."""
+
+    def __repr__(self) -> str:
+        return "absent"
+
+
+ABSENT = Absent()
 
 METADATA: dict[str, Any] = {
     "general.architecture": "llama",

@@ -115,7 +115,7 @@ def test_a_misshapen_tensor(tmp_path: Path, name: str, shape: tuple[int, ...]) -
         ("expert_count", 4, LlaminaError),
         ("expert_count", -4, ModelFileError),
     ],
-    ids=str,
+    ids=lambda v: v.__name__ if isinstance(v, type) else str(v),
 )
 def test_bad_hyperparameters(tmp_path: Path, key: str, value: Any, error: type[Exception], backend: str) -> None:
     path = write_llama(tmp_path / "odd.gguf", {f"llama.{key}": value})
@@ -148,7 +148,7 @@ def test_an_architecture_like_no_other(tmp_path: Path) -> None:
     assert all(name in str(caught.value) for name in architectures())
 
 
-@pytest.mark.parametrize("name", [ABSENT, 7, "", "../llama", "config", "blocks", "decoder", "__init__", "os"])
+@pytest.mark.parametrize("name", [ABSENT, 7, "", "../llama", "config", "blocks", "decoder", "__init__", "os"], ids=str)
 def test_what_is_no_architecture(tmp_path: Path, name: object) -> None:
     path = write_llama(tmp_path / "new.gguf", {"general.architecture": name})
     with pytest.raises(UnsupportedModel, match="architecture"):

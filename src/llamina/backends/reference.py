@@ -37,7 +37,8 @@ class ReferenceProgram:
             values.update(zip((v.id for v in step.outputs), outputs, strict=True))
             for spent in [v for v in values if last.get(v, 0) <= index]:
                 del values[spent]
-        return values[self._plan.logits.id]
+        logits: npt.NDArray[np.float32] = values[self._plan.logits.id]
+        return logits
 
     def close(self) -> None:
         """Nothing to end."""

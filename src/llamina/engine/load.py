@@ -13,6 +13,7 @@ from llamina.ops import Weight
 from llamina.quant import format_of
 
 DEFAULT_CONTEXT = 8192
+MAX_CONTEXT = 1 << 24  # no trained context comes near this
 
 
 def load(
@@ -27,8 +28,8 @@ def load(
     """Load a GGUF file, or a pulled model by its name. Without `context`, the trained one, at most 8192."""
     if threads is not None and threads < 1:
         raise RequestError(f"threads is {threads}: at least 1 is expected", "threads")
-    if context is not None and context < 2:
-        raise RequestError(f"context is {context}: at least 2 tokens are expected", "context")
+    if context is not None and not 2 <= context <= MAX_CONTEXT:
+        raise RequestError(f"context is {context}: from 2 to {MAX_CONTEXT} tokens are expected", "context")
     file = model if isinstance(model, GGUF) else open_model(locate(model))
     weights = weights_of(file)
     trained = build(file.metadata, weights).config.trained_context

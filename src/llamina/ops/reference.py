@@ -129,6 +129,10 @@ def _gelu_erf(x: Array) -> Array:
     return (0.5 * x * (1 + np.vectorize(erf)(x / np.sqrt(2.0)))).astype(np.float32)
 
 
+def _softplus(x: Array) -> Array:
+    return np.asarray(np.where(x > 20, x, np.log1p(np.exp(np.minimum(x, 20)))), np.float32)
+
+
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "silu": lambda x: x * _sigmoid(x),
     "gelu": _gelu_tanh,
@@ -138,7 +142,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu_sqr": lambda x: np.square(np.maximum(x, 0)),
     "sigmoid": _sigmoid,
     "tanh": np.tanh,
-    "softplus": lambda x: np.where(x > 20, x, np.log1p(np.exp(np.minimum(x, 20)))).astype(np.float32),
+    "softplus": _softplus,
 }
 
 

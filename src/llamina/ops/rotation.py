@@ -18,8 +18,8 @@ def frequencies(rope: Rope, factors: npt.NDArray[np.float32] | None = None) -> n
         return unscaled * rope.scale
     low = max(0.0, math.floor(_pair_of_wavelength(rope, rope.beta_fast)))
     high = min(rope.dims - 1.0, math.ceil(_pair_of_wavelength(rope, rope.beta_slow)))
-    keep = 1.0 - np.clip((pair - low) / max(0.001, high - low), 0.0, 1.0)  # 1: fast pairs stay as trained
-    keep *= rope.ext_factor
+    past = np.clip((pair - low) / max(0.001, high - low), 0.0, 1.0)
+    keep: npt.NDArray[np.float64] = (1.0 - past) * rope.ext_factor  # 1: fast pairs stay as trained
     return unscaled * (rope.scale * (1.0 - keep) + keep)
 
 

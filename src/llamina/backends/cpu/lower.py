@@ -317,30 +317,30 @@ class Lowering:
         state, stores = step.states[0], self._states[step.states[0]]
         heads, key_dim, value_dim = state.shape
         where = self._where()
-        for value, store in zip(step.inputs[1:], stores, strict=True):
+        for kind, value, store in zip(("keys", "values"), step.inputs[1:], stores, strict=False):
             x = self._place(value)
             self._emit(
-                f"keep.{self._capacity.kv_type}", count=self._count(value), **_in(x), **where, out=store,
-                heads=heads, dim=x.inner,
+                f"keep_{kind}.{self._capacity.kv_type}", count=self._count(value), **_in(x), **where, out=store,
+                sequences=self._fixed(self._batch.sequences), heads=heads, dim=x.inner,
             )  # fmt: skip
         q, out = self._place(step.inputs[0]), self._output(step.outputs[0])
-        shared = state.kind == "latent"
+        kernel = "attend_latent" if state.kind == "latent" else "attend"
         self._emit(
-            f"attend.{self._capacity.kv_type}", count=self._count(step.inputs[0]),
-            q=q.ref, q_row=q.row, q_head=q.head, keys=stores[0], values=stores[-1], **where, **_out(out),
-            heads=q.outer, kv_heads=heads, key_dim=key_dim, value_dim=value_dim,
-            value_step=round_up(key_dim if shared else value_dim), window=how.window,
+            f"{kernel}.{self._capacity.kv_type}", spans=self._batch.counts.ctypes.data + 16,
+            starts=self._fixed(self._batch.starts), q=q.ref, q_row=q.row, q_head=q.head,
+            keys=stores[0], values=stores[-1], **where, **_out(out), heads=q.outer, kv_heads=heads,
+            key_dim=key_dim, value_dim=value_dim, window=how.window,
             slopes=self._fixed(alibi_slopes(q.outer, how.alibi)),
             sinks=self._constant(step.weights[0]) if step.weights else 0,
+            scratch_pad=Ref(self.scratch), scratch_size=self.scratch_size,
             scale=float(how.scale), cap=float(how.softcap),
         )  # fmt: skip
 
     def _where(self) -> dict[str, Argument]:
-        """The batch's word on each token: its position, its sequence, that sequence's pages."""
+        """The batch's word on each token: its position, and each sequence's pages."""
         batch = self._batch
         return {
             "positions": self._fixed(batch.positions),
-            "sequences": self._fixed(batch.sequences),
             "tables": self._fixed(batch.tables),
             "tables_row": batch.tables.strides[0],
         }

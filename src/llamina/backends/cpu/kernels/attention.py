@@ -1,7 +1,9 @@
-"""Attention over pages with online softmax. A task is one token and some heads that share a key head.
+"""Attention over pages with online softmax. A task is a few tokens of one sequence and the heads that share a key head.
 
-Pages are visited in the order of positions and cut at absolute positions, so a token's result depends on nothing but
-its own past. Stores are [page, head, PAGE, dim rounded up to 8], padded with zeros.
+Pages are visited in the order of positions and cut at absolute positions, and every (token, head) is computed by itself
+in the same order of operations, so its result depends on nothing but its own past. Keys are kept as [page, head, dim, PAGE]
+(a register holds one element of eight keys), values as [page, head, PAGE, dim rounded up to 8]. Latent keys serve as their
+own values.
 """
 
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from llamina.backends.cpu.kernels.device import device, kernel
-from llamina.backends.cpu.kernels.memory import f32, i32, i64, set_f32, stack_of
+from llamina.backends.cpu.kernels.memory import f32, i32, i64, set_f16, set_f32, set_i64, stack_of
 from llamina.backends.cpu.kernels.simd import (
     cvt_f32,
     f32x8,
@@ -23,7 +25,6 @@ from llamina.backends.cpu.kernels.simd import (
     load_f32,
     load_f32_part,
     max_f32,
-    row_sums_f32,
     splat_f32,
     splat_i32,
     store_f16,
@@ -35,16 +36,35 @@ from llamina.backends.cpu.kernels.simd import (
 from llamina.backends.cpu.kernels.work import exp8, first, tanh8
 from llamina.ops.batch import PAGE
 
-MOST_HEADS = 64  # of one task
-CELL = 4 * (PAGE + 2)  # per head: the page's weights, the running maximum, the running sum
-scratch = stack_of(MOST_HEADS * CELL)
+MOST_ROWS = 64  # (token, head) pairs of one task
+TOKENS = 8  # of one task, at the most
+CELL = 128  # a row's place in the scratch: the page's 16 weights, then what the names below say
+TOP, SUM, SLOPE, SHRINK, QUERY, OUT, POSITION, LOWEST = 64, 68, 72, 76, 80, 88, 96, 104
+scratch = stack_of(MOST_ROWS * CELL)
 MINUS_INF = fill_of(f32x8, float("-inf"))
 assert PAGE == 16
 
 
-def store_kernel(store: Any, size: int) -> Any:
-    """This step's keys or values into their pages."""
+# ---- keeping ------------------------------------------------------------------------------------------------
 
+
+def keep_keys(put: Any, size: int) -> Any:
+    @kernel
+    def run(thread, threads, count, x, x_row, x_head, positions, sequences, tables, tables_row, out, heads, dim):
+        end = first(i64(count), thread + 1, threads)
+        for row in range(first(i64(count), thread, threads), end):
+            position = i32(positions + 4 * row)
+            page = i32(tables + i32(sequences + 4 * row) * tables_row + 4 * (position // PAGE))
+            for head in range(heads):
+                source = x + row * x_row + head * x_head
+                target = out + ((page * heads + head) * dim * PAGE + position % PAGE) * size
+                for i in range(dim):
+                    put(target + i * PAGE * size, f32(source + 4 * i))
+
+    return run
+
+
+def keep_values(store: Any, size: int) -> Any:
     @kernel
     def run(thread, threads, count, x, x_row, x_head, positions, sequences, tables, tables_row, out, heads, dim):
         padded = (dim + 7) & ~7
@@ -55,39 +75,19 @@ def store_kernel(store: Any, size: int) -> Any:
             for head in range(heads):
                 source = x + row * x_row + head * x_head
                 target = out + ((page * heads + head) * PAGE + position % PAGE) * padded * size
-                whole = dim & ~7
-                for i in range(0, whole, 8):
-                    store(target + i * size, load_f32(source + 4 * i))
-                if whole < dim:
-                    store(target + whole * size, load_f32_part(source + 4 * whole, dim - whole))
+                for i in range(0, dim, 8):
+                    store(target + i * size, part(source, i, dim))
 
     return run
 
 
 @device
-def q_part(q, i, dim):
-    return load_f32(q + 4 * i) if i + 8 <= dim else load_f32_part(q + 4 * i, dim - i)
+def part(x, i, dim):
+    """Eight elements from i on, zeros past the end."""
+    return load_f32(x + 4 * i) if i + 8 <= dim else load_f32_part(x + 4 * i, dim - i)
 
 
-def scores_of(load: Any, size: int) -> Any:
-    @device
-    def eight_scores(q, keys, dim):
-        """q · each of 8 consecutive keys."""
-        step = ((dim + 7) & ~7) * size
-        a = b = c = d = e = f = g = h = zero_f32()
-        for i in range(0, dim, 8):
-            x, at = q_part(q, i, dim), keys + i * size
-            a = fma(load(at), x, a)
-            b = fma(load(at + step), x, b)
-            c = fma(load(at + 2 * step), x, c)
-            d = fma(load(at + 3 * step), x, d)
-            e = fma(load(at + 4 * step), x, e)
-            f = fma(load(at + 5 * step), x, f)
-            g = fma(load(at + 6 * step), x, g)
-            h = fma(load(at + 7 * step), x, h)
-        return row_sums_f32(a, b, c, d, e, f, g, h)
-
-    return eight_scores
+# ---- one page -----------------------------------------------------------------------------------------------
 
 
 @device
@@ -101,105 +101,202 @@ def shape_scores(s, at, position, lowest, scale, cap, slope):
     return within(where, splat_i32(np.int32(lowest)), splat_i32(np.int32(position)), s, MINUS_INF())
 
 
-def add_values(load: Any, size: int) -> Any:
+@device
+def take_scores(cell, s0, s1, at, scale, cap):
+    """A page's 16 scores into the running softmax of one row."""
+    position, lowest = i64(cell + POSITION), i64(cell + LOWEST)
+    if at > position or at + PAGE <= lowest:  # another row of the task sees this page, this one does not
+        store_f32(cell, zero_f32())
+        store_f32(cell + 32, zero_f32())
+        set_f32(cell + SHRINK, np.float32(1))
+        return
+    slope = f32(cell + SLOPE)
+    s0 = shape_scores(s0, at, position, lowest, scale, cap, slope)
+    s1 = shape_scores(s1, at + 8, position, lowest, scale, cap, slope)
+    before = f32(cell + TOP)
+    top = max(before, hmax_f32(max_f32(s0, s1)))
+    shrink = first_f32(exp8(splat_f32(before - top)))
+    p0, p1 = exp8(s0 - splat_f32(top)), exp8(s1 - splat_f32(top))
+    store_f32(cell, p0)
+    store_f32(cell + 32, p1)
+    set_f32(cell + TOP, top)
+    set_f32(cell + SHRINK, shrink)
+    set_f32(cell + SUM, f32(cell + SUM) * shrink + hsum_f32(p0 + p1))
+
+
+def score_rows(load: Any, size: int) -> Any:
     @device
-    def run(target, values, step, dim, weights, low, high, shrink):
-        """target ← target × shrink + Σ weight × value over the page's visible positions."""
-        for i in range(0, dim, 8):
-            total = q_part(target, i, dim) * shrink
-            for j in range(low, high):
-                total = fma(splat_f32(f32(weights + 4 * j)), load(values + j * step + i * size), total)
-            if i + 8 <= dim:
-                store_f32(target + 4 * i, total)
-            else:
-                store_f32_part(target + 4 * i, total, dim - i)
+    def run(c0, c1, c2, c3, keys, dim, at, scale, cap):
+        """Four rows' queries times a page of keys."""
+        q0, q1, q2, q3 = i64(c0 + QUERY), i64(c1 + QUERY), i64(c2 + QUERY), i64(c3 + QUERY)
+        a0 = a1 = b0 = b1 = d0 = d1 = e0 = e1 = zero_f32()
+        for i in range(dim):
+            k0, k1 = load(keys), load(keys + 8 * size)
+            keys += PAGE * size
+            x = splat_f32(f32(q0 + 4 * i))
+            a0, a1 = fma(k0, x, a0), fma(k1, x, a1)
+            x = splat_f32(f32(q1 + 4 * i))
+            b0, b1 = fma(k0, x, b0), fma(k1, x, b1)
+            x = splat_f32(f32(q2 + 4 * i))
+            d0, d1 = fma(k0, x, d0), fma(k1, x, d1)
+            x = splat_f32(f32(q3 + 4 * i))
+            e0, e1 = fma(k0, x, e0), fma(k1, x, e1)
+        take_scores(c0, a0, a1, at, scale, cap)
+        if c1 != c0:
+            take_scores(c1, b0, b1, at, scale, cap)
+        if c2 != c1:
+            take_scores(c2, d0, d1, at, scale, cap)
+        if c3 != c2:
+            take_scores(c3, e0, e1, at, scale, cap)
 
     return run
 
 
-def attend_kernel(load: Any, size: int) -> Any:
-    eight_scores, accumulate = scores_of(load, size), add_values(load, size)
+@device
+def put_part(x, i, dim, value):
+    if i + 8 <= dim:
+        store_f32(x + 4 * i, value)
+    else:
+        store_f32_part(x + 4 * i, value, dim - i)
+
+
+def weigh_rows(load: Any, size: int) -> Any:
+    @device
+    def run(c0, c1, c2, c3, values, step, dim, low, high):
+        """out ← out × shrink + Σ weight × value over the page's positions [low, high), for four rows."""
+        o0, o1, o2, o3 = i64(c0 + OUT), i64(c1 + OUT), i64(c2 + OUT), i64(c3 + OUT)
+        s0, s1 = splat_f32(f32(c0 + SHRINK)), splat_f32(f32(c1 + SHRINK))
+        s2, s3 = splat_f32(f32(c2 + SHRINK)), splat_f32(f32(c3 + SHRINK))
+        for i in range(0, dim, 8):
+            a, b, c, d = part(o0, i, dim) * s0, part(o1, i, dim) * s1, part(o2, i, dim) * s2, part(o3, i, dim) * s3
+            for j in range(low, high):
+                v = load(values + j * step + i * size)
+                a = fma(splat_f32(f32(c0 + 4 * j)), v, a)
+                b = fma(splat_f32(f32(c1 + 4 * j)), v, b)
+                c = fma(splat_f32(f32(c2 + 4 * j)), v, c)
+                d = fma(splat_f32(f32(c3 + 4 * j)), v, d)
+            put_part(o0, i, dim, a)
+            put_part(o1, i, dim, b)
+            put_part(o2, i, dim, c)
+            put_part(o3, i, dim, d)
+
+    return run
+
+
+# ---- a task -------------------------------------------------------------------------------------------------
+
+
+@device
+def begin_row(cell, query, out, value_dim, position, window, slope, sink, has_sink):
+    set_i64(cell + QUERY, query)
+    set_i64(cell + OUT, out)
+    set_i64(cell + POSITION, position)
+    set_i64(cell + LOWEST, max(position - window + 1, 0) if window else 0)
+    set_f32(cell + SLOPE, slope)
+    set_f32(cell + TOP, sink if has_sink else np.float32(-np.inf))
+    set_f32(cell + SUM, np.float32(1) if has_sink else np.float32(0))
+    for i in range(value_dim):
+        set_f32(out + 4 * i, np.float32(0))
+
+
+@device
+def end_row(cell, value_dim):
+    out, total = i64(cell + OUT), f32(cell + SUM)
+    for i in range(value_dim):
+        set_f32(out + 4 * i, f32(out + 4 * i) / total)
+
+
+def read_values(load: Any, size: int) -> Any:
+    @device
+    def run(keys, target, dim):
+        """A latent page's values: its keys' first elements, a row per position, as float32."""
+        for i in range(dim):
+            for half in range(0, PAGE, 8):
+                store_f32(target, load(keys + (i * PAGE + half) * size))
+                for j in range(8):
+                    set_f32(target + 64 + 4 * ((half + j) * dim + i), f32(target + 4 * j))
+
+    return run
+
+
+def attend_kernel(load: Any, size: int, latent: bool) -> Any:
+    score, weigh = score_rows(load, size), weigh_rows(load_f32 if latent else load, 4 if latent else size)
+    read_latent = read_values(load, size)
 
     @device
-    def one_head(
-        q, keys, values, value_step, target, cell, at, position, lowest, key_dim, value_dim, scale, cap, slope
-    ):
-        """Take a page into the running softmax of one head."""
-        step = ((key_dim + 7) & ~7) * size
-        s0 = shape_scores(eight_scores(q, keys, key_dim), at, position, lowest, scale, cap, slope)
-        s1 = shape_scores(eight_scores(q, keys + 8 * step, key_dim), at + 8, position, lowest, scale, cap, slope)
-        before = f32(cell + 4 * PAGE)
-        top = max(before, hmax_f32(max_f32(s0, s1)))
-        shrink = exp8(splat_f32(before - top))
-        p0, p1 = exp8(s0 - splat_f32(top)), exp8(s1 - splat_f32(top))
-        store_f32(cell, p0)
-        store_f32(cell + 32, p1)
-        set_f32(cell + 4 * PAGE, top)
-        set_f32(cell + 4 * PAGE + 4, f32(cell + 4 * PAGE + 4) * first_f32(shrink) + hsum_f32(p0 + p1))
-        low, high = max(lowest - at, 0), min(position - at + 1, PAGE)
-        accumulate(target, values, value_step * size, value_dim, cell, low, high, shrink)
+    def one_page(cells, rows, keys, values, step, key_dim, value_dim, at, low, high, scale, cap):
+        for r in range(0, rows, 4):
+            c0, c1 = cells + r * CELL, cells + min(r + 1, rows - 1) * CELL
+            c2, c3 = cells + min(r + 2, rows - 1) * CELL, cells + min(r + 3, rows - 1) * CELL
+            score(c0, c1, c2, c3, keys, key_dim, at, scale, cap)
+            weigh(c0, c1, c2, c3, values, step, value_dim, low, high)
 
     @kernel
     def run(
-        thread, threads, count, q, q_row, q_head, keys, values, positions, sequences, tables, tables_row,
-        out, out_row, out_head, heads, kv_heads, key_dim, value_dim, value_step, window, slopes, sinks,
+        thread, threads, spans, starts, q, q_row, q_head, keys, values, positions, tables, tables_row,
+        out, out_row, out_head, heads, kv_heads, key_dim, value_dim, window, slopes, sinks, scratch_pad, scratch_size,
         scale: float, cap: float,
     ):  # fmt: skip
         group = heads // kv_heads
-        together = min(group, MOST_HEADS)
-        if i64(count) * kv_heads < 4 * threads:
-            together = 1  # few tokens: spread the heads over the threads
+        together = min(group, MOST_ROWS)
+        if i64(spans) * kv_heads < threads:
+            together = max(1, group * kv_heads * i64(spans) // threads)  # few tasks: cut them finer
         parts = (group + together - 1) // together
-        key_page, value_page = PAGE * ((key_dim + 7) & ~7) * size, PAGE * value_step * size
-        cells = scratch()
-        item = thread
-        while item < i64(count) * kv_heads * parts:
-            row, kv_head, part = item // (kv_heads * parts), item // parts % kv_heads, item % parts
-            first_head = kv_head * group + part * together
-            n_heads = min(together, group - part * together)
-            position = i32(positions + 4 * row)
-            lowest = max(position - window + 1, 0) if window else 0
-            table = tables + i32(sequences + 4 * row) * tables_row
-            for h in range(n_heads):
-                target = out + row * out_row + (first_head + h) * out_head
-                for i in range(value_dim):
-                    set_f32(target + 4 * i, np.float32(0))
-                sink = f32(sinks + 4 * (first_head + h)) if sinks else np.float32(-np.inf)
-                set_f32(cells + h * CELL + 4 * PAGE, sink)
-                set_f32(cells + h * CELL + 4 * PAGE + 4, np.float32(1) if sinks else np.float32(0))
-            for p in range(lowest // PAGE, position // PAGE + 1):
-                page = i32(table + 4 * p) * kv_heads + kv_head
-                for h in range(n_heads):
-                    head = first_head + h
-                    one_head(
-                        q + row * q_row + head * q_head,
-                        keys + page * key_page,
-                        values + page * value_page,
-                        value_step,
-                        out + row * out_row + head * out_head,
-                        cells + h * CELL,
-                        p * PAGE,
-                        position,
-                        lowest,
-                        key_dim,
-                        value_dim,
-                        np.float32(scale),
-                        np.float32(cap),
-                        f32(slopes + 4 * head),
-                    )
-            for h in range(n_heads):
-                target = out + row * out_row + (first_head + h) * out_head
-                total = f32(cells + h * CELL + 4 * PAGE + 4)
-                for i in range(value_dim):
-                    set_f32(target + 4 * i, f32(target + 4 * i) / total)
-            item += threads
+        n_tokens = max(1, min(TOKENS, MOST_ROWS // together))
+        key_page, value_page = PAGE * key_dim * size, PAGE * ((value_dim + 7) & ~7) * size
+        cells, pad = scratch(), scratch_pad + thread * scratch_size
+        step = 4 * value_dim if latent else ((value_dim + 7) & ~7) * size
+        item = 0
+        for s in range(i64(spans)):
+            end, table = i32(starts + 4 * s + 4), tables + s * tables_row
+            for begin in range(i32(starts + 4 * s), end, n_tokens):
+                tokens = min(n_tokens, end - begin)
+                early, late = i32(positions + 4 * begin), i32(positions + 4 * (begin + tokens - 1))
+                lowest = max(early - window + 1, 0) if window else 0
+                for piece in range(kv_heads * parts):
+                    item += 1
+                    if item % threads != thread:
+                        continue
+                    kv_head = piece // parts
+                    head_0 = kv_head * group + piece % parts * together
+                    n_heads = min(together, (kv_head + 1) * group - head_0)
+                    for r in range(tokens * n_heads):
+                        row, head = begin + r // n_heads, head_0 + r % n_heads
+                        begin_row(
+                            cells + r * CELL,
+                            q + row * q_row + head * q_head,
+                            out + row * out_row + head * out_head,
+                            value_dim,
+                            i32(positions + 4 * row),
+                            window,
+                            f32(slopes + 4 * head),
+                            f32(sinks + 4 * head) if sinks else np.float32(0),
+                            sinks != 0,
+                        )
+                    for p in range(lowest // PAGE, late // PAGE + 1):
+                        page, at = i32(table + 4 * p) * kv_heads + kv_head, p * PAGE
+                        low, high = max(lowest - at, 0), min(late - at + 1, PAGE)
+                        kept = values + page * value_page
+                        if latent:
+                            read_latent(keys + page * key_page, pad, value_dim)
+                            kept = pad + 64
+                        one_page(
+                            cells, tokens * n_heads, keys + page * key_page, kept, step, key_dim, value_dim,
+                            at, low, high, np.float32(scale), np.float32(cap),
+                        )  # fmt: skip
+                    for r in range(tokens * n_heads):
+                        end_row(cells + r * CELL, value_dim)
 
     return run
 
 
 KERNELS = {
-    "keep.f16": store_kernel(store_f16, 2),
-    "keep.f32": store_kernel(store_f32, 4),
-    "attend.f16": attend_kernel(load_f16, 2),
-    "attend.f32": attend_kernel(load_f32, 4),
+    "keep_keys.f16": keep_keys(set_f16, 2),
+    "keep_keys.f32": keep_keys(set_f32, 4),
+    "keep_values.f16": keep_values(store_f16, 2),
+    "keep_values.f32": keep_values(store_f32, 4),
+    "attend.f16": attend_kernel(load_f16, 2, False),
+    "attend.f32": attend_kernel(load_f32, 4, False),
+    "attend_latent.f16": attend_kernel(load_f16, 2, True),
+    "attend_latent.f32": attend_kernel(load_f32, 4, True),
 }

@@ -70,6 +70,7 @@ set_f32 = _writer(types.float32, ir.FloatType())
 set_f16 = _writer(types.float32, ir.HalfType(), "fptrunc")
 set_i8 = _writer(types.intp, ir.IntType(8), "trunc")
 set_i16 = _writer(types.intp, ir.IntType(16), "trunc")
+set_i64 = _writer(types.intp, I64)
 set_i32 = _writer(types.intp, ir.IntType(32), "trunc")
 
 

@@ -1,7 +1,7 @@
 """Many tokens: strips of 8 rows are unpacked once into tiles, and every token is multiplied with them.
 
-In a tile four consecutive elements of each of the 8 rows lie side by side (32 bytes), so a register's lanes are rows and
-no sum across lanes is left to do. The arithmetic per block is that of strips.py: integer sums, then the same fused
+In a tile four consecutive elements of each of the 8 rows lie side by side (32 bytes), so a register's lanes are rows
+and no sum across lanes is left to do. The arithmetic per block is that of strips.py: integer sums, then the same fused
 multiply-adds in the same order, hence the same bits.
 
     tile of a strip   uint8 [k/4, 8 rows, 4] | per block: its scales (and mins) for 8 rows
