@@ -42,6 +42,16 @@ def test_chunks_and_threads(path: Path, expected: tuple[list[int], np.ndarray], 
         np.testing.assert_array_equal(engine.logits(tokens), logits)
 
 
+@pytest.mark.parametrize("chunk", [1, 5, 16, 37, 64])
+def test_many_pages(path: Path, alone: Engine, chunk: int) -> None:
+    """Tiles of tokens and pages, cut at other places by every chunk length."""
+    tokens = (alone.encode(TEXT) * 10)[:200]
+    if chunk == 1 and "smol" in path.name.lower():
+        tokens = tokens[:70]  # one by one takes its time
+    with llamina.load(path, threads=2, context=256, max_tokens=chunk) as engine:
+        np.testing.assert_array_equal(engine.logits(tokens), alone.logits(tokens))
+
+
 @pytest.mark.parametrize("threads", [3, 5])
 def test_more_threads_than_cores(path: Path, expected: tuple[list[int], np.ndarray], threads: int) -> None:
     tokens, logits = expected

@@ -27,7 +27,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Native code of signature (arguments, thread, threads) → int, and the names of its arguments in order."""
+    """Native code of signature (arguments, part, parts, worker) → int, and the names of its arguments in order."""
 
     address: int
     params: tuple[str, ...]
@@ -111,30 +111,32 @@ def compile_kernel(name: str) -> bytes:
 
     function = find(name)
     parameters = list(inspect.signature(getattr(function, "py_func", function)).parameters.values())[2:]
+    names = [p.name for p in parameters if p.name != "worker"]
     floats = [p.name for p in parameters if p.annotation is float]
-    text, symbol = _llvm_ir(_entry(function, [p.name in floats for p in parameters]), types)
+    text, symbol = _llvm_ir(_entry(function, [p.name for p in parameters], floats), types)
     module = llvm.parse_assembly(text + _plain_entry(symbol))
     code = _machine().emit_object(module)
     checksum = hashlib.sha256(code).hexdigest()
-    header = {"params": [p.name for p in parameters], "floats": floats, "sha256": checksum}
+    header = {"params": names, "floats": floats, "sha256": checksum}
     return json.dumps(header).encode() + b"\n" + bytes(code)
 
 
-def _entry(function: Any, are_floats: list[bool]) -> Any:
-    """A function of (arguments, thread, threads) that reads the 8-byte slots and calls the kernel."""
+def _entry(function: Any, names: list[str], floats: list[str]) -> Any:
+    """A function of (arguments, part, parts, worker) that reads the 8-byte slots and calls the kernel."""
     from llamina.backends.cpu.kernels import memory
 
-    slots = [f"{'f64' if real else 'i64'}(a + {8 * i})" for i, real in enumerate(are_floats)]
-    source = f"def entry(a, thread, threads):\n    return kernel({', '.join(['thread', 'threads', *slots])})\n"
+    slots = [name for name in names if name != "worker"]
+    reads = {name: f"{'f64' if name in floats else 'i64'}(a + {8 * i})" for i, name in enumerate(slots)}
+    passed = ", ".join(["part", "parts", *(reads.get(name, name) for name in names)])
     scope = {"kernel": function, "i64": memory.i64, "f64": memory.f64}
-    exec(source, scope)
+    exec(f"def entry(a, part, parts, worker):\n    return kernel({passed})\n", scope)
     return scope["entry"]
 
 
 def _llvm_ir(entry: Any, types: Any) -> tuple[str, str]:
     import numba
 
-    signature = (types.intp, types.intp, types.intp)
+    signature = (types.intp,) * 4
     compiled: Any = numba.njit(signature, **FLAGS)(entry).overloads[signature]
     return compiled.library.get_llvm_str(), compiled.fndesc.llvm_func_name
 
@@ -151,11 +153,11 @@ FLAGS: dict[str, Any] = {
 def _plain_entry(symbol: str) -> str:
     """A C function around numba's calling convention."""
     return f"""
-define i64 @{ENTRY}(i64 %a, i64 %thread, i64 %threads) {{
+define i64 @{ENTRY}(i64 %a, i64 %part, i64 %parts, i64 %worker) {{
   %result = alloca i64
   %error = alloca ptr
   store i64 0, ptr %result
-  %status = call i32 @{symbol}(ptr %result, ptr %error, i64 %a, i64 %thread, i64 %threads)
+  %status = call i32 @{symbol}(ptr %result, ptr %error, i64 %a, i64 %part, i64 %parts, i64 %worker)
   %value = load i64, ptr %result
   ret i64 %value
 }}

@@ -40,7 +40,8 @@ class CpuProgram:
         kernels = library()
         kernels.prepare([n.kernel for n in lowering.native], progress)
         self.table = _table(lowering.native, kernels, self._memory)
-        self._team = Team(kernels, capacity.threads)
+        self.groups = _groups(self.table, _meetings(lowering.native))
+        self._team = Team(kernels, capacity.threads, len(self.table))
 
     def _zeros(self, nbytes: int) -> int:
         """Zeroed memory that becomes resident only where it is touched."""
@@ -58,18 +59,17 @@ class CpuProgram:
         return refs
 
     def run(self, batch: Batch) -> npt.NDArray[np.float32]:
-        self._team.run(self.table)
+        self._team.run(self.groups)
         n = batch.n_outputs
         return self._logits[: n * self._vocab].reshape(n, self._vocab)
 
     def trace(self, batch: Batch) -> Iterator[tuple[int, dict[int, npt.NDArray[Any]]]]:
         """Walk step by step: the index of each step of the plan, and copies of its outputs by their ids."""
-        table, row = self.table.copy(), 0
-        table[:, 2] = 1
+        singly, row = _groups(self.table, list(range(len(self.table)))), 0
         for index, outputs in enumerate(self._outputs):
             stop = bisect_right(self._steps, index)
             if stop > row:
-                self._team.run(table[row:stop])
+                self._team.run(singly[row:stop])
             row = stop
             yield index, {value.id: _read(value, place, batch) for value, place in outputs}
 
@@ -88,16 +88,21 @@ def _read(value: Value, place: Place, batch: Batch) -> npt.NDArray[Any]:
 
 
 def _table(native: list[Native], library: Library, keep: list[Any]) -> npt.NDArray[np.int64]:
-    """Rows of (function, arguments, barrier after)."""
-    table = np.zeros((len(native), 3), np.int64)
+    """A step each: (function, arguments)."""
+    table = np.zeros((len(native), 2), np.int64)
     for i, call in enumerate(native):
         kernel = library[call.kernel]
         arguments = _arguments(call, kernel)
         keep.append(arguments)
-        table[i, :2] = kernel.address, arguments.ctypes.data
-    for i in _barriers(native):
-        table[i, 2] = 1
+        table[i] = kernel.address, arguments.ctypes.data
     return table
+
+
+def _groups(table: npt.NDArray[np.int64], ends: list[int]) -> npt.NDArray[np.int64]:
+    """Groups of steps, each ending with one of `ends`: (address of the first step, number of steps)."""
+    starts = [0, *(end + 1 for end in ends[:-1])]
+    address, row = table.ctypes.data, table.strides[0]
+    return np.array([(address + row * a, b + 1 - a) for a, b in zip(starts, ends, strict=True)], np.int64)
 
 
 def _arguments(call: Native, kernel: Kernel) -> npt.NDArray[np.int64]:
@@ -117,8 +122,8 @@ def _arguments(call: Native, kernel: Kernel) -> npt.NDArray[np.int64]:
     return slots
 
 
-def _barriers(native: list[Native]) -> list[int]:
-    """After which calls all threads must meet: where the next one touches what others may still be working on."""
+def _meetings(native: list[Native]) -> list[int]:
+    """After which calls everything must be done: where the next one touches what others may still be working on."""
     after: list[int] = []
     reads: list[Buffer] = []
     writes: list[Buffer] = []

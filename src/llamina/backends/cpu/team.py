@@ -7,20 +7,23 @@ import weakref
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from llamina.backends.cpu.jit import Library
 
 LINE = 8  # int64 words in a 64-byte cache line
-TABLE, STEPS, STOP, YIELD = (LINE * i for i in (0, 1, 5, 6))
-Native = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+GROUPS, COUNT, STOP, YIELD, LINES, PARKED = (LINE * i for i in (0, 1, 3, 4, 5, 6))
+Table = npt.NDArray[np.int64]
+Native = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
 
 
 class Team:
     """`threads` threads, the caller's own among them. One walk at a time."""
 
-    def __init__(self, library: Library, threads: int) -> None:
+    def __init__(self, library: Library, threads: int, most_groups: int) -> None:
         self.threads = threads
-        self._context = np.zeros(LINE * (8 + 2 * threads + 1), np.int64)
+        self._context = _lines(PARKED // LINE + threads + most_groups)
+        self._context[LINES] = self._context.ctypes.data + 8 * (PARKED + LINE * threads)
         self._slot = np.array([self._context.ctypes.data], np.int64)
         self._argument = self._slot.ctypes.data
         self._context[YIELD] = _yield_address()
@@ -35,12 +38,11 @@ class Team:
             self, _stop, self._post, self._argument, threads, self._parked, (self._context, self._slot)
         )
 
-    def run(self, table: np.ndarray[Any, np.dtype[np.int64]]) -> None:
-        """Walk a table of (function, arguments, barrier after) rows to its end."""
-        self._context[TABLE], self._context[STEPS] = table.ctypes.data, len(table)
-        if self.threads > 1:
-            self._wake(self._post(self._argument, 0, self.threads))
-        self._walk(self._argument, 0, self.threads)
+    def run(self, groups: Table) -> None:
+        """Walk groups of steps, rows of (address of the first step, number of steps), to their end."""
+        self._context[GROUPS], self._context[COUNT] = groups.ctypes.data, len(groups)
+        self._wake(self._post(self._argument, 0, self.threads, 0))
+        self._walk(self._argument, 0, self.threads, 0)
 
     def _wake(self, parked: int) -> None:
         for thread in range(1, self.threads):
@@ -52,14 +54,21 @@ class Team:
         self._end()
 
 
+def _lines(count: int) -> Table:
+    """Zeroed cache lines, aligned."""
+    raw = np.zeros(LINE * (count + 1), np.int64)
+    skip = -raw.ctypes.data % 64 // 8
+    return raw[skip : skip + LINE * count]
+
+
 def _work(serve: Any, argument: int, thread: int, threads: int, parked: Any, keep: Any) -> None:
-    while serve(argument, thread, threads) == 0:
+    while serve(argument, thread, threads, thread) == 0:
         parked.acquire()
 
 
 def _stop(post: Any, argument: int, threads: int, parked: list[Any], keep: Any) -> None:
     keep[0][STOP] = 1
-    bits = post(argument, 0, threads)
+    bits = post(argument, 0, threads, 0)
     for thread in range(1, threads):
         if bits >> thread & 1:
             parked[thread].release()

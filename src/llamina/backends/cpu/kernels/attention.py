@@ -235,7 +235,7 @@ def attend_kernel(load: Any, size: int, latent: bool) -> Any:
     def run(
         thread, threads, spans, starts, q, q_row, q_head, keys, values, positions, tables, tables_row,
         out, out_row, out_head, heads, kv_heads, key_dim, value_dim, window, slopes, sinks, scratch_pad, scratch_size,
-        scale: float, cap: float,
+        worker, scale: float, cap: float,
     ):  # fmt: skip
         group = heads // kv_heads
         together = min(group, MOST_ROWS)
@@ -244,7 +244,7 @@ def attend_kernel(load: Any, size: int, latent: bool) -> Any:
         parts = (group + together - 1) // together
         n_tokens = max(1, min(TOKENS, MOST_ROWS // together))
         key_page, value_page = PAGE * key_dim * size, PAGE * ((value_dim + 7) & ~7) * size
-        cells, pad = scratch(), scratch_pad + thread * scratch_size
+        cells, pad = scratch(), scratch_pad + worker * scratch_size
         step = 4 * value_dim if latent else ((value_dim + 7) & ~7) * size
         item = 0
         for s in range(i64(spans)):

@@ -13,5 +13,8 @@ def device(function: Any) -> Any:
 
 
 def kernel(function: Any) -> Any:
-    """A step of a plan: `(thread, threads, …)`, the rest named as the lowering passes it; floats are annotated."""
+    """A step of a plan: `(thread, threads, …)`, the rest named as the lowering passes it; floats are annotated.
+
+    `thread` of `threads` is the part to do, by whatever thread; one that needs memory of its own asks for `worker`.
+    """
     return njit(function, **FLAGS)

@@ -87,11 +87,11 @@ def linear_kernel(few: Any, many: Any | None) -> Any:
     """`few` tokens go one by one; from MANY on the rows are unpacked into tiles, where the format has them."""
 
     @kernel
-    def run(thread, threads, count, x, x_item, outer, w, w_row, out, out_item, rows, k, scratch, scratch_size):
+    def run(thread, threads, count, x, x_item, outer, w, w_row, out, out_item, rows, k, scratch, scratch_size, worker):
         strips, items = (rows + 7) // 8, i64(count) * outer
         low, high = 8 * first(strips, thread, threads), min(8 * first(strips, thread + 1, threads), rows)
         if many is not None and items >= MANY:
-            many(w, w_row, low, high, x, x_item, items, out, out_item, k, scratch + thread * scratch_size)
+            many(w, w_row, low, high, x, x_item, items, out, out_item, k, scratch + worker * scratch_size)
         else:
             few(w, w_row, low, high, x, x_item, items, out, out_item, k)
 

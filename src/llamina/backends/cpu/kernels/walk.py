@@ -1,6 +1,11 @@
-"""Walking a plan: every thread of the team calls every step, with a barrier where the next step needs this one.
+"""Walking a plan. Steps that do not touch each other's memory form a group; threads claim the parts of its steps.
 
-The context is a block of 64-byte lines: what each line holds is named below.
+A group is done when all its parts are, not when all threads have arrived: on a crowded machine a thread that gets no time
+claims nothing, and nobody waits for it. Claims carry the number of the run, so a thread that comes late cannot take part
+in a run it does not know.
+
+The context is a block of 64-byte lines, named below; then a line for each thread (is it parked?), then one for each group:
+(run << 32 | parts claimed), (run << 32 | parts done).
 """
 
 from typing import Any
@@ -12,19 +17,19 @@ from numba.extending import intrinsic
 from llamina.backends.cpu.kernels.device import device, kernel
 from llamina.backends.cpu.kernels.memory import i64, pointer
 
-TABLE, STEPS, ARRIVED, PHASE, POSTED, STOP, YIELD, PARKED = (64 * i for i in range(8))
-SPINS_BEFORE_YIELD = 4096
+GROUPS, COUNT, RUN, STOP, YIELD, LINES, PARKED = (64 * i for i in range(7))
+SPINS_BEFORE_YIELD = 2000
 SPINS_BEFORE_PARK = 20000
 I64 = ir.IntType(64)
 
 
 @intrinsic
-def call(ctx: Any, function: Any, a: Any, thread: Any, threads: Any) -> Any:
+def call(ctx: Any, function: Any, a: Any, part: Any, parts: Any, worker: Any) -> Any:
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        fn_type = ir.FunctionType(I64, [I64] * 3)
+        fn_type = ir.FunctionType(I64, [I64] * 4)
         return builder.call(builder.inttoptr(args[0], fn_type.as_pointer()), args[1:])
 
-    return types.intp(types.intp, types.intp, types.intp, types.intp), codegen
+    return types.intp(types.intp, types.intp, types.intp, types.intp, types.intp), codegen
 
 
 def _atomic(operation: str) -> Any:
@@ -64,44 +69,79 @@ def relax(ctx: Any) -> Any:
     return types.void(), codegen
 
 
+@intrinsic
+def replace_if(ctx: Any, address: Any, expected: Any, value: Any) -> Any:
+    """Compare and exchange: 1 if the word was `expected` and is now `value`."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        pair = builder.cmpxchg(pointer(builder, args[0], I64), args[1], args[2], "seq_cst", "seq_cst")
+        return builder.zext(builder.extract_value(pair, 1), I64)
+
+    return types.intp(types.intp, types.intp, types.intp), codegen
+
+
 @device
-def barrier(context, threads):
-    phase = load_acquire(context + PHASE)
-    if fetch_add(context + ARRIVED, 1) == threads - 1:
-        exchange(context + ARRIVED, 0)
-        fetch_add(context + PHASE, 1)
-        return
+def claim(line, run, total):
+    """The number of a part that is now ours, or -1 when none is left (or the run is over)."""
+    while True:
+        seen = load_acquire(line)
+        if seen >> 32 != run or seen & 0xFFFFFFFF >= total:
+            return -1
+        if replace_if(line, seen, seen + 1):
+            return seen & 0xFFFFFFFF
+
+
+@device
+def finish(context, line, run, total):
+    """Wait until every part of the group is done."""
     spins = 0
-    while load_acquire(context + PHASE) == phase:
+    while True:
+        seen = load_acquire(line + 8)
+        if seen >> 32 != run or seen & 0xFFFFFFFF >= total:
+            return
         spins += 1
         if spins < SPINS_BEFORE_YIELD:
             relax()
         else:
-            call(i64(context + YIELD), 0, 0, 0)
+            call(i64(context + YIELD), 0, 0, 0, 0)
 
 
 @device
-def walk_steps(context, thread, threads):
-    step = i64(context + TABLE)
-    end = step + 24 * i64(context + STEPS)
-    while step < end:
-        call(i64(step), i64(step + 8), thread, threads)
-        if threads > 1 and i64(step + 16) != 0:
-            barrier(context, threads)
-        step += 24
+def walk_groups(context, run, thread, threads):
+    """Groups are rows of (first step, steps); a step is (function, arguments)."""
+    group, line = i64(context + GROUPS), i64(context + LINES)
+    end = group + 16 * i64(context + COUNT)
+    while group < end:
+        step, total = i64(group), i64(group + 8) * threads
+        while True:
+            part = claim(line, run, total)
+            if part < 0:
+                break
+            row = step + 16 * (part // threads)
+            call(i64(row), i64(row + 8), part % threads, threads, thread)
+            fetch_add(line + 8, 1)
+        finish(context, line, run, total)
+        group += 16
+        line += 64
 
 
 @kernel
 def walk(thread, threads, context):
-    """Thread 0's share of a plan that was posted."""
-    walk_steps(context, thread, threads)
+    """The caller's share of the run that was posted."""
+    walk_groups(context, load_acquire(context + RUN), thread, threads)
     return 0
 
 
 @kernel
 def post(thread, threads, context):
-    """Start the other threads; the bits of the result are those that are parked and want waking."""
-    fetch_add(context + POSTED, 1)
+    """Start a run; the bits of the result are the threads that are parked and want waking."""
+    run = load_acquire(context + RUN) + 1
+    line = i64(context + LINES)
+    for _ in range(i64(context + COUNT)):
+        exchange(line + 8, run << 32)
+        exchange(line, run << 32)
+        line += 64
+    exchange(context + RUN, run)
     parked = 0
     for t in range(1, threads):
         if exchange(context + PARKED + 64 * t, 0) == 1:
@@ -111,24 +151,24 @@ def post(thread, threads, context):
 
 @kernel
 def serve(thread, threads, context):
-    """Walk posted plans until told to stop (-1), or until nothing came for a while (0): then park."""
-    done = context + PARKED + 64 * (threads + thread)  # plans this thread has walked
+    """Take part in runs until told to stop (-1), or until nothing came for a while (0): then park."""
+    mine = context + PARKED + 64 * thread
     while True:
         spins = 0
-        while load_acquire(context + POSTED) == load_acquire(done):
+        while load_acquire(context + RUN) == i64(mine + 8):
             relax()
             spins += 1
             if spins > SPINS_BEFORE_PARK:
-                exchange(context + PARKED + 64 * thread, 1)
-                if load_acquire(context + POSTED) == load_acquire(done):
+                exchange(mine, 1)
+                if load_acquire(context + RUN) == i64(mine + 8):
                     return 0
-                if exchange(context + PARKED + 64 * thread, 0) == 0:
+                if exchange(mine, 0) == 0:
                     return 0  # somebody is waking us already
                 spins = 0
-        fetch_add(done, 1)
+        exchange(mine + 8, load_acquire(context + RUN))
         if load_acquire(context + STOP) != 0:
             return -1
-        walk_steps(context, thread, threads)
+        walk_groups(context, i64(mine + 8), thread, threads)
 
 
 KERNELS = {"walk": walk, "post": post, "serve": serve}
