@@ -6,8 +6,7 @@ import pytest
 from plans import block_weight, error, float_weight, run, whole
 
 from llamina.backends.cpu.lower import BY_256, PLAIN
-from llamina.ops import Value, Weight, embed, expert_linear, flat, head_linear, heads, linear, pick, route
-from llamina.ops import Routing
+from llamina.ops import Routing, Value, Weight, embed, expert_linear, flat, head_linear, heads, linear, pick, route
 from llamina.quant import FORMATS, decode
 
 BLOCKS = [f.name for f in FORMATS.values() if f.block > 1 and f.name not in ("Q8_1", "Q8_K")]

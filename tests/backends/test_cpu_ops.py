@@ -89,7 +89,7 @@ def _scan(per_state: bool) -> Forward:
     def forward(tokens: Value, positions: Value) -> Value:
         x = start(tokens)
         x = convolve(project(x, 24, "in"), float_weight("c.w", RNG_CONV), 0)
-        n_heads, dim = (24, 1) if per_state else (6, 4)
+        n_heads = 24 if per_state else 6
         a = float_weight("a", -np.abs(RNG_A if per_state else RNG_A[:6, :1]))
         b, c = heads(project(x, 2 * 5, "b"), 2), heads(project(x, 2 * 5, "cc"), 2)
         return pick(flat(scan(heads(x, n_heads), project(x, n_heads, "dt"), a, b, c, 0)))
@@ -115,12 +115,8 @@ PLANS: dict[str, Forward] = {
     "layer norm": elementwise(lambda x: norm(x, constant("n", 60), 1e-5, "layer")),
     "rope": elementwise(lambda x: rope(heads(x, 5), Rope(12, 1e4))),
     "rope neox, part of it": elementwise(lambda x: rope(heads(x, 5), Rope(8, 1e4, neox=True, scale=0.25))),
-    "rope yarn": elementwise(
-        lambda x: rope(heads(x, 3), Rope(20, 1e4, True, 0.25, 1.0, 1.1, original_context=64))
-    ),
-    "rope factors": elementwise(
-        lambda x: rope(heads(x, 5), Rope(12, 1e4), float_weight("f", [1, 1.5, 2, 3, 4, 5]))
-    ),
+    "rope yarn": elementwise(lambda x: rope(heads(x, 3), Rope(20, 1e4, True, 0.25, 1.0, 1.1, original_context=64))),
+    "rope factors": elementwise(lambda x: rope(heads(x, 5), Rope(12, 1e4), float_weight("f", [1, 1.5, 2, 3, 4, 5]))),
     "slices and concat": elementwise(lambda x: concat(*reversed(split(heads(x, 4), 4, 11)))),
     "concat one head to all": elementwise(lambda x: concat(heads(x, 4), heads(project(x, 3, "k"), 1))),
     "linear of heads": elementwise(lambda x: project(heads(x, 4), 9, "h")),

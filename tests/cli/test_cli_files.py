@@ -100,9 +100,7 @@ def test_tokenize_special(invoke: Invoke, stories: Path) -> None:
     assert parsed == "2\n" != plain
 
 
-@pytest.mark.parametrize(
-    ("ids", "message"), [(["x"], "'x' is not a token id"), (["999"], "outside the vocabulary")]
-)
+@pytest.mark.parametrize(("ids", "message"), [(["x"], "'x' is not a token id"), (["999"], "outside the vocabulary")])
 def test_detokenize_mistakes(invoke: Invoke, stories: Path, ids: list[str], message: str) -> None:
     result = invoke("detokenize", "-m", stories, *ids)
     assert result.exit_code == 2 and message in result.stderr

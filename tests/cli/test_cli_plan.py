@@ -35,9 +35,7 @@ def test_diff_as_json(invoke: Invoke, stories: Path) -> None:
     assert all(step["error"] <= step["tolerance"] == 1e-6 for step in told["steps"])
 
 
-def test_diff_names_the_first_step_that_differs(
-    invoke: Invoke, stories: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_diff_names_the_first_step_that_differs(invoke: Invoke, stories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [line.split()[:4] for line in invoke("plan", "show", stories).stdout.splitlines()]
     broken = next(int(index) for index, *words in names if words[-1] == "blk.2.attn_norm")
     honest = program._arguments
@@ -51,10 +49,7 @@ def test_diff_names_the_first_step_that_differs(
     result = invoke("plan", "diff", stories)
     assert result.exit_code == 1
     assert result.stdout.splitlines()[-1].split()[0] == str(broken) and "over the tolerance" in result.stdout
-    assert (
-        f"step {broken} (rms_norm blk.2.attn_norm)" in result.stderr
-        and "is the first that differs" in result.stderr
-    )
+    assert f"step {broken} (rms_norm blk.2.attn_norm)" in result.stderr and "is the first that differs" in result.stderr
     told = json.loads(invoke("plan", "diff", stories, "--all", "--json").stdout)
     # The steps after it get what the CPU made of it, so they are right again.
     assert told["first_over"] == broken and sum(step["over"] for step in told["steps"]) == 1
@@ -62,10 +57,7 @@ def test_diff_names_the_first_step_that_differs(
 
 def test_diff_of_quantized_weights(invoke: Invoke, smollm2: Path) -> None:
     told = json.loads(invoke("plan", "diff", smollm2, "--json").stdout)
-    errors = {
-        kind: [s["error"] for s in told["steps"] if s["op"].endswith("linear") == kind]
-        for kind in (True, False)
-    }
+    errors = {kind: [s["error"] for s in told["steps"] if s["op"].endswith("linear") == kind] for kind in (True, False)}
     assert told["first_over"] is None
     assert 1e-6 < max(errors[True]) < 5e-3 and max(errors[False]) < 1e-9
 

@@ -110,17 +110,13 @@ def test_a_system_message_needs_a_template(invoke: Invoke, stories: Path) -> Non
     assert result.exit_code == 2 and "no chat template" in result.stderr
 
 
-def test_the_environment_names_the_model(
-    invoke: Invoke, stories: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_names_the_model(invoke: Invoke, stories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLAMINA_MODEL", str(stories))
     monkeypatch.setenv("LLAMINA_THREADS", "1")
     assert invoke("run", "Once upon a time", "-n", "5", "-q", *GREEDY).stdout == ", there was a little\n"
 
 
-def test_no_model_means_the_default(
-    invoke: Invoke, empty_store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_model_means_the_default(invoke: Invoke, empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from llamina import hub
     from llamina.errors import DownloadError
 
@@ -151,9 +147,7 @@ def test_interrupted_answers_end_in_order(stories: Path, flags: list[str]) -> No
         "1",
     ]
     slow = [*command, "--backend", "reference", *flags]
-    with subprocess.Popen(
-        slow, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    with subprocess.Popen(slow, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
         begun = process.stdout.read(8) if not flags else _wait(2.0)
         os.kill(process.pid, signal.SIGINT)

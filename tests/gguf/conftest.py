@@ -33,9 +33,7 @@ class Contents:
         self.kinds = {"general.architecture": Kind(ValueType.STRING)}
         for name, (kind, value) in SCALARS.items():
             self.metadata[name], self.kinds[name] = value, Kind(kind)
-            array = (
-                [value, value] if kind is ValueType.STRING else np.array([value, 0, value], name_dtype(kind))
-            )
+            array = [value, value] if kind is ValueType.STRING else np.array([value, 0, value], name_dtype(kind))
             self.metadata[f"{name}s"], self.kinds[f"{name}s"] = array, Kind(ValueType.ARRAY, kind)
         self.metadata["nested"] = [
             np.array([1, 2], np.int16),

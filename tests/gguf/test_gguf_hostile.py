@@ -22,9 +22,7 @@ def pair(key: bytes, kind: int, value: bytes) -> bytes:
     return string(key) + struct.pack("<I", kind) + value
 
 
-def entry(
-    name: bytes, dims: Sequence[int], kind: int = 0, offset: int = 0, n_dims: int | None = None
-) -> bytes:
+def entry(name: bytes, dims: Sequence[int], kind: int = 0, offset: int = 0, n_dims: int | None = None) -> bytes:
     count = len(dims) if n_dims is None else n_dims
     return string(name) + struct.pack(f"<I{len(dims)}QIQ", count, *dims, kind, offset)
 
@@ -79,9 +77,7 @@ DAMAGED = {
     "alignment is an array": build([pair(ALIGN, 9, struct.pack("<IQI", 4, 1, 32))]),
     "alignment 0": build([pair(ALIGN, 4, struct.pack("<I", 0))]),
     "alignment 24": build([pair(ALIGN, 4, struct.pack("<I", 24))]),
-    "alignment beyond the file": build(
-        [pair(ALIGN, 4, struct.pack("<I", 2**31))], [entry(b"x", [1])], bytes(4)
-    ),
+    "alignment beyond the file": build([pair(ALIGN, 4, struct.pack("<I", 2**31))], [entry(b"x", [1])], bytes(4)),
     "dimension 0": build([], [entry(b"x", [4, 0])], bytes(64)),
     "five dimensions": build([], [entry(b"x", [1, 1, 1, 1, 1])], bytes(64)),
     "2^32 - 1 dimensions": build([], [entry(b"x", [1], n_dims=2**32 - 1)], bytes(64)),

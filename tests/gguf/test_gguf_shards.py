@@ -16,9 +16,7 @@ from llamina.gguf import GGUF, Kind, ValueType, open_model, write, write_shards
 def shards(tmp_path: Path, contents: Any) -> list[Path]:
     """Five tensors in three files."""
     path = tmp_path / "model.gguf"
-    return write_shards(
-        path, contents.metadata, contents.tensors, max_tensors=2, metadata_types=contents.kinds
-    )
+    return write_shards(path, contents.metadata, contents.tensors, max_tensors=2, metadata_types=contents.kinds)
 
 
 def rewrite(path: Path, **changes: object) -> None:
@@ -35,9 +33,7 @@ def test_any_shard_opens_the_model(shards: list[Path], contents: Any) -> None:
         contents.check(open_model(path))
 
 
-def test_a_relative_path_finds_its_siblings(
-    shards: list[Path], contents: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_path_finds_its_siblings(shards: list[Path], contents: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(shards[0].parent)
     contents.check(open_model(shards[1].name))
 

@@ -27,9 +27,7 @@ def test_tensor_types_cover_the_gguf_package() -> None:
 
 
 def test_value_types_are_those_of_the_gguf_package() -> None:
-    assert {kind.name: kind.value for kind in ValueType} == {
-        kind.name: kind.value for kind in gguf.GGUFValueType
-    }
+    assert {kind.name: kind.value for kind in ValueType} == {kind.name: kind.value for kind in gguf.GGUFValueType}
 
 
 def test_lookup_by_id_and_name() -> None:

@@ -32,14 +32,10 @@ F32 = tensor_type("F32")
 @pytest.mark.parametrize("version", [1, 2, 3])
 @pytest.mark.parametrize("byteorder", ["little", "big"])
 @pytest.mark.parametrize("alignment", [1, 32, 4096])
-def test_round_trip(
-    version: int, byteorder: ByteOrder, alignment: int, tmp_path: Path, contents: Any
-) -> None:
+def test_round_trip(version: int, byteorder: ByteOrder, alignment: int, tmp_path: Path, contents: Any) -> None:
     path = tmp_path / "a.gguf"
     metadata = contents.metadata | {"general.alignment": alignment}
-    write(
-        path, metadata, contents.tensors, metadata_types=contents.kinds, version=version, byteorder=byteorder
-    )
+    write(path, metadata, contents.tensors, metadata_types=contents.kinds, version=version, byteorder=byteorder)
     file = GGUF.open(path)
     assert (file.version, file.byteorder, file.alignment) == (version, byteorder, alignment)
     assert file.metadata.pop("general.alignment") == alignment
@@ -98,14 +94,10 @@ def _native(value: Any) -> Any:
 
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("byteorder", ["little", "big"])
-def test_the_gguf_package_reads_our_files(
-    version: int, byteorder: ByteOrder, tmp_path: Path, contents: Any
-) -> None:
+def test_the_gguf_package_reads_our_files(version: int, byteorder: ByteOrder, tmp_path: Path, contents: Any) -> None:
     path = tmp_path / "a.gguf"
     metadata = {key: value for key, value in contents.metadata.items() if key not in ("nested", "none")}
-    write(
-        path, metadata, contents.tensors, metadata_types=contents.kinds, version=version, byteorder=byteorder
-    )
+    write(path, metadata, contents.tensors, metadata_types=contents.kinds, version=version, byteorder=byteorder)
     peer = gguf.GGUFReader(path)
     for key, value in metadata.items():
         assert peer.fields[key].contents() == (value.tolist() if isinstance(value, np.ndarray) else value)
@@ -125,12 +117,8 @@ def test_files_are_written_back_byte_for_byte(golden: Callable[[str], Path], tmp
         assert (tmp_path / "a.gguf").read_bytes() == golden(name).read_bytes()
 
 
-def test_big_endian_blocks_are_those_of_the_gguf_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kinds = [TENSOR_TYPES[kind.value] for kind in gguf_convert_endian.byteswap_tensors] + [
-        tensor_type("BF16")
-    ]
+def test_big_endian_blocks_are_those_of_the_gguf_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = [TENSOR_TYPES[kind.value] for kind in gguf_convert_endian.byteswap_tensors] + [tensor_type("BF16")]
     rng = np.random.default_rng(2)
     tensors = [(kind.name, (2, 256), kind, rng.bytes(kind.size((2, 256)))) for kind in kinds]
     write(tmp_path / "ours.gguf", {"a": 1}, tensors, byteorder="big")
@@ -159,12 +147,8 @@ def test_llama_cpp_runs_our_files(golden: Callable[[str], Path], tmp_path: Path)
     original = golden("stories260K.gguf")
     file = GGUF.open(original)
     kinds = file.metadata_types
-    write(
-        tmp_path / "v2.gguf", file.metadata, reversed(file.tensors.values()), metadata_types=kinds, version=2
-    )
-    write(
-        tmp_path / "wide.gguf", file.metadata, file.tensors.values(), alignment=1024
-    )  # kinds of our own choice
+    write(tmp_path / "v2.gguf", file.metadata, reversed(file.tensors.values()), metadata_types=kinds, version=2)
+    write(tmp_path / "wide.gguf", file.metadata, file.tensors.values(), alignment=1024)  # kinds of our own choice
     expected = completion(original)
     assert len(expected) > 80
     assert completion(tmp_path / "v2.gguf") == expected

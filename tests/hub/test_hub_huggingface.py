@@ -95,9 +95,7 @@ def test_from_repository_to_answer(golden: Callable[[str], Path], tmp_path: Path
 
         def llamina(*arguments: str) -> subprocess.CompletedProcess[str]:
             command = [sys.executable, "-m", "llamina", *arguments]
-            return subprocess.run(
-                command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
-            )
+            return subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
 
         ran = llamina("run", "-hf", "user/repo", "Once", "-n", "5", "--temp", "0", "--backend", "reference")
         assert (ran.returncode, ran.stdout) == (0, " upon a time, there\n")

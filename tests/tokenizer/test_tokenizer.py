@@ -22,9 +22,7 @@ import vocabularies
 
 Find = Callable[[str], Tokenizer]
 
-relaxed = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+relaxed = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 
 
@@ -95,9 +93,7 @@ def test_user_defined_tokens_are_always_parsed() -> None:
 
 def test_spaces_beside_special_tokens(tokenizer: Find) -> None:
     found = tokenizer("phi-3")
-    assert found.encode("<|user|> \n hi", parse_special=True) == found.encode(
-        "<|user|>hi", parse_special=True
-    )
+    assert found.encode("<|user|> \n hi", parse_special=True) == found.encode("<|user|>hi", parse_special=True)
 
 
 def test_added_tokens(tokenizer: Find) -> None:
@@ -121,9 +117,7 @@ def test_ends_of_generation(tokenizer: Find) -> None:
 def test_harmony_end_only_ends_a_message() -> None:
     texts = ["a", "<|end|>", "<|return|>", "<|call|>", "<|channel|>"]
     tokens = [(text, 0.0, vocabularies.CONTROL) for text in texts]
-    found = Tokenizer.from_metadata(
-        vocabularies.metadata("gpt2", tokens, pre="gpt-4o", merges=[], eos_token_id=2)
-    )
+    found = Tokenizer.from_metadata(vocabularies.metadata("gpt2", tokens, pre="gpt-4o", merges=[], eos_token_id=2))
     assert found.eog == {2, 3}
     assert not found.is_control(1) and not found.is_control(4)
 

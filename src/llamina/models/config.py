@@ -25,7 +25,9 @@ class Config:
         default_dim = self.width // self.heads
         self.head_dim = self.count("attention.key_length", default_dim)
         self.value_dim = self.count("attention.value_length", default_dim)
-        self.eps = self.number("attention.layer_norm_rms_epsilon", self.number("attention.layer_norm_epsilon", 1e-5))
+        self.eps = self.positive(
+            "attention.layer_norm_rms_epsilon", self.positive("attention.layer_norm_epsilon", 1e-5)
+        )
         self.experts = self.count("expert_count", 0, least=0)
         self.experts_used = self.count("expert_used_count", 0, least=0)
 
@@ -39,7 +41,7 @@ class Config:
         if value is None:
             raise ModelFileError(f"{self.architecture}.{key} is missing: the file cannot be run without it")
         value = _entry(value, layer)
-        if not _is_number(value) or int(value) != value or not least <= value <= _LIMIT:
+        if not _is_number(value) or not least <= value <= _LIMIT or int(value) != value:
             raise ModelFileError(
                 f"{self.architecture}.{key} is {value!r}: a whole number from {least} to {_LIMIT} is expected"
             )
@@ -54,6 +56,13 @@ class Config:
             raise ModelFileError(f"{self.architecture}.{key} is {value!r}: a finite number is expected")
         return float(value)
 
+    def positive(self, key: str, default: float | None = None) -> float:
+        """A finite number above 0."""
+        value = self.number(key, default)
+        if value <= 0:
+            raise ModelFileError(f"{self.architecture}.{key} is {value!r}: a number above 0 is expected")
+        return value
+
     def flag(self, key: str, default: bool = False) -> bool:
         return bool(self.get(key, default))
 
@@ -67,7 +76,7 @@ class Config:
     def rope(self, neox: bool, base: float | None = None, scaled: bool = True) -> Rope:
         """The file's rotary settings; `scaled=False` leaves out the scaling (local layers)."""
         dims = self.count("rope.dimension_count", self.head_dim)
-        base = base or self.number("rope.freq_base", 10000.0)
+        base = base or self.positive("rope.freq_base", 10000.0)
         kind = str(self.get("rope.scaling.type", "linear"))
         factor = self.number("rope.scaling.factor", self.number("rope.scale_linear", 1.0)) or 1.0
         magnitude = self.number("rope.scaling.attn_factor", 1.0)

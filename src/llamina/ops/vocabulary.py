@@ -60,6 +60,7 @@ def _check(fits: bool, op: str, *operands: Value | Weight) -> None:
 
 def embed(tokens: Value, table: Weight) -> Value:
     """Rows of the table: () → (width,)."""
+    _check(len(table.shape) == 2, "embed", table)
     return _emit("embed", (tokens,), [table.shape[1:]], (table,))[0]
 
 
@@ -136,7 +137,7 @@ def softcap(x: Value, cap: float) -> Value:
 
 def rope(x: Value, settings: Rope, factors: Weight | None = None) -> Value:
     """(heads, dim) rotated by its position; `factors` divide the frequencies."""
-    _check(len(x.shape) == 2 and settings.dims <= x.shape[1], "rope", x)
+    _check(len(x.shape) == 2 and settings.dims <= x.shape[1] and settings.dims % 2 == 0, "rope", x)
     return _emit("rope", (x,), [x.shape], (factors,), {"rope": settings})[0]
 
 

@@ -14,6 +14,7 @@ from llamina.backends.cpu.jit import Kernel, Library, Progress, library
 from llamina.backends.cpu.lower import Lowering, Native, round_up
 from llamina.backends.cpu.memory import Buffer, Place, Ref, pack
 from llamina.backends.cpu.team import Team
+from llamina.errors import CapacityError
 from llamina.ops import State, Value
 from llamina.ops.batch import PAGE, Batch
 from llamina.plan import Plan
@@ -45,7 +46,12 @@ class CpuProgram:
 
     def _zeros(self, nbytes: int) -> int:
         """Zeroed memory that becomes resident only where it is touched."""
-        block = mmap.mmap(-1, max(nbytes, 1))
+        try:
+            block = mmap.mmap(-1, max(nbytes, 1))
+        except (OSError, OverflowError) as error:
+            raise CapacityError(
+                f"{nbytes} bytes of memory are not to be had: load the model with a smaller context"
+            ) from error
         self._memory.append(block)
         return int(np.frombuffer(block, np.uint8).ctypes.data)
 

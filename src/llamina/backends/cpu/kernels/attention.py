@@ -1,9 +1,9 @@
-"""Attention over pages with online softmax. A task is a few tokens of one sequence and the heads that share a key head.
+"""Attention over pages with online softmax. A task is a few tokens of one sequence and heads that share a key head.
 
 Pages are visited in the order of positions and cut at absolute positions, and every (token, head) is computed by itself
-in the same order of operations, so its result depends on nothing but its own past. Keys are kept as [page, head, dim, PAGE]
-(a register holds one element of eight keys), values as [page, head, PAGE, dim rounded up to 8]. Latent keys serve as their
-own values.
+in the same order of operations, so its result depends on nothing but its own past. Keys are kept as
+[page, head, dim, PAGE] (a register holds one element of eight keys), values as [page, head, PAGE, dim rounded up to 8].
+Latent keys serve as their own values.
 """
 
 from typing import Any

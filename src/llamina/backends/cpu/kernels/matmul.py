@@ -6,9 +6,9 @@ import numpy as np
 
 from llamina.backends.cpu.kernels.device import device, kernel
 from llamina.backends.cpu.kernels.memory import f32, i32, i64, set_f32, stack_of
+from llamina.backends.cpu.kernels.products import dot_i8_i8
 from llamina.backends.cpu.kernels.simd import (
     cvt_f32,
-    dot_i8_i8,
     f32x8,
     fma,
     hsum_f32,

@@ -41,11 +41,11 @@ i16x16, i16x8 = Vec("i16x16", I16, 16), Vec("i16x8", I16, 8)
 i32x8, i32x4, f32x8 = Vec("i32x8", I32, 8), Vec("i32x4", I32, 4), Vec("f32x8", F32, 8)
 
 
-def _constant(vec: Vec, lanes: list[int] | list[float]) -> ir.Constant:
+def constant(vec: Vec, lanes: list[int] | list[float]) -> ir.Constant:
     return ir.Constant(vec.ir, lanes)
 
 
-def _intrinsic_call(b: Any, name: str, ret: ir.Type, args: list[Any]) -> Any:
+def intrinsic_call(b: Any, name: str, ret: ir.Type, args: list[Any]) -> Any:
     fn_type = ir.FunctionType(ret, [a.type for a in args])
     return b.call(cgutils.get_or_insert_function(b.module, fn_type, name), args)
 
@@ -121,18 +121,18 @@ def _lane_mask(b: Any, n: Any) -> Any:
     count = b.trunc(n, I32)
     undef = ir.Constant(i32x8.ir, ir.Undefined)
     splat = b.shuffle_vector(b.insert_element(undef, count, I32(0)), undef, ir.Constant(i32x8.ir, [0] * 8))
-    return b.icmp_signed("<", _constant(i32x8, list(range(8))), splat)
+    return b.icmp_signed("<", constant(i32x8, list(range(8))), splat)
 
 
 def _load_part(b: Any, address: Any, n: Any) -> Any:
     ptr = pointer(b, address, f32x8.ir)
-    zeros = _constant(f32x8, [0.0] * 8)
-    return _intrinsic_call(b, "llvm.masked.load.v8f32.p0", f32x8.ir, [ptr, I32(1), _lane_mask(b, n), zeros])
+    zeros = constant(f32x8, [0.0] * 8)
+    return intrinsic_call(b, "llvm.masked.load.v8f32.p0", f32x8.ir, [ptr, I32(1), _lane_mask(b, n), zeros])
 
 
 def _store_part(b: Any, address: Any, value: Any, n: Any) -> None:
     ptr = pointer(b, address, f32x8.ir)
-    _intrinsic_call(b, "llvm.masked.store.v8f32.p0", ir.VoidType(), [value, ptr, I32(1), _lane_mask(b, n)])
+    intrinsic_call(b, "llvm.masked.store.v8f32.p0", ir.VoidType(), [value, ptr, I32(1), _lane_mask(b, n)])
 
 
 load_f32_part = op(f32x8, (types.intp, types.intp), _load_part)
@@ -154,7 +154,7 @@ def _store_f16(b: Any, address: Any, value: Any) -> None:
 def _load_bf16(b: Any, address: Any) -> Any:
     raw = b.load(pointer(b, address, i16x8.ir))
     raw.align = 1
-    return b.bitcast(b.shl(b.zext(raw, i32x8.ir), _constant(i32x8, [16] * 8)), f32x8.ir)
+    return b.bitcast(b.shl(b.zext(raw, i32x8.ir), constant(i32x8, [16] * 8)), f32x8.ir)
 
 
 load_f16 = op(f32x8, (types.intp,), _load_f16)
@@ -178,7 +178,7 @@ def splat_of(vec: Vec, scalar: Any) -> Any:
 def fill_of(vec: Vec, value: float) -> Any:
     """A register of one constant."""
     n = vec.ir.count
-    return op(vec, (), lambda b: _constant(vec, [value] * n))
+    return op(vec, (), lambda b: constant(vec, [value] * n))
 
 
 def shuffle_of(source: Vec, target: Vec, lanes: list[int]) -> Any:
@@ -198,10 +198,10 @@ zero_f32, zero_i32 = fill_of(f32x8, 0.0), fill_of(i32x8, 0)
 cvt_f32 = op(f32x8, (i32x8,), lambda b, x: b.sitofp(x, f32x8.ir))
 widen_i16 = op(i32x8, (i16x8,), lambda b, x: b.sext(x, i32x8.ir))
 widen_i8 = op(i16x16, (i8x16,), lambda b, x: b.sext(x, i16x16.ir))
-fma = op(f32x8, (f32x8, f32x8, f32x8), lambda b, x, y, z: _intrinsic_call(b, "llvm.fma.v8f32", f32x8.ir, [x, y, z]))
-sqrt_f32 = op(f32x8, (f32x8,), lambda b, x: _intrinsic_call(b, "llvm.sqrt.v8f32", f32x8.ir, [x]))
-abs_f32 = op(f32x8, (f32x8,), lambda b, x: _intrinsic_call(b, "llvm.fabs.v8f32", f32x8.ir, [x]))
-round_f32 = op(f32x8, (f32x8,), lambda b, x: _intrinsic_call(b, "llvm.rint.v8f32", f32x8.ir, [x]))
+fma = op(f32x8, (f32x8, f32x8, f32x8), lambda b, x, y, z: intrinsic_call(b, "llvm.fma.v8f32", f32x8.ir, [x, y, z]))
+sqrt_f32 = op(f32x8, (f32x8,), lambda b, x: intrinsic_call(b, "llvm.sqrt.v8f32", f32x8.ir, [x]))
+abs_f32 = op(f32x8, (f32x8,), lambda b, x: intrinsic_call(b, "llvm.fabs.v8f32", f32x8.ir, [x]))
+round_f32 = op(f32x8, (f32x8,), lambda b, x: intrinsic_call(b, "llvm.rint.v8f32", f32x8.ir, [x]))
 max_f32 = op(f32x8, (f32x8, f32x8), lambda b, x, y: b.select(b.fcmp_ordered(">", x, y), x, y))
 min_f32 = op(f32x8, (f32x8, f32x8), lambda b, x, y: b.select(b.fcmp_ordered("<", x, y), x, y))
 to_i32 = op(i32x8, (f32x8,), lambda b, x: b.fptosi(x, i32x8.ir))
@@ -210,13 +210,13 @@ i8x8 = Vec("i8x8", I8, 8)
 store_i8x8 = _storer(i8x8)
 first_f32 = op(types.float32, (f32x8,), lambda b, x: b.extract_element(x, I32(0)))
 less_then = op(
-    f32x8, (f32x8, f32x8, f32x8), lambda b, x, y, z: b.select(b.fcmp_ordered("<", x, y), _constant(f32x8, [0.0] * 8), z)
+    f32x8, (f32x8, f32x8, f32x8), lambda b, x, y, z: b.select(b.fcmp_ordered("<", x, y), constant(f32x8, [0.0] * 8), z)
 )
 """Zero where x < y, z elsewhere."""
 
 
 def _iota(b: Any) -> Any:
-    return _constant(i32x8, list(range(8)))
+    return constant(i32x8, list(range(8)))
 
 
 iota_i32 = op(i32x8, (), _iota)
@@ -279,86 +279,23 @@ row_sums_i32 = op(i32x8, (i32x8,) * 8, _row_sums("add"))
 row_sums_f32 = op(f32x8, (f32x8,) * 8, _row_sums("fadd"))
 
 
-# ---- 8-bit products -----------------------------------------------------------------------------------------
-
-
-def _extend(b: Any, x: Any, lanes: list[int], signed: bool) -> Any:
-    picked = b.shuffle_vector(x, ir.Constant(i8x32.ir, ir.Undefined), ir.Constant(i16x16.ir.__class__(I32, 16), lanes))
-    return b.sext(picked, i16x16.ir) if signed else b.zext(picked, i16x16.ir)
-
-
-def _mul_u8_i8(b: Any, u: Any, s: Any) -> Any:
-    """i16 sums of neighbouring products; the caller keeps them within 16 bits."""
-    if HAS_AVX2:
-        return _intrinsic_call(b, "llvm.x86.avx2.pmadd.ub.sw", i16x16.ir, [u, s])
-    even, odd = list(range(0, 32, 2)), list(range(1, 32, 2))
-    low = b.mul(_extend(b, u, even, False), _extend(b, s, even, True))
-    return b.add(low, b.mul(_extend(b, u, odd, False), _extend(b, s, odd, True)))
-
-
-def _madd(b: Any, x: Any, y: Any) -> Any:
-    """i32 sums of neighbouring i16 products."""
-    if HAS_AVX2:
-        return _intrinsic_call(b, "llvm.x86.avx2.pmadd.wd", i32x8.ir, [x, y])
-    undef = ir.Constant(i16x16.ir, ir.Undefined)
-
-    def half(v: Any, first: int) -> Any:
-        lanes = ir.Constant(i32x8.ir, list(range(first, 16, 2)))
-        return b.sext(b.shuffle_vector(v, undef, lanes), i32x8.ir)
-
-    return b.add(b.mul(half(x, 0), half(y, 0)), b.mul(half(x, 1), half(y, 1)))
-
-
-def _dot_u8_i8(b: Any, u: Any, s: Any) -> Any:
-    return _madd(b, _mul_u8_i8(b, u, s), _constant(i16x16, [1] * 16))
-
-
-def _dot_i8_i8(b: Any, w: Any, x: Any) -> Any:
-    """|w| as unsigned, w's sign moved to x: exact for w in -128..127 and x in -127..127."""
-    zeros = _constant(i8x32, [0] * 32)
-    negative = b.icmp_signed("<", w, zeros)
-    return _dot_u8_i8(b, b.select(negative, b.sub(zeros, w), w), b.select(negative, b.sub(zeros, x), x))
-
-
-mul_u8_i8 = op(i16x16, (i8x32, i8x32), _mul_u8_i8)
-madd = op(i32x8, (i16x16, i16x16), _madd)
-dot_u8_i8 = op(i32x8, (i8x32, i8x32), _dot_u8_i8)
-dot_i8_i8 = op(i32x8, (i8x32, i8x32), _dot_i8_i8)
-"""Sums of four neighbouring products in each of 8 lanes, exact."""
-
-low_nibbles = op(i8x32, (i8x32,), lambda b, x: b.and_(x, _constant(i8x32, [15] * 32)))
-high_nibbles = op(i8x32, (i8x32,), lambda b, x: b.lshr(x, _constant(i8x32, [4] * 32)))
-
-
-def _nibbles(b: Any, address: Any) -> Any:
-    """16 bytes → 32 values: the low nibbles, then the high ones."""
-    raw = b.load(pointer(b, address, i8x16.ir))
-    raw.align = 1
-    high = b.lshr(raw, _constant(i8x16, [4] * 16))
-    low = b.and_(raw, _constant(i8x16, [15] * 16))
-    return b.shuffle_vector(low, high, ir.Constant(ir.VectorType(I32, 32), list(range(32))))
-
-
-load_nibbles = op(i8x32, (types.intp,), _nibbles)
-
-
 def shift_right(bits: int) -> Any:
     """Logical shift of every byte."""
-    return op(i8x32, (i8x32,), lambda b, x: b.lshr(x, _constant(i8x32, [bits] * 32)))
+    return op(i8x32, (i8x32,), lambda b, x: b.lshr(x, constant(i8x32, [bits] * 32)))
 
 
 def shift_left(bits: int) -> Any:
-    return op(i8x32, (i8x32,), lambda b, x: b.shl(x, _constant(i8x32, [bits] * 32)))
+    return op(i8x32, (i8x32,), lambda b, x: b.shl(x, constant(i8x32, [bits] * 32)))
 
 
 def mask(value: int) -> Any:
-    return op(i8x32, (i8x32,), lambda b, x: b.and_(x, _constant(i8x32, [value] * 32)))
+    return op(i8x32, (i8x32,), lambda b, x: b.and_(x, constant(i8x32, [value] * 32)))
 
 
 def _exp2_int(b: Any, n: Any) -> Any:
     """2**n for integral n in -126..127, built as a float's exponent."""
-    biased = b.add(b.fptosi(n, i32x8.ir), _constant(i32x8, [127] * 8))
-    return b.bitcast(b.shl(biased, _constant(i32x8, [23] * 8)), f32x8.ir)
+    biased = b.add(b.fptosi(n, i32x8.ir), constant(i32x8, [127] * 8))
+    return b.bitcast(b.shl(biased, constant(i32x8, [23] * 8)), f32x8.ir)
 
 
 exp2_int = op(f32x8, (f32x8,), _exp2_int)
@@ -384,55 +321,3 @@ def _halves(b: Any, *addresses: Any) -> Any:
 
 gather_f16 = op(f32x8, (types.intp,) * 8, _halves)
 """Eight float16 numbers from eight places."""
-
-
-def _bits(b: Any, address: Any) -> Any:
-    word = b.load(pointer(b, address, I32))
-    word.align = 1
-    bits = b.bitcast(word, ir.VectorType(ir.IntType(1), 32))
-    return b.shl(b.zext(bits, i8x32.ir), _constant(i8x32, [4] * 32))
-
-
-load_fifth_bits = op(i8x32, (types.intp,), _bits)
-"""32 bits as 32 bytes of 0 or 16: the fifth bits of 5-bit numbers."""
-
-
-def _scales_mins(b: Any, address: Any) -> Any:
-    """K-quants pack eight 6-bit scales and eight mins in 12 bytes: four whole ones in 6 bits, the rest as 4 + 2."""
-
-    def word(offset: int) -> Any:
-        value = b.load(pointer(b, b.add(address, I64(offset)), I32))
-        value.align = 1
-        return value
-
-    first, second, third = word(0), word(4), word(8)
-    six, four, two = I32(0x3F3F3F3F), I32(0x0F0F0F0F), I32(0x30303030)
-    words = (
-        b.and_(first, six),
-        b.or_(b.and_(third, four), b.and_(b.lshr(first, I32(2)), two)),
-        b.and_(second, six),
-        b.or_(b.and_(b.lshr(third, I32(4)), four), b.and_(b.lshr(second, I32(2)), two)),
-    )
-    packed = ir.Constant(i32x4.ir, ir.Undefined)
-    for i, value in enumerate(words):
-        packed = b.insert_element(packed, value, I32(i))
-    return b.zext(b.bitcast(packed, i8x16.ir), i16x16.ir)
-
-
-load_scales_mins = op(i16x16, (types.intp,), _scales_mins)
-"""Eight scales, then eight mins."""
-
-
-def _broadcast4(b: Any, address: Any) -> Any:
-    word = b.load(pointer(b, address, I32))
-    word.align = 1
-    undef = ir.Constant(i32x8.ir, ir.Undefined)
-    lanes = b.shuffle_vector(b.insert_element(undef, word, I32(0)), undef, ir.Constant(i32x8.ir, [0] * 8))
-    return b.bitcast(lanes, i8x32.ir)
-
-
-broadcast_4 = op(i8x32, (types.intp,), _broadcast4)
-"""Four bytes, eight times."""
-broadcast_2 = op(i16x16, (types.intp,), lambda b, address: b.bitcast(_broadcast4(b, address), i16x16.ir))
-"""Two 16-bit numbers, eight times."""
-zero_i16, ones_i16 = fill_of(i16x16, 0), fill_of(i16x16, 1)

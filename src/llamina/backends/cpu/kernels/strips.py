@@ -10,27 +10,29 @@ import numpy as np
 
 from llamina.backends.cpu.kernels.device import device
 from llamina.backends.cpu.kernels.memory import bf16, f16, f32, i32, prefetch, set_f32, stack_of
-from llamina.backends.cpu.kernels.simd import (
-    cvt_f32,
+from llamina.backends.cpu.kernels.products import (
     dot_i8_i8,
     dot_u8_i8,
-    fma,
-    gather_f16,
     high_nibbles,
-    i16x16,
-    load_bf16,
-    load_f16,
-    load_f32,
     load_fifth_bits,
-    load_i8x16,
-    load_i8x32,
-    load_i16x16,
     load_nibbles,
     load_scales_mins,
     low_nibbles,
     madd,
-    mask,
     mul_u8_i8,
+)
+from llamina.backends.cpu.kernels.simd import (
+    cvt_f32,
+    fma,
+    gather_f16,
+    i16x16,
+    load_bf16,
+    load_f16,
+    load_f32,
+    load_i8x16,
+    load_i8x32,
+    load_i16x16,
+    mask,
     row_sums_f32,
     row_sums_i32,
     shift_left,

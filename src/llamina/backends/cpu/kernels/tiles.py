@@ -13,22 +13,25 @@ import numpy as np
 
 from llamina.backends.cpu.kernels.device import device
 from llamina.backends.cpu.kernels.memory import f16, f32, i8, i32, set_f32, set_i16, set_i32, stack_of, u8
-from llamina.backends.cpu.kernels.simd import (
+from llamina.backends.cpu.kernels.products import (
     broadcast_2,
     broadcast_4,
-    cvt_f32,
-    fma,
     high_nibbles,
-    load_f32,
     load_fifth_bits,
-    load_i8x32,
-    load_i16x16,
     load_nibbles,
     low_nibbles,
     madd,
-    mask,
     mul_u8_i8,
     ones_i16,
+    zero_i16,
+)
+from llamina.backends.cpu.kernels.simd import (
+    cvt_f32,
+    fma,
+    load_f32,
+    load_i8x32,
+    load_i16x16,
+    mask,
     shift_left,
     shift_right,
     splat_f32,
@@ -37,7 +40,6 @@ from llamina.backends.cpu.kernels.simd import (
     store_f32_part,
     store_i8x32,
     zero_f32,
-    zero_i16,
     zero_i32,
 )
 from llamina.backends.cpu.layout import PANEL, SUPER, tile_bytes

@@ -1,11 +1,11 @@
 """Walking a plan. Steps that do not touch each other's memory form a group; threads claim the parts of its steps.
 
-A group is done when all its parts are, not when all threads have arrived: on a crowded machine a thread that gets no time
-claims nothing, and nobody waits for it. Claims carry the number of the run, so a thread that comes late cannot take part
-in a run it does not know.
+A group is done when all its parts are, not when all threads have arrived: on a crowded machine a thread that gets no
+time claims nothing, and nobody waits for it. Claims carry the number of the run, so a thread that comes late cannot
+take part in a run it does not know.
 
-The context is a block of 64-byte lines, named below; then a line for each thread (is it parked?), then one for each group:
-(run << 32 | parts claimed), (run << 32 | parts done).
+The context is a block of 64-byte lines, named below; then a line for each thread (is it parked? which run did it see?),
+then one for each group: (run << 32 | parts claimed), (run << 32 | parts done).
 """
 
 from typing import Any
