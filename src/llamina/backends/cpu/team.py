@@ -12,7 +12,7 @@ import numpy.typing as npt
 from llamina.backends.cpu.jit import Library
 
 LINE = 8  # int64 words in a 64-byte cache line
-GROUPS, COUNT, STOP, YIELD, LINES, PARKED = (LINE * i for i in (0, 1, 3, 4, 5, 6))
+PLANS, RUN, STOP, YIELD, LINES, PARKED = (LINE * i for i in range(6))
 Table = npt.NDArray[np.int64]
 Native = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
 
@@ -22,6 +22,7 @@ class Team:
 
     def __init__(self, library: Library, threads: int, most_groups: int) -> None:
         self.threads = threads
+        self._walked: dict[int, Table] = {}
         self._context = _lines(PARKED // LINE + threads + most_groups)
         self._context[LINES] = self._context.ctypes.data + 8 * (PARKED + LINE * threads)
         self._slot = np.array([self._context.ctypes.data], np.int64)
@@ -32,7 +33,8 @@ class Team:
         self._parked = [threading.Semaphore(0) for _ in range(threads)]
         for thread in range(1, threads):
             # The workers hold the native pieces but not the team, so that a forgotten team can end them.
-            args = (serve, self._argument, thread, threads, self._parked[thread], (self._context, self._slot))
+            keep = self._context, self._slot, self._walked
+            args = (serve, self._argument, thread, threads, self._parked[thread], keep)
             threading.Thread(target=_work, args=args, name=f"llamina-{thread}", daemon=True).start()
         self._end = weakref.finalize(
             self, _stop, self._post, self._argument, threads, self._parked, (self._context, self._slot)
@@ -40,7 +42,9 @@ class Team:
 
     def run(self, groups: Table) -> None:
         """Walk groups of steps, rows of (address of the first step, number of steps), to their end."""
-        self._context[GROUPS], self._context[COUNT] = groups.ctypes.data, len(groups)
+        self._walked[groups.ctypes.data] = groups  # a thread that comes late may still look at it
+        slot = PLANS + 2 * (int(self._context[RUN]) + 1 & 1)
+        self._context[slot : slot + 2] = groups.ctypes.data, len(groups)
         self._wake(self._post(self._argument, 0, self.threads, 0))
         self._walk(self._argument, 0, self.threads, 0)
 

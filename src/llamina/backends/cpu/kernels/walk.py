@@ -4,6 +4,9 @@ A group is done when all its parts are, not when all threads have arrived: on a 
 time claims nothing, and nobody waits for it. Claims carry the number of the run, so a thread that comes late cannot
 take part in a run it does not know.
 
+What to walk stands in the context twice, for even and odd runs: it is written before a run is posted and stays until
+the next but one, so whoever reads it and then still finds the run current has read it whole.
+
 The context is a block of 64-byte lines, named below; then a line for each thread (is it parked? which run did it see?),
 then one for each group: (run << 32 | parts claimed), (run << 32 | parts done).
 """
@@ -15,9 +18,9 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from llamina.backends.cpu.kernels.device import device, kernel
-from llamina.backends.cpu.kernels.memory import i64, pointer
+from llamina.backends.cpu.kernels.memory import i64, pointer, set_i64
 
-GROUPS, COUNT, RUN, STOP, YIELD, LINES, PARKED = (64 * i for i in range(7))
+PLANS, RUN, STOP, YIELD, LINES, PARKED = (64 * i for i in range(6))  # a plan: address of its groups, their number
 SPINS_BEFORE_YIELD = 2000
 SPINS_BEFORE_PARK = 20000
 I64 = ir.IntType(64)
@@ -109,8 +112,11 @@ def finish(context, line, run, total):
 @device
 def walk_groups(context, run, thread, threads):
     """Groups are rows of (first step, steps); a step is (function, arguments)."""
-    group, line = i64(context + GROUPS), i64(context + LINES)
-    end = group + 16 * i64(context + COUNT)
+    plan = context + PLANS + 16 * (run & 1)
+    group, line = load_acquire(plan), i64(context + LINES)
+    end = group + 16 * load_acquire(plan + 8)
+    if load_acquire(context + RUN) != run:
+        return
     while group < end:
         step, total = i64(group), i64(group + 8) * threads
         while True:
@@ -137,9 +143,9 @@ def post(thread, threads, context):
     """Start a run; the bits of the result are the threads that are parked and want waking."""
     run = load_acquire(context + RUN) + 1
     line = i64(context + LINES)
-    for _ in range(i64(context + COUNT)):
-        exchange(line + 8, run << 32)
-        exchange(line, run << 32)
+    for _ in range(i64(context + PLANS + 16 * (run & 1) + 8)):
+        set_i64(line + 8, run << 32)
+        set_i64(line, run << 32)
         line += 64
     exchange(context + RUN, run)
     parked = 0
