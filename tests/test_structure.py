@@ -34,6 +34,7 @@ ORDER = [
     "sampling",
     "hub",
     "engine",
+    "bench",
     "cli",
     "__main__",
     "__init__",

@@ -21,6 +21,7 @@ VERBS = {
     "tokenize": "Show the tokens of a text.",
     "detokenize": "Show the text of tokens.",
     "plan": "Look into how a model is computed.",
+    "bench": "Measure speed and memory, alone or against llama.cpp.",
     "completion": "Print a shell's completion script.",
 }
 ALIASES = {"ls": "list"}

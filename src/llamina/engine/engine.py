@@ -90,7 +90,7 @@ class Engine:
 
     def _append(self, request: Request, token: int) -> Event:
         request.known.append(token)
-        if token in self.tokenizer.eog:
+        if token in self.tokenizer.eog and not request.ignore_eos:
             return self._finish(request, token, "")
         assert request.detokenizer is not None
         text = request.stops.push(request.detokenizer.push(token))
@@ -165,10 +165,11 @@ class Engine:
         *,
         max_tokens: int | None = 256,
         stop: Sequence[str] = (),
+        ignore_eos: bool = False,
         **sampling: Any,
     ) -> Generation:
         """An iterator of text pieces; `.result()` is the whole. Dropping it early cancels the request."""
-        request = Request(self.encode(prompt), _sampling(sampling), max_tokens, stop)
+        request = Request(self.encode(prompt), _sampling(sampling), max_tokens, stop, ignore_eos=ignore_eos)
         return Generation(self, self.submit(request))
 
     def generate(self, prompt: str | Sequence[int], **options: Any) -> Completion:
@@ -241,7 +242,7 @@ def _sampling(options: dict[str, Any]) -> Sampling:
     unknown = options.keys() - Sampling.__dataclass_fields__.keys()
     if unknown:
         raise RequestError(
-            f"unknown option {', '.join(sorted(unknown))}: known are max_tokens, stop, "
+            f"unknown option {', '.join(sorted(unknown))}: known are max_tokens, stop, ignore_eos, "
             f"{', '.join(Sampling.__dataclass_fields__)}",
             sorted(unknown)[0],
         )

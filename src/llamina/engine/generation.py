@@ -69,7 +69,8 @@ class Generation:
     def _tokens(self) -> list[int]:
         """Generated tokens, the one that ended the generation left out."""
         tokens = self.request.generated
-        return tokens[:-1] if tokens and tokens[-1] in self._engine.tokenizer.eog else tokens
+        ended = tokens and tokens[-1] in self._engine.tokenizer.eog and not self.request.ignore_eos
+        return tokens[:-1] if ended else tokens
 
     @property
     def usage(self) -> Usage:

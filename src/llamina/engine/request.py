@@ -27,6 +27,7 @@ class Request:
     max_tokens: int | None = None  # None: until the context is full
     stop: Sequence[str] = ()
     all_logits: bool = False  # outputs for every prompt token, and no sampling
+    ignore_eos: bool = False  # go on after a token that ends a generation
 
     def __post_init__(self) -> None:
         limit = self.max_tokens

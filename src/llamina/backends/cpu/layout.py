@@ -1,6 +1,6 @@
 """Sizes that the lowering and the kernels must agree on; without numba, so that a warm start stays quick."""
 
-SUPER = 16 * 32 + 8 * 32 + 64
+SUPER_CELL = 16 * 32 + 8 * 32 + 64
 """Bytes beside a tile's block of 256: scales of 16 runs, twice each; mins (or scales) of pairs of runs; d and dmin."""
 PANEL = 192 << 10
 """Bytes of tiles that stay in the second-level cache while the tokens pass by."""
@@ -8,7 +8,7 @@ PANEL = 192 << 10
 
 def tile_bytes(k: int) -> int:
     """One strip of 8 rows unpacked: its elements, and room for the scales of either block size."""
-    return 8 * k + max(2 * k, (k + 255) // 256 * SUPER)
+    return 8 * k + max(2 * k, (k + 255) // 256 * SUPER_CELL)
 
 
 def scratch_bytes(k: int) -> int:

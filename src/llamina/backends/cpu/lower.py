@@ -18,7 +18,10 @@ from llamina.plan import Plan
 from llamina.quant import decode
 
 PLAIN = ("F32", "F16", "BF16")  # multiplied with float activations
-BY_256 = ("Q4_K", "Q5_K", "Q6_K")  # multiplied with activations quantized by 256; all others by 32
+BY_256 = (  # multiplied with activations quantized by 256; all others by 32
+    "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S",
+    "IQ4_XS", "TQ1_0", "TQ2_0",
+)  # fmt: skip
 SCORINGS = {"softmax": 0, "sigmoid": 1, "softmax_selected": 2}
 Argument = int | float | Ref
 
@@ -110,10 +113,7 @@ class Lowering:
         return self._batch.counts.ctypes.data + (0 if value.rows == "tokens" else 8)
 
     def _emit(self, kernel: str, **args: Argument) -> None:
-        native = Native(kernel, args, self._step)
-        for buffer in (*native.reads, *native.writes):
-            buffer.touch(len(self.native))
-        self.native.append(native)
+        self.native.append(Native(kernel, args, self._step))
 
     def _contiguous(self, value: Value) -> Place:
         """The value's place, copied if it is scattered."""
@@ -248,7 +248,7 @@ class Lowering:
         if (value.id, kind) not in self._quantized:
             x = self._place(value)
             n = x.inner
-            item = n + n // 256 * 68 if kind == "q256" else n + n // 8 + n // 4
+            item = n + n // 256 * 36 if kind == "q256" else n + n // 8 + n // 4
             ref = self._new(item * x.outer * self._rows(value))
             self._emit(
                 f"quantize.{kind}", count=self._count(value), **_in(x), out=ref, out_row=item,

@@ -9,7 +9,7 @@ SLACK = 64  # kernels may read a vector past a buffer's end
 
 @dataclass(eq=False, slots=True)
 class Buffer:
-    """Bytes of the arena, from the step that first touches them to the last; or memory of its own (`address`)."""
+    """Bytes of the arena, from the chain that first touches them to the last; or memory of its own (`address`)."""
 
     nbytes: int
     address: int = 0
@@ -17,9 +17,9 @@ class Buffer:
     first: int = -1
     last: int = -1
 
-    def touch(self, step: int) -> None:
-        self.first = step if self.first < 0 else self.first
-        self.last = step
+    def touch(self, chain: int) -> None:
+        self.first = chain if self.first < 0 else self.first
+        self.last = chain
 
     def overlaps(self, other: "Buffer") -> bool:
         return self.address < other.address + other.nbytes and other.address < self.address + self.nbytes

@@ -13,6 +13,7 @@ from llamina.backends import Capacity, state_shapes
 from llamina.backends.cpu.jit import Kernel, Library, Progress, library
 from llamina.backends.cpu.lower import Lowering, Native, round_up
 from llamina.backends.cpu.memory import Buffer, Place, Ref, pack
+from llamina.backends.cpu.order import chain, group, mark_lifetimes, rows_of
 from llamina.backends.cpu.team import Team
 from llamina.errors import CapacityError
 from llamina.ops import State, Value
@@ -30,6 +31,8 @@ class CpuProgram:
         self._keep = lowering.keep
         self._steps, self._outputs = [native.step for native in lowering.native], lowering.outputs
         self._vocab, self._batch = plan.vocab, batch
+        chains = chain(lowering.native)
+        mark_lifetimes(chains)
         arena = self._zeros(pack(lowering.buffers))
         for buffer in lowering.buffers:
             buffer.address += arena
@@ -40,9 +43,10 @@ class CpuProgram:
         ]
         kernels = library()
         kernels.prepare([n.kernel for n in lowering.native], progress)
-        self.table = _table(lowering.native, kernels, self._memory)
-        self.groups = _groups(self.table, _meetings(lowering.native))
-        self._team = Team(kernels, capacity.threads, len(self.table))
+        self._calls = _calls(lowering.native, kernels, self._memory)
+        self._chains = rows_of(self._calls, [len(c) for c in chains])
+        self._groups = rows_of(self._chains, group(chains))
+        self._team = Team(kernels, capacity.threads, len(self._calls))
 
     def _zeros(self, nbytes: int) -> int:
         """Zeroed memory that becomes resident only where it is touched."""
@@ -65,13 +69,15 @@ class CpuProgram:
         return refs
 
     def run(self, batch: Batch) -> npt.NDArray[np.float32]:
-        self._team.run(self.groups)
+        self._team.run(self._groups)
         n = batch.n_outputs
         return self._logits[: n * self._vocab].reshape(n, self._vocab)
 
     def trace(self, batch: Batch) -> Iterator[tuple[int, dict[int, npt.NDArray[Any]]]]:
         """Walk step by step: the index of each step of the plan, and copies of its outputs by their ids."""
-        singly, row = _groups(self.table, list(range(len(self.table)))), 0
+        alone = [1] * len(self._calls)
+        chains = rows_of(self._calls, alone)
+        singly, row = rows_of(chains, alone), 0
         for index, outputs in enumerate(self._outputs):
             stop = bisect_right(self._steps, index)
             if stop > row:
@@ -93,8 +99,8 @@ def _read(value: Value, place: Place, batch: Batch) -> npt.NDArray[Any]:
     return view.reshape(rows, *value.shape).copy()
 
 
-def _table(native: list[Native], library: Library, keep: list[Any]) -> npt.NDArray[np.int64]:
-    """A step each: (function, arguments)."""
+def _calls(native: list[Native], library: Library, keep: list[Any]) -> npt.NDArray[np.int64]:
+    """Rows of (function, arguments)."""
     table = np.zeros((len(native), 2), np.int64)
     for i, call in enumerate(native):
         kernel = library[call.kernel]
@@ -102,13 +108,6 @@ def _table(native: list[Native], library: Library, keep: list[Any]) -> npt.NDArr
         keep.append(arguments)
         table[i] = kernel.address, arguments.ctypes.data
     return table
-
-
-def _groups(table: npt.NDArray[np.int64], ends: list[int]) -> npt.NDArray[np.int64]:
-    """Groups of steps, each ending with one of `ends`: (address of the first step, number of steps)."""
-    starts = [0, *(end + 1 for end in ends[:-1])]
-    address, row = table.ctypes.data, table.strides[0]
-    return np.array([(address + row * a, b + 1 - a) for a, b in zip(starts, ends, strict=True)], np.int64)
 
 
 def _arguments(call: Native, kernel: Kernel) -> npt.NDArray[np.int64]:
@@ -126,19 +125,3 @@ def _arguments(call: Native, kernel: Kernel) -> npt.NDArray[np.int64]:
         else:
             slots[i] = value
     return slots
-
-
-def _meetings(native: list[Native]) -> list[int]:
-    """After which calls everything must be done: where the next one touches what others may still be working on."""
-    after: list[int] = []
-    reads: list[Buffer] = []
-    writes: list[Buffer] = []
-    for i, call in enumerate(native):
-        clash = any(r.overlaps(w) for r in call.reads for w in writes)
-        clash = clash or any(w.overlaps(o) for w in call.writes for o in (*writes, *reads))
-        if clash:
-            after.append(i - 1)
-            reads, writes = [], []
-        reads += call.reads
-        writes += call.writes
-    return [*after, len(native) - 1]

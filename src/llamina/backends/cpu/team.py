@@ -41,7 +41,7 @@ class Team:
         )
 
     def run(self, groups: Table) -> None:
-        """Walk groups of steps, rows of (address of the first step, number of steps), to their end."""
+        """Walk groups of chains, rows of (address of the first chain, number of chains), to their end."""
         self._walked[groups.ctypes.data] = groups  # a thread that comes late may still look at it
         slot = PLANS + 2 * (int(self._context[RUN]) + 1 & 1)
         self._context[slot : slot + 2] = groups.ctypes.data, len(groups)

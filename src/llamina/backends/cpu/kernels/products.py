@@ -132,3 +132,89 @@ broadcast_4 = op(i8x32, (types.intp,), _broadcast4)
 broadcast_2 = op(i16x16, (types.intp,), lambda b, address: b.bitcast(_broadcast4(b, address), i16x16.ir))
 """Two 16-bit numbers, eight times."""
 zero_i16, ones_i16 = fill_of(i16x16, 0), fill_of(i16x16, 1)
+
+
+def _mul_i8_i8(b: Any, w: Any, x: Any) -> Any:
+    """i16 sums of neighbouring signed products: w's sign moves to x. Exact for w in -128..127, x in -127..127."""
+    if HAS_AVX2:
+        unsigned = intrinsic_call(b, "llvm.abs.v32i8", i8x32.ir, [w, ir.Constant(ir.IntType(1), 0)])
+        signed = intrinsic_call(b, "llvm.x86.avx2.psign.b", i8x32.ir, [x, w])
+        return _mul_u8_i8(b, unsigned, signed)
+    zeros = constant(i8x32, [0] * 32)
+    negative = b.icmp_signed("<", w, zeros)
+    return _mul_u8_i8(b, b.select(negative, b.sub(zeros, w), w), b.select(negative, b.sub(zeros, x), x))
+
+
+mul_i8_i8 = op(i16x16, (i8x32, i8x32), _mul_i8_i8)
+
+
+def lookup_of(table: list[int]) -> Any:
+    """An intrinsic: bytes 0..15 → the table's entries."""
+
+    def body(b: Any, index: Any) -> Any:
+        if HAS_AVX2:
+            return intrinsic_call(
+                b, "llvm.x86.avx2.pshuf.b", i8x32.ir, [constant(i8x32, [t & 255 for t in table] * 2), index]
+            )
+        value = constant(i8x32, [table[0] & 255] * 32)
+        for i, entry in enumerate(table[1:], 1):
+            hit = b.icmp_unsigned("==", index, constant(i8x32, [i] * 32))
+            value = b.select(hit, constant(i8x32, [entry & 255] * 32), value)
+        return value
+
+    return op(i8x32, (i8x32,), body)
+
+
+def times_of(factor: int) -> Any:
+    """An intrinsic: 32-bit lanes times a constant."""
+    return op(i32x8, (i32x8,), lambda b, x: b.mul(x, constant(i32x8, [factor] * 8)))
+
+
+def field(bits: int, shift: Any = None) -> Any:
+    """An intrinsic (vector, by): every byte shifted right by the same runtime amount, its lowest `bits` kept."""
+
+    def body(b: Any, x: Any, by: Any) -> Any:
+        undef = ir.Constant(i8x32.ir, ir.Undefined)
+        narrow = b.trunc(by, ir.IntType(8))
+        lanes = b.shuffle_vector(
+            b.insert_element(undef, narrow, I32(0)), undef, ir.Constant(ir.VectorType(I32, 32), [0] * 32)
+        )
+        return b.and_(b.lshr(x, lanes), constant(i8x32, [(1 << bits) - 1] * 32))
+
+    return op(i8x32, (i8x32, types.intp), body)
+
+
+def _bits_up(b: Any, address: Any) -> Any:
+    """32 bits as 32 bytes of 0 or 2."""
+    word = b.load(pointer(b, address, I32))
+    word.align = 1
+    return b.shl(b.zext(b.bitcast(word, ir.VectorType(ir.IntType(1), 32)), i8x32.ir), constant(i8x32, [1] * 32))
+
+
+load_bits_doubled = op(i8x32, (types.intp,), _bits_up)
+
+
+def _pairs_of_bits(b: Any, address: Any) -> Any:
+    """8 bytes as 32 fields of 2 bits, low first."""
+    raw = b.load(pointer(b, address, ir.VectorType(ir.IntType(8), 8)))
+    raw.align = 1
+    spread = b.shuffle_vector(
+        raw, ir.Constant(raw.type, ir.Undefined), ir.Constant(ir.VectorType(I32, 32), [i // 4 for i in range(32)])
+    )
+    return b.and_(b.lshr(spread, constant(i8x32, [0, 2, 4, 6] * 8)), constant(i8x32, [3] * 32))
+
+
+load_fields_2 = op(i8x32, (types.intp,), _pairs_of_bits)
+
+
+def _trits(b: Any, x: Any, power: Any) -> Any:
+    """The trit of each byte that `power` (1, 3, … 81) brings to the top: (x·power mod 256)·3 / 256."""
+    undef = ir.Constant(i8x32.ir, ir.Undefined)
+    narrow = b.insert_element(undef, b.trunc(power, ir.IntType(8)), I32(0))
+    lanes = b.shuffle_vector(narrow, undef, ir.Constant(ir.VectorType(I32, 32), [0] * 32))
+    wide = ir.VectorType(ir.IntType(16), 32)
+    three = b.mul(b.zext(b.mul(x, lanes), wide), ir.Constant(wide, [3] * 32))
+    return b.trunc(b.lshr(three, ir.Constant(wide, [8] * 32)), i8x32.ir)
+
+
+trits = op(i8x32, (i8x32, types.intp), _trits)

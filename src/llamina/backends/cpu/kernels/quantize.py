@@ -2,7 +2,7 @@
 
 A row of n numbers becomes, side by side:
   q32    int8[n] | float32[n/32] scales | int32[n/16] sums of 16
-  q256   int8[n] | float32[n/256] scales | per 256: int16[16] sums of 16, int16[8] zeros, int16[8] sums of 32
+  q256   int8[n] | float32[n/256] scales | int16[n/16] sums of 16
 """
 
 import numpy as np
@@ -72,12 +72,8 @@ def quantize_256(thread, threads, count, x, x_row, x_head, out, out_row, outer, 
             top = largest(source + 1024 * b, 256)
             round_to_i8(source + 1024 * b, q + 256 * b, 256, top)
             set_f32(scales + 4 * b, top / np.float32(127))
-            for j in range(8):
-                low, high = sum16(q + 256 * b + 32 * j), sum16(q + 256 * b + 32 * j + 16)
-                set_i16(sums + 64 * b + 4 * j, low)
-                set_i16(sums + 64 * b + 4 * j + 2, high)
-                set_i16(sums + 64 * b + 32 + 2 * j, 0)
-                set_i16(sums + 64 * b + 48 + 2 * j, low + high)
+            for j in range(16):
+                set_i16(sums + 32 * b + 2 * j, sum16(q + 256 * b + 16 * j))
 
 
 KERNELS = {"quantize.q32": quantize_32, "quantize.q256": quantize_256}

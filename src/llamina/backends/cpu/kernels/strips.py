@@ -9,38 +9,23 @@ from typing import Any
 import numpy as np
 
 from llamina.backends.cpu.kernels.device import device
+from llamina.backends.cpu.kernels.formats import SMALL, SUPER, Small, Super, halves_at
 from llamina.backends.cpu.kernels.memory import bf16, f16, f32, i32, prefetch, set_f32, stack_of
-from llamina.backends.cpu.kernels.products import (
-    dot_i8_i8,
-    dot_u8_i8,
-    high_nibbles,
-    load_fifth_bits,
-    load_nibbles,
-    load_scales_mins,
-    low_nibbles,
-    madd,
-    mul_u8_i8,
-)
+from llamina.backends.cpu.kernels.products import madd, mul_i8_i8, mul_u8_i8, ones_i16, times_of
 from llamina.backends.cpu.kernels.simd import (
     cvt_f32,
     fma,
-    gather_f16,
     i16x16,
     load_bf16,
     load_f16,
     load_f32,
-    load_i8x16,
     load_i8x32,
     load_i16x16,
-    mask,
     row_sums_f32,
     row_sums_i32,
-    shift_left,
-    shift_right,
     shuffle_of,
     splat_f32,
     splat_i32,
-    widen_i8,
     zero_f32,
     zero_i32,
 )
@@ -91,58 +76,39 @@ def float_strip(load: Any, read: Any, size: int) -> Any:
     return strip
 
 
-# ---- blocks of 32 against q32 activations -------------------------------------------------------------------
+# ---- blocks of 32 (64, 128) against q32 activations ---------------------------------------------------------
 
 
-@device
-def dot_q4_0(p, x):
-    return dot_u8_i8(load_nibbles(p + 2), x)
+def strip_small(form: Small) -> Any:
+    """d · (dot - offset · Σx) per run of 32, plus m · Σx where the format has a min."""
+    values, nbytes, offset, runs, min_at = form.values, form.nbytes, form.offset, form.runs, form.min_at
+    product, gather, gather_min = mul_i8_i8 if form.signed else mul_u8_i8, form.gather, halves_at(form.min_at)
 
-
-@device
-def dot_q4_1(p, x):
-    return dot_u8_i8(load_nibbles(p + 4), x)
-
-
-@device
-def dot_q5_0(p, x):
-    return dot_u8_i8(load_nibbles(p + 6) | load_fifth_bits(p + 2), x)
-
-
-@device
-def dot_q5_1(p, x):
-    return dot_u8_i8(load_nibbles(p + 8) | load_fifth_bits(p + 4), x)
-
-
-@device
-def dot_q8_0(p, x):
-    return dot_i8_i8(load_i8x32(p + 2), x)
-
-
-def strip_32(dot: Any, nbytes: int, offset: int = 0, has_min: bool = False) -> Any:
-    """d · (dot - offset · Σx) per block, plus m · Σx where the format has a min (after d)."""
+    @device
+    def dot(p, j, v):
+        return madd(product(values(p, j), v), ones_i16())
 
     @device
     def strip(p0, p1, p2, p3, p4, p5, p6, p7, x, k, ahead):
         scales, sums = x + k, x + k + k // 8
         acc = zero_f32()
         for b in range(k // 32):
-            v = load_i8x32(x + 32 * b)
-            at = b * nbytes
-            fetch_ahead(ahead + 8 * at, 8 * nbytes)
+            v, j = load_i8x32(x + 32 * b), b % runs
+            fetch_ahead(ahead + 8 * nbytes * b // runs, 8 * nbytes // runs)
             total = row_sums_i32(
-                dot(p0 + at, v), dot(p1 + at, v), dot(p2 + at, v), dot(p3 + at, v),
-                dot(p4 + at, v), dot(p5 + at, v), dot(p6 + at, v), dot(p7 + at, v),
+                dot(p0, j, v), dot(p1, j, v), dot(p2, j, v), dot(p3, j, v),
+                dot(p4, j, v), dot(p5, j, v), dot(p6, j, v), dot(p7, j, v),
             )  # fmt: skip
             scale, sum_x = f32(scales + 4 * b), i32(sums + 8 * b) + i32(sums + 8 * b + 4)
             if offset:
                 total = total - splat_i32(np.int32(offset * sum_x))
-            d = gather_f16(p0 + at, p1 + at, p2 + at, p3 + at, p4 + at, p5 + at, p6 + at, p7 + at)
-            acc = fma(cvt_f32(total), d * splat_f32(scale), acc)
-            if has_min:
-                at += 2
-                m = gather_f16(p0 + at, p1 + at, p2 + at, p3 + at, p4 + at, p5 + at, p6 + at, p7 + at)
+            acc = fma(cvt_f32(total), gather(p0, p1, p2, p3, p4, p5, p6, p7) * splat_f32(scale), acc)
+            if min_at:
+                m = gather_min(p0, p1, p2, p3, p4, p5, p6, p7)
                 acc = fma(m, splat_f32(scale * np.float32(sum_x)), acc)
+            if j == runs - 1:
+                p0, p1, p2, p3 = p0 + nbytes, p1 + nbytes, p2 + nbytes, p3 + nbytes
+                p4, p5, p6, p7 = p4 + nbytes, p5 + nbytes, p6 + nbytes, p7 + nbytes
         return acc
 
     return strip
@@ -150,106 +116,57 @@ def strip_32(dot: Any, nbytes: int, offset: int = 0, has_min: bool = False) -> A
 
 # ---- blocks of 256 against q256 activations -----------------------------------------------------------------
 
-scale_0, scale_1, scale_2, scale_3, scale_4, scale_5, scale_6, scale_7 = (
-    shuffle_of(i16x16, i16x16, [i] * 16) for i in range(8)
-)
 pair_0, pair_1, pair_2, pair_3, pair_4, pair_5, pair_6, pair_7 = (
     shuffle_of(i16x16, i16x16, [2 * i] * 8 + [2 * i + 1] * 8) for i in range(8)
 )
-bit_4 = mask(16)
-up_1, up_2, up_3, up_4 = (shift_left(n) for n in (1, 2, 3, 4))
-down_1, down_2, down_3 = (shift_right(n) for n in (1, 2, 3))
-bits_4_5 = mask(0x30)
 
 
-@device
-def rows_q4_k(p, x, sums):
-    """d, dmin f16 | 12 bytes of scales and mins | 128 bytes: sub-blocks 2j in the low nibbles, 2j+1 in the high."""
-    sm = load_scales_mins(p + 4)
-    q = load_i8x32(p + 16)
-    total = madd(mul_u8_i8(low_nibbles(q), load_i8x32(x)), scale_0(sm))
-    total = total + madd(mul_u8_i8(high_nibbles(q), load_i8x32(x + 32)), scale_1(sm))
-    q = load_i8x32(p + 48)
-    total = total + madd(mul_u8_i8(low_nibbles(q), load_i8x32(x + 64)), scale_2(sm))
-    total = total + madd(mul_u8_i8(high_nibbles(q), load_i8x32(x + 96)), scale_3(sm))
-    q = load_i8x32(p + 80)
-    total = total + madd(mul_u8_i8(low_nibbles(q), load_i8x32(x + 128)), scale_4(sm))
-    total = total + madd(mul_u8_i8(high_nibbles(q), load_i8x32(x + 160)), scale_5(sm))
-    q = load_i8x32(p + 112)
-    total = total + madd(mul_u8_i8(low_nibbles(q), load_i8x32(x + 192)), scale_6(sm))
-    total = total + madd(mul_u8_i8(high_nibbles(q), load_i8x32(x + 224)), scale_7(sm))
-    return total, madd(sm, load_i16x16(sums + 32))
+def strip_super(form: Super) -> Any:
+    """d · Σ scale·(dot - offset·Σx) - dmin · Σ min·Σx per block."""
+    values, scales_of, mins_of, nbytes = form.values, form.scales, form.mins, form.nbytes
+    product, gather, gather_min = mul_i8_i8 if form.signed else mul_u8_i8, form.gather, form.gather_min
+    offset, has_min, times_offset = form.offset, form.mins is not None, times_of(form.offset)
 
-
-@device
-def rows_q5_k(p, x, sums):
-    """As Q4_K, with the fifth bits between: bit j of 32 bytes belongs to sub-block j."""
-    sm, h = load_scales_mins(p + 4), load_i8x32(p + 16)
-    q = load_i8x32(p + 48)
-    total = madd(mul_u8_i8(low_nibbles(q) | bit_4(up_4(h)), load_i8x32(x)), scale_0(sm))
-    total = total + madd(mul_u8_i8(high_nibbles(q) | bit_4(up_3(h)), load_i8x32(x + 32)), scale_1(sm))
-    q = load_i8x32(p + 80)
-    total = total + madd(mul_u8_i8(low_nibbles(q) | bit_4(up_2(h)), load_i8x32(x + 64)), scale_2(sm))
-    total = total + madd(mul_u8_i8(high_nibbles(q) | bit_4(up_1(h)), load_i8x32(x + 96)), scale_3(sm))
-    q = load_i8x32(p + 112)
-    total = total + madd(mul_u8_i8(low_nibbles(q) | bit_4(h), load_i8x32(x + 128)), scale_4(sm))
-    total = total + madd(mul_u8_i8(high_nibbles(q) | bit_4(down_1(h)), load_i8x32(x + 160)), scale_5(sm))
-    q = load_i8x32(p + 144)
-    total = total + madd(mul_u8_i8(low_nibbles(q) | bit_4(down_2(h)), load_i8x32(x + 192)), scale_6(sm))
-    total = total + madd(mul_u8_i8(high_nibbles(q) | bit_4(down_3(h)), load_i8x32(x + 224)), scale_7(sm))
-    return total, madd(sm, load_i16x16(sums + 32))
-
-
-@device
-def rows_q6_k(p, x, sums):
-    """128 bytes of low 4 bits | 64 bytes of high 2 bits | int8[16] scales | d f16; values are offset by 32."""
-    sc = widen_i8(load_i8x16(p + 192))
-    a, b, h = load_i8x32(p), load_i8x32(p + 32), load_i8x32(p + 128)
-    total = madd(mul_u8_i8(low_nibbles(a) | bits_4_5(up_4(h)), load_i8x32(x)), pair_0(sc))
-    total = total + madd(mul_u8_i8(low_nibbles(b) | bits_4_5(up_2(h)), load_i8x32(x + 32)), pair_1(sc))
-    total = total + madd(mul_u8_i8(high_nibbles(a) | bits_4_5(h), load_i8x32(x + 64)), pair_2(sc))
-    total = total + madd(mul_u8_i8(high_nibbles(b) | bits_4_5(down_2(h)), load_i8x32(x + 96)), pair_3(sc))
-    a, b, h = load_i8x32(p + 64), load_i8x32(p + 96), load_i8x32(p + 160)
-    total = total + madd(mul_u8_i8(low_nibbles(a) | bits_4_5(up_4(h)), load_i8x32(x + 128)), pair_4(sc))
-    total = total + madd(mul_u8_i8(low_nibbles(b) | bits_4_5(up_2(h)), load_i8x32(x + 160)), pair_5(sc))
-    total = total + madd(mul_u8_i8(high_nibbles(a) | bits_4_5(h), load_i8x32(x + 192)), pair_6(sc))
-    total = total + madd(mul_u8_i8(high_nibbles(b) | bits_4_5(down_2(h)), load_i8x32(x + 224)), pair_7(sc))
-    shift = madd(sc, load_i16x16(sums))
-    shift = shift + shift
-    shift = shift + shift
-    shift = shift + shift
-    shift = shift + shift
-    return total - (shift + shift), zero_i32()
-
-
-def strip_256(rows: Any, nbytes: int, d_at: int, min_at: int = -1) -> Any:
-    """d · Σ scale·dot - dmin · Σ min·Σx per block."""
+    @device
+    def row(p, x, sums):
+        sc = scales_of(p)
+        total = madd(product(values(p, 0), load_i8x32(x)), pair_0(sc))
+        total = total + madd(product(values(p, 1), load_i8x32(x + 32)), pair_1(sc))
+        total = total + madd(product(values(p, 2), load_i8x32(x + 64)), pair_2(sc))
+        total = total + madd(product(values(p, 3), load_i8x32(x + 96)), pair_3(sc))
+        total = total + madd(product(values(p, 4), load_i8x32(x + 128)), pair_4(sc))
+        total = total + madd(product(values(p, 5), load_i8x32(x + 160)), pair_5(sc))
+        total = total + madd(product(values(p, 6), load_i8x32(x + 192)), pair_6(sc))
+        total = total + madd(product(values(p, 7), load_i8x32(x + 224)), pair_7(sc))
+        if offset:
+            total = total - times_offset(madd(sc, load_i16x16(sums)))
+        if has_min:
+            return total, madd(mins_of(p), load_i16x16(sums))
+        return total, zero_i32()
 
     @device
     def strip(p0, p1, p2, p3, p4, p5, p6, p7, x, k, ahead):
         scales, sums = x + k, x + k + k // 64
         acc, less = zero_f32(), zero_f32()
         for b in range(k // 256):
-            v, s, at = x + 256 * b, sums + 64 * b, b * nbytes
-            fetch_ahead(ahead + 8 * at, 8 * nbytes)
-            t0, m0 = rows(p0 + at, v, s)
-            t1, m1 = rows(p1 + at, v, s)
-            t2, m2 = rows(p2 + at, v, s)
-            t3, m3 = rows(p3 + at, v, s)
-            t4, m4 = rows(p4 + at, v, s)
-            t5, m5 = rows(p5 + at, v, s)
-            t6, m6 = rows(p6 + at, v, s)
-            t7, m7 = rows(p7 + at, v, s)
+            v, s = x + 256 * b, sums + 32 * b
+            fetch_ahead(ahead + 8 * nbytes * b, 8 * nbytes)
+            t0, m0 = row(p0, v, s)
+            t1, m1 = row(p1, v, s)
+            t2, m2 = row(p2, v, s)
+            t3, m3 = row(p3, v, s)
+            t4, m4 = row(p4, v, s)
+            t5, m5 = row(p5, v, s)
+            t6, m6 = row(p6, v, s)
+            t7, m7 = row(p7, v, s)
             scale = splat_f32(f32(scales + 4 * b))
             total = row_sums_i32(t0, t1, t2, t3, t4, t5, t6, t7)
-            a = at + d_at
-            d = gather_f16(p0 + a, p1 + a, p2 + a, p3 + a, p4 + a, p5 + a, p6 + a, p7 + a)
-            acc = fma(cvt_f32(total), d * scale, acc)
-            if min_at >= 0:
+            acc = fma(cvt_f32(total), gather(p0, p1, p2, p3, p4, p5, p6, p7) * scale, acc)
+            if has_min:
                 mins = row_sums_i32(m0, m1, m2, m3, m4, m5, m6, m7)
-                a = at + min_at
-                m = gather_f16(p0 + a, p1 + a, p2 + a, p3 + a, p4 + a, p5 + a, p6 + a, p7 + a)
-                less = fma(cvt_f32(mins), m * scale, less)
+                less = fma(cvt_f32(mins), gather_min(p0, p1, p2, p3, p4, p5, p6, p7) * scale, less)
+            p0, p1, p2, p3 = p0 + nbytes, p1 + nbytes, p2 + nbytes, p3 + nbytes
+            p4, p5, p6, p7 = p4 + nbytes, p5 + nbytes, p6 + nbytes, p7 + nbytes
         return acc - less
 
     return strip
@@ -259,12 +176,6 @@ STRIPS = {
     "F32": float_strip(load_f32, f32, 4),
     "F16": float_strip(load_f16, f16, 2),
     "BF16": float_strip(load_bf16, bf16, 2),
-    "Q4_0": strip_32(dot_q4_0, 18, offset=8),
-    "Q4_1": strip_32(dot_q4_1, 20, has_min=True),
-    "Q5_0": strip_32(dot_q5_0, 22, offset=16),
-    "Q5_1": strip_32(dot_q5_1, 24, has_min=True),
-    "Q8_0": strip_32(dot_q8_0, 34),
-    "Q4_K": strip_256(rows_q4_k, 144, d_at=0, min_at=2),
-    "Q5_K": strip_256(rows_q5_k, 176, d_at=0, min_at=2),
-    "Q6_K": strip_256(rows_q6_k, 210, d_at=208),
 }
+STRIPS |= {name: strip_small(form) for name, form in SMALL.items()}
+STRIPS |= {name: strip_super(form) for name, form in SUPER.items()}

@@ -1,4 +1,4 @@
-"""Walking a plan. Steps that do not touch each other's memory form a group; threads claim the parts of its steps.
+"""Walking a plan. Chains of calls that do not touch each other's memory form a group; threads claim parts of chains.
 
 A group is done when all its parts are, not when all threads have arrived: on a crowded machine a thread that gets no
 time claims nothing, and nobody waits for it. Claims carry the number of the run, so a thread that comes late cannot
@@ -111,20 +111,22 @@ def finish(context, line, run, total):
 
 @device
 def walk_groups(context, run, thread, threads):
-    """Groups are rows of (first step, steps); a step is (function, arguments)."""
+    """Groups are rows of (first chain, chains), chains of (first call, calls), calls of (function, arguments)."""
     plan = context + PLANS + 16 * (run & 1)
     group, line = load_acquire(plan), i64(context + LINES)
     end = group + 16 * load_acquire(plan + 8)
     if load_acquire(context + RUN) != run:
         return
     while group < end:
-        step, total = i64(group), i64(group + 8) * threads
+        chain, total = i64(group), i64(group + 8) * threads
         while True:
             part = claim(line, run, total)
             if part < 0:
                 break
-            row = step + 16 * (part // threads)
-            call(i64(row), i64(row + 8), part % threads, threads, thread)
+            row = i64(chain + 16 * (part // threads))
+            for _ in range(i64(chain + 16 * (part // threads) + 8)):
+                call(i64(row), i64(row + 8), part % threads, threads, thread)
+                row += 16
             fetch_add(line + 8, 1)
         finish(context, line, run, total)
         group += 16

@@ -1,0 +1,64 @@
+"""What may run side by side, and what follows on the spot.
+
+A chain is a run of calls that one thread does one after the other for its part of the rows. A group is a run of chains
+that do not touch each other's memory; only between groups must everything be done.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from llamina.backends.cpu.lower import Native
+from llamina.backends.cpu.memory import Buffer
+
+ROW_BY_ROW = ("add", "mul", "scale", "softcap", "copy", "rms_norm", "layer_norm", "activate", "gated", "quantize")
+"""Kernels whose part i of n writes rows that depend on nothing but the same rows of what they read."""
+
+
+def chain(native: list[Native]) -> list[list[Native]]:
+    """Calls that go through the same rows in the same way are chained."""
+    chains: list[list[Native]] = []
+    for call in native:
+        if chains and _follows(chains[-1][-1], call):
+            chains[-1].append(call)
+        else:
+            chains.append([call])
+    return chains
+
+
+def _follows(before: Native, call: Native) -> bool:
+    same = all(before.args.get(name) == call.args.get(name) for name in ("count", "outer"))
+    return same and all(c.kernel.split(".")[0] in ROW_BY_ROW for c in (before, call))
+
+
+def mark_lifetimes(chains: list[list[Native]]) -> None:
+    """Buffers live by chains: while one thread is at a chain's end, another may still be at its beginning."""
+    for index, calls in enumerate(chains):
+        for call in calls:
+            for buffer in (*call.reads, *call.writes):
+                buffer.touch(index)
+
+
+def group(chains: list[list[Native]]) -> list[int]:
+    """The number of chains in each group: one that touches what an earlier one may be working on starts a new group."""
+    sizes: list[int] = []
+    reads: list[Buffer] = []
+    writes: list[Buffer] = []
+    for calls in chains:
+        r = [buffer for call in calls for buffer in call.reads]
+        w = [buffer for call in calls for buffer in call.writes]
+        clash = any(a.overlaps(b) for a in r for b in writes) or any(
+            a.overlaps(b) for a in w for b in (*writes, *reads)
+        )
+        if clash or not sizes:
+            sizes.append(0)
+            reads, writes = [], []
+        sizes[-1] += 1
+        reads += r
+        writes += w
+    return sizes
+
+
+def rows_of(table: npt.NDArray[np.int64], sizes: list[int]) -> npt.NDArray[np.int64]:
+    """Consecutive runs of a table's rows: (address of the first, how many)."""
+    starts = np.cumsum([0, *sizes[:-1]])
+    return np.stack([table.ctypes.data + table.strides[0] * starts, np.array(sizes)], axis=1).astype(np.int64)

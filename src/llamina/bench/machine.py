@@ -1,0 +1,60 @@
+"""Where and with what something was measured."""
+
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from llamina import __version__
+
+PACKAGES = ("numpy", "numba", "llvmlite")
+
+
+def describe_machine() -> dict[str, Any]:
+    """The CPU, its cores, and the software that computes on it."""
+    return {
+        "cpu": cpu_name(),
+        "cores": os.cpu_count(),
+        "memory": _memory(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "python": platform.python_version(),
+        **{name: package_version(name) for name in PACKAGES},
+    }
+
+
+def header(kind: str, command: str) -> dict[str, Any]:
+    """The beginning of every record."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"llamina": __version__, "kind": kind, "command": command, "time": now, "machine": describe_machine()}
+
+
+def cpu_name() -> str:
+    """As its maker calls it, where the system tells."""
+    if sys.platform == "darwin":
+        command = ["sysctl", "-n", "machdep.cpu.brand_string"]
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip() or platform.processor()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Model")))
+    return next(named, platform.processor() or platform.machine())
+
+
+def package_version(name: str) -> str | None:
+    """None if it is not installed."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _memory() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows
+        return None

@@ -1,0 +1,73 @@
+"""llamina as a contestant: requests through the engine's own step, greedy sampling and text included."""
+
+import time
+
+from llamina.bench.contestant import STEP, Progress, Setup
+from llamina.bench.task import Task, Tokens
+from llamina.engine import Engine, Request, load
+from llamina.errors import CapacityError
+from llamina.ops.batch import PAGE
+from llamina.sampling import Sampling
+
+
+class Llamina:
+    """An engine with room for every task."""
+
+    def __init__(self, engine: Engine, vocab: int) -> None:
+        self._engine = engine
+        self._vocab = vocab
+
+    def seconds(self, task: Task, seed: int) -> float:
+        before, fresh = task.draw(seed, self._vocab)
+        requests = self._submit(before if task.depth else fresh)
+        if task.depth:
+            self._fill(requests, task.depth)
+            for request, tokens in zip(requests, fresh, strict=True):
+                request.known[task.depth :] = tokens  # in place of the one that was sampled after filling
+        made = 1 if task.kind == "prompt" else task.tokens
+        start = time.perf_counter()
+        self._run(requests, task.depth + len(fresh[0]) + made)
+        seconds = time.perf_counter() - start
+        for request in requests:
+            self._engine.cancel(request)
+        return seconds
+
+    def _submit(self, prompts: Tokens) -> list[Request]:
+        greedy = Sampling(temperature=0)
+        return [self._engine.submit(Request(tokens, greedy, ignore_eos=True)) for tokens in prompts]
+
+    def _fill(self, requests: list[Request], depth: int) -> None:
+        """Compute all prompts; those that are through first are held back until the others are."""
+        while any(len(request.known) <= depth for request in requests):
+            self._step()
+            for request in requests:
+                if request.computed > depth:
+                    del request.known[depth + 1 :]
+                    request.computed = depth
+
+    def _run(self, requests: list[Request], length: int) -> None:
+        while any(len(request.known) < length for request in requests):
+            self._step()
+
+    def _step(self) -> None:
+        if not self._engine.step():
+            raise CapacityError("the engine has no room for the next step: measure fewer sequences or tokens")
+
+    def close(self) -> None:
+        self._engine.close()
+
+
+def enter(setup: Setup, progress: Progress) -> Llamina:
+    """Load the model with pages for every sequence at its longest."""
+    context = setup.context + 2  # the token after the last, and a context that never is full
+    engine = load(
+        setup.path,
+        threads=setup.threads,
+        context=context,
+        kv_type=setup.kv_type,
+        max_tokens=STEP,
+        max_sequences=setup.sequences,
+        cache_tokens=setup.sequences * (context + PAGE),
+        progress=progress,
+    )
+    return Llamina(engine, setup.vocab)

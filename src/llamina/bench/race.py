@@ -1,0 +1,61 @@
+"""Tasks run by several contestants in turns, so that whatever slows the machine slows them alike."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Protocol
+
+from llamina.bench.task import Kind, Task
+
+Tick = Callable[[str], None]
+
+
+class Runner(Protocol):
+    def seconds(self, task: Task, seed: int) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """All runs of one task by one engine."""
+
+    task: Task
+    engine: str
+    runs: tuple[float, ...]  # seconds
+
+    @property
+    def seconds(self) -> float:
+        return median(self.runs)
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second, of all sequences together."""
+        return self.task.work / self.seconds
+
+    @property
+    def spread(self) -> float:
+        """Half the distance of the fastest and the slowest run, as a part of the rate."""
+        rates = [self.task.work / seconds for seconds in self.runs]
+        return (max(rates) - min(rates)) / 2 / self.rate
+
+
+def race(
+    tasks: Sequence[Task], entrants: Mapping[str, Mapping[Kind, Runner]], repeats: int, tick: Tick
+) -> list[Timing]:
+    """`repeats` rounds of each task, the entrants one after the other in each round, on the same tokens."""
+    timings = []
+    for task in tasks:
+        runs: dict[str, list[float]] = {name: [] for name in entrants}
+        for name, by_kind in entrants.items():
+            tick(f"{task.name}: {name} warms up")
+            by_kind[task.kind].seconds(_warm_up(task), repeats)
+        for i in range(repeats):
+            for name, by_kind in entrants.items():
+                tick(f"{task.name}: {name}, run {i + 1} of {repeats}")
+                runs[name].append(by_kind[task.kind].seconds(task, i))
+        timings += [Timing(task, name, tuple(seconds)) for name, seconds in runs.items()]
+    return timings
+
+
+def _warm_up(task: Task) -> Task:
+    """The same batch on an empty cache; of a generation, two steps."""
+    return replace(task, depth=0, tokens=task.tokens if task.kind == "prompt" else min(task.tokens, 2))
