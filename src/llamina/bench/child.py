@@ -51,7 +51,9 @@ class Child:
         except EOFError:
             self._process.join(10)
             code = self._process.exitcode
-            raise CapacityError(f"the process of {self.setup.engine} ended with {code}: is there memory enough?") from None
+            raise CapacityError(
+                f"the process of {self.setup.engine} ended with {code}: is there memory enough?"
+            ) from None
         if message[0] == "error":
             raise message[1]
         return message[1]

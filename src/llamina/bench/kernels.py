@@ -54,14 +54,14 @@ def measure_kernels(
     for name in formats:
         if name.upper() not in known:
             raise RequestError(f"{name!r} is not one of {', '.join(known)}", "format")
-    results = []
+    beginning, results = header("kernels", command), []
     for name in formats or known:
         matrix = random_matrix(name.upper(), sizes.nbytes)
         for n in threads:
             tick(f"{matrix.format} with {n} threads" if n > 1 else f"{matrix.format} with 1 thread")
             results += _rates(matrix, n, sizes, progress)
     settings = {"bytes": sizes.nbytes, "tokens": sizes.tokens, "width": WIDTH, "repeats": sizes.repeats}
-    return {**header("kernels", command), "settings": settings, "results": results}
+    return {**beginning, "settings": settings, "results": results}
 
 
 def random_matrix(kind: str, nbytes: int) -> Weight:

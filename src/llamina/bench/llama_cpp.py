@@ -85,14 +85,12 @@ class LlamaCpp:
         c.llama_model_free(self._model)
 
 
-@c.llama_log_callback
-def _silence(level: int, text: bytes, data: ctypes.c_void_p) -> None:
-    """llama.cpp's log."""
+SILENCE = c.llama_log_callback(lambda level, text, data: None)  # kept: C holds its address
 
 
 def enter(setup: Setup, progress: Progress) -> LlamaCpp:
     """Load the model on the CPU."""
-    c.llama_log_set(_silence, ctypes.c_void_p(0))
+    c.llama_log_set(SILENCE, ctypes.c_void_p(0))
     c.llama_backend_init()
     params = c.llama_model_default_params()
     params.n_gpu_layers = 0

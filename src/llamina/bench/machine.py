@@ -20,6 +20,7 @@ def describe_machine() -> dict[str, Any]:
         "cpu": cpu_name(),
         "cores": os.cpu_count(),
         "memory": _memory(),
+        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
         **{name: package_version(name) for name in PACKAGES},

@@ -39,7 +39,7 @@ def measure_model(
     path: Path, options: Options, command: str, tick: Callable[[str], None], progress: Progress
 ) -> dict[str, Any]:
     """The record of one run. `tick` hears what is under way, `progress` of kernels that are compiled."""
-    file = open_model(path)
+    beginning, file = header("model", command), open_model(path)
     setup = _setup(file, path, options)
     plan = record(build(file.metadata, weights_of(file)).forward)
     tick("reading memory")
@@ -51,7 +51,7 @@ def measure_model(
     finally:
         session.close()
     return {
-        **header("model", command),
+        **beginning,
         "file": {"path": str(path), "name": path.name, "bytes": _bytes(file)},
         "settings": {"threads": options.threads, "kv_type": options.kv_type, "repeats": options.repeats},
         "read_bandwidth": bandwidth,
@@ -114,10 +114,10 @@ def _setup(file: GGUF, path: Path, options: Options) -> Setup:
     if sequences > MAX_SEQUENCES:
         raise RequestError(f"a batch of {sequences} is more than the {MAX_SEQUENCES} that a step can hold", "b")
     context = max(task.reach for task in options.tasks)
-    vocab = len(file.metadata.get("tokenizer.ggml.tokens", ()))
-    if not vocab:
+    tokens = file.metadata.get("tokenizer.ggml.tokens")
+    if not isinstance(tokens, list) or not tokens:
         raise RequestError(f"{path.name} has no vocabulary, so there are no tokens to measure with", "model")
-    return Setup("llamina", str(path), options.threads, options.kv_type, sequences, context, vocab)
+    return Setup("llamina", str(path), options.threads, options.kv_type, sequences, context, len(tokens))
 
 
 def _bytes(file: GGUF) -> int:

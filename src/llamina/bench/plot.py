@@ -22,7 +22,9 @@ def draw_plot(record: dict[str, Any], path: Path) -> None:
     panels = figure.subplots(1, len(names), squeeze=False)[0]
     for name, panel in zip(names, panels, strict=True):
         results = [result for result in record["results"] if result["name"] == name]
-        bars = panel.bar([r["engine"] for r in results], [r["rate"] for r in results], color=["C0", "C7"][: len(results)])
+        bars = panel.bar(
+            [r["engine"] for r in results], [r["rate"] for r in results], color=["C0", "C7"][: len(results)]
+        )
         panel.bar_label(bars, fmt="%.4g")
         panel.set_title(name, fontsize=10)
         panel.margins(y=0.15)

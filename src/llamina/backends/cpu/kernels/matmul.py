@@ -37,13 +37,9 @@ def multiply_strips(strip: Any) -> Any:
     @device
     def run(w, w_row, low, high, x, x_item, items, out, out_item, k):
         for r in range(low, high, 8):
-            last = min(high - r, 8) - 1
-            p = w + r * w_row
-            p1, p2, p3 = p + min(1, last) * w_row, p + min(2, last) * w_row, p + min(3, last) * w_row
-            p4, p5, p6 = p + min(4, last) * w_row, p + min(5, last) * w_row, p + min(6, last) * w_row
-            p7 = p + min(7, last) * w_row
+            last, p = min(high - r, 8) - 1, w + r * w_row
             for item in range(items):
-                total = strip(p, p1, p2, p3, p4, p5, p6, p7, x + item * x_item, k, p + 8 * w_row)
+                total = strip(p, w_row, last, x + item * x_item, k)
                 target = out + item * out_item + 4 * r
                 if last == 7:
                     store_f32(target, total)

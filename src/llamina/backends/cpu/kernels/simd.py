@@ -113,7 +113,7 @@ def _storer(vec: Vec) -> Any:
 
 load_i8x32, load_i8x16, load_i16x16, load_i16x8 = (_loader(v) for v in (i8x32, i8x16, i16x16, i16x8))
 load_i32x8, load_f32 = _loader(i32x8), _loader(f32x8)
-store_f32, store_i8x32, store_i16x16 = _storer(f32x8), _storer(i8x32), _storer(i16x16)
+store_f32, store_i8x32, store_i16x16, store_i32x8 = (_storer(v) for v in (f32x8, i8x32, i16x16, i32x8))
 
 
 def _lane_mask(b: Any, n: Any) -> Any:

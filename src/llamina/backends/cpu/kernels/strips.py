@@ -1,4 +1,4 @@
-"""Eight rows of weights times one token, per format; `ahead` is where the next strip begins.
+"""Eight rows of weights times one token, per format. Of the rows from `p` on, those up to `last` are there.
 
 Within a block the products are summed as integers, which is exact in any order; then one fused multiply-add per block,
 in the order of blocks. Every way of multiplying (few tokens or many) must keep to this, so that all give the same bits.
@@ -21,11 +21,13 @@ from llamina.backends.cpu.kernels.simd import (
     load_f32,
     load_i8x32,
     load_i16x16,
+    load_i32x8,
     row_sums_f32,
     row_sums_i32,
     shuffle_of,
     splat_f32,
     splat_i32,
+    store_i32x8,
     zero_f32,
     zero_i32,
 )
@@ -38,6 +40,20 @@ def fetch_ahead(address, nbytes):
         prefetch(address + i)
 
 
+@device
+def rows_after(p, w_row, last):
+    """The seven rows after the first; past the last one it is repeated, and what comes of it is not kept."""
+    return (
+        p + min(1, last) * w_row,
+        p + min(2, last) * w_row,
+        p + min(3, last) * w_row,
+        p + min(4, last) * w_row,
+        p + min(5, last) * w_row,
+        p + min(6, last) * w_row,
+        p + min(7, last) * w_row,
+    )
+
+
 # ---- float weights: lanes run along the row -----------------------------------------------------------------
 
 column = stack_of(32)
@@ -45,7 +61,9 @@ column = stack_of(32)
 
 def float_strip(load: Any, read: Any, size: int) -> Any:
     @device
-    def strip(p0, p1, p2, p3, p4, p5, p6, p7, x, k, ahead):
+    def strip(p0, w_row, last, x, k):
+        p1, p2, p3, p4, p5, p6, p7 = rows_after(p0, w_row, last)
+        ahead = p0 + 8 * w_row
         a = b = c = d = e = f = g = h = zero_f32()
         whole = k & ~7
         for i in range(0, whole, 8):
@@ -89,7 +107,9 @@ def strip_small(form: Small) -> Any:
         return madd(product(values(p, j), v), ones_i16())
 
     @device
-    def strip(p0, p1, p2, p3, p4, p5, p6, p7, x, k, ahead):
+    def strip(p0, w_row, last, x, k):
+        p1, p2, p3, p4, p5, p6, p7 = rows_after(p0, w_row, last)
+        ahead = p0 + 8 * w_row
         scales, sums = x + k, x + k + k // 8
         acc = zero_f32()
         for b in range(k // 32):
@@ -121,6 +141,18 @@ pair_0, pair_1, pair_2, pair_3, pair_4, pair_5, pair_6, pair_7 = (
 )
 
 
+eight_sums, eight_mins = stack_of(256), stack_of(256)
+
+
+@device
+def sum_cells(cells):
+    """Eight registers in memory → their sums."""
+    return row_sums_i32(
+        load_i32x8(cells), load_i32x8(cells + 32), load_i32x8(cells + 64), load_i32x8(cells + 96),
+        load_i32x8(cells + 128), load_i32x8(cells + 160), load_i32x8(cells + 192), load_i32x8(cells + 224),
+    )  # fmt: skip
+
+
 def strip_super(form: Super) -> Any:
     """d · Σ scale·(dot - offset·Σx) - dmin · Σ min·Σx per block."""
     values, scales_of, mins_of, nbytes = form.values, form.scales, form.mins, form.nbytes
@@ -145,28 +177,24 @@ def strip_super(form: Super) -> Any:
         return total, zero_i32()
 
     @device
-    def strip(p0, p1, p2, p3, p4, p5, p6, p7, x, k, ahead):
-        scales, sums = x + k, x + k + k // 64
-        acc, less = zero_f32(), zero_f32()
+    def strip(p, w_row, last, x, k):
+        scales, sums, ahead = x + k, x + k + k // 64, p + 8 * w_row
+        acc, less, totals, minima = zero_f32(), zero_f32(), eight_sums(), eight_mins()
         for b in range(k // 256):
             v, s = x + 256 * b, sums + 32 * b
             fetch_ahead(ahead + 8 * nbytes * b, 8 * nbytes)
-            t0, m0 = row(p0, v, s)
-            t1, m1 = row(p1, v, s)
-            t2, m2 = row(p2, v, s)
-            t3, m3 = row(p3, v, s)
-            t4, m4 = row(p4, v, s)
-            t5, m5 = row(p5, v, s)
-            t6, m6 = row(p6, v, s)
-            t7, m7 = row(p7, v, s)
+            for r in range(last + 1):  # not unrolled: eight rows at once would not fit the registers
+                t, m = row(p + r * w_row, v, s)
+                store_i32x8(totals + 32 * r, t)
+                if has_min:
+                    store_i32x8(minima + 32 * r, m)
             scale = splat_f32(f32(scales + 4 * b))
-            total = row_sums_i32(t0, t1, t2, t3, t4, t5, t6, t7)
-            acc = fma(cvt_f32(total), gather(p0, p1, p2, p3, p4, p5, p6, p7) * scale, acc)
+            p1, p2, p3, p4, p5, p6, p7 = rows_after(p, w_row, last)
+            acc = fma(cvt_f32(sum_cells(totals)), gather(p, p1, p2, p3, p4, p5, p6, p7) * scale, acc)
             if has_min:
-                mins = row_sums_i32(m0, m1, m2, m3, m4, m5, m6, m7)
-                less = fma(cvt_f32(mins), gather_min(p0, p1, p2, p3, p4, p5, p6, p7) * scale, less)
-            p0, p1, p2, p3 = p0 + nbytes, p1 + nbytes, p2 + nbytes, p3 + nbytes
-            p4, p5, p6, p7 = p4 + nbytes, p5 + nbytes, p6 + nbytes, p7 + nbytes
+                m = gather_min(p, p1, p2, p3, p4, p5, p6, p7)
+                less = fma(cvt_f32(sum_cells(minima)), m * scale, less)
+            p += nbytes
         return acc - less
 
     return strip

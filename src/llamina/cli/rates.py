@@ -1,0 +1,82 @@
+"""Records of measurements for people: tables and the lines below them."""
+
+from typing import Any
+
+from llamina.cli.table import Table
+from llamina.cli.terminal import bytes_text
+
+Record = dict[str, Any]
+BUSY = 0.3  # load average per core from which rates are not the machine's own
+
+
+def model_table(record: Record) -> Table:
+    """A row for each task; with a peer, its rate and the ratio stand beside llamina's."""
+    theirs = {r["name"]: r for r in record["results"] if r["engine"] != "llamina"}
+    ours = [r for r in record["results"] if r["engine"] == "llamina"]
+    beside = ["llama.cpp", "ratio"] if theirs else []
+    headers = ["test", "tokens/s", "±", *beside, "first token", "GB/s", "of memory", "GMAC/s"]
+    table = Table(headers)
+    for result in ours:
+        peer = theirs.get(result["name"])
+        compared = [f"{peer['rate']:.1f}", f"{result['ratio']:.2f}"] if peer else []
+        table.rows.append(
+            [result["name"], f"{result['rate']:.1f}", f"{result['spread']:.0%}", *compared, *_tail(result)]
+        )
+    return table
+
+
+def _tail(result: Record) -> list[str]:
+    """What the rate means for the machine."""
+    if result["kind"] == "prompt":
+        return [_seconds(result["first_token_seconds"]), "", "", f"{result['macs_per_second'] / 1e9:.1f}"]
+    return ["", f"{result['bytes_per_second'] / 1e9:.2f}", f"{result['bandwidth_share']:.0%}", ""]
+
+
+def model_notes(record: Record) -> list[str]:
+    """The circumstances, a line each."""
+    settings, file = record["settings"], record["file"]
+    lines = [
+        machine_line(record),
+        f"{file['name']}: {bytes_text(file['bytes'])} of weights, of which a token reads "
+        f"{bytes_text(record['weight_bytes_per_token'])}; {settings['threads']} threads, "
+        f"keys and values in {settings['kv_type']}, medians of {settings['repeats']}",
+        f"memory reads {record['read_bandwidth'] / 1e9:.1f} GB/s; resident beyond an empty Python: "
+        + ", ".join(f"{name} {bytes_text(n) if n is not None else 'unknown'}" for name, n in record["memory"].items()),
+    ]
+    if peer := record["peer"]:
+        flags = "; ".join(f"{kind}: {text}" for kind, text in peer["flags"].items())
+        lines.append(f"llama.cpp is {peer['package']} {peer['version']} with its fastest flags ({flags})")
+    return lines
+
+
+def machine_line(record: Record) -> str:
+    machine = record["machine"]
+    load, cores = machine["load"], machine["cores"]
+    busy = f"; others were busy on it: load {load:.1f} when this began" if load and load > BUSY * cores else ""
+    return f"{machine['cpu']}, {cores} cores, Python {machine['python']}, llamina {record['llamina']}{busy}"
+
+
+def kernel_table(record: Record) -> Table:
+    """A row for each format, two columns for each number of threads."""
+    results = record["results"]
+    threads = list(dict.fromkeys(r["threads"] for r in results))
+    units = {"GB/s": "1 token", "GMAC/s": f"{record['settings']['tokens']} tokens"}
+    headers = [f"{unit}, {n} thread{'s' * (n > 1)}" for n in threads for unit in units]
+    table = Table(["format", *headers])
+    rates = {(r["format"], r["threads"], r["unit"]): r["rate"] for r in results}
+    for name in dict.fromkeys(r["format"] for r in results):
+        table.rows.append([name, *(f"{rates[name, n, unit]:.1f}" for n in threads for unit in units)])
+    return table
+
+
+def kernel_notes(record: Record) -> list[str]:
+    settings = record["settings"]
+    return [
+        machine_line(record),
+        f"GB/s: one token times {bytes_text(settings['bytes'])} of weights; GMAC/s: {settings['tokens']} tokens "
+        f"times a matrix {settings['width']} wide; medians of {settings['repeats']}",
+    ]
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.2f} s"

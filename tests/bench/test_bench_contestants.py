@@ -1,0 +1,110 @@
+"""llamina and llama.cpp as contestants: they do the work that is asked, and nothing is left behind."""
+
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from llamina.bench.child import Child
+from llamina.bench.contestant import Setup
+from llamina.bench.ours import Llamina, enter
+from llamina.bench.peer import KNOWN, best_variants, find_peer, variants
+from llamina.bench.task import Task
+from llamina.errors import LlaminaError, RequestError
+
+TASKS = [
+    Task("prompt", 20),
+    Task("prompt", 20, 1, 23),
+    Task("generate", 6),
+    Task("generate", 6, 3),
+    Task("generate", 6, 3, 23),
+]
+
+
+def quiet(what: str, done: int, total: int) -> None:
+    """Nobody watches."""
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda t: t.name)
+def test_the_clock_sees_one_step_per_generated_token(setup: Setup, task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = enter(setup, quiet)
+    engine, steps = ours._engine, []
+    run = engine.program.run
+    monkeypatch.setattr(engine.program, "run", lambda batch: (steps.append(batch.n_tokens), run(batch))[1])
+    counted: list[int] = []
+    until = Llamina._run
+
+    def counting(self: Llamina, requests: object, length: int) -> None:
+        steps.clear()
+        until(self, requests, length)  # type: ignore[arg-type]
+        counted.extend(steps)
+
+    monkeypatch.setattr(Llamina, "_run", counting)
+    assert ours.seconds(task, 0) > 0
+    assert counted == ([20] if task.kind == "prompt" else [task.batch] * task.tokens)
+    assert not engine.running and not engine.waiting and engine.pages.free == engine.pages.total
+    ours.close()
+
+
+def test_many_prompts_are_filled_in_several_steps(stories: Path) -> None:
+    """Those that are filled first wait for the others, within the pages that there are."""
+    ours = enter(Setup("llamina", str(stories), 1, "f16", 8, 204, 512), quiet)
+    assert ours.seconds(Task("generate", 4, 8, 200), 0) > 0
+    ours.close()
+
+
+def test_a_child_answers_and_counts_its_memory(setup: Setup) -> None:
+    child = Child(setup, quiet)
+    assert child.seconds(TASKS[0], 0) > 0
+    assert child.seconds(TASKS[3], 0) > 0
+    assert (child.memory() or 1) > 0
+    child.close()
+    assert not child._process.is_alive()
+
+
+def test_errors_come_out_of_a_child(setup: Setup, tmp_path: Path) -> None:
+    (tmp_path / "bad.gguf").write_bytes(b"nonsense")
+    with pytest.raises(LlaminaError, match="GGUF"):
+        Child(replace(setup, path=str(tmp_path / "bad.gguf")), quiet)
+
+
+def test_any_error_comes_out_of_a_child(setup: Setup) -> None:
+    with pytest.raises(LlaminaError, match="llamina: AttributeError"):
+        Child(setup, quiet)._ask("seconds", None, 0)
+
+
+@pytest.mark.parametrize("peer", KNOWN, ids=lambda p: p.package)
+def test_llama_cpp_does_every_task(setup: Setup, peer: object) -> None:
+    known = next(p for p in KNOWN if p is peer)
+    if not find_spec(known.module):
+        pytest.skip(f"{known.package} is not installed")
+    child = Child(replace(setup, engine=known.module), quiet)
+    assert all(child.seconds(task, 0) > 0 for task in TASKS)
+    child.close()
+
+
+def test_the_fastest_flags_are_kept(setup: Setup) -> None:
+    class Fake:
+        def __init__(self, found: Setup) -> None:
+            self._setup = found
+
+        def seconds(self, task: Task, seed: int) -> float:
+            assert task.depth == 0
+            slow = self._setup.repack if task.kind == "prompt" else not self._setup.repack
+            return 1.0 + slow + self._setup.tiled
+
+        def close(self) -> None: ...
+
+    best = best_variants(replace(setup, engine="xllamacpp"), TASKS, Fake)  # type: ignore[arg-type]
+    assert best["prompt"].flags == "repack=0 GGML_CPU_TILED_MM=0"
+    assert best["generate"].flags == "repack=1 GGML_CPU_TILED_MM=0"
+    assert len(set(variants(setup))) == 4
+
+
+def test_a_missing_peer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llamina.bench.peer.find_spec", lambda name: None)
+    with pytest.raises(RequestError, match="pip install llama-cpp-python or pip install xllamacpp"):
+        find_peer("llama.cpp")
+    with pytest.raises(RequestError, match="not one of"):
+        find_peer("vllm")
