@@ -18,14 +18,14 @@ def draw_plot(record: dict[str, Any], path: Path) -> None:
     from matplotlib.figure import Figure
 
     names = list(dict.fromkeys(result["name"] for result in record["results"]))
-    figure = Figure(figsize=(1.2 + 1.6 * len(names), 3.6), layout="constrained")
+    figure = Figure(figsize=(1 + 2.2 * len(names), 3.6), layout="constrained")
     panels = figure.subplots(1, len(names), squeeze=False)[0]
     for name, panel in zip(names, panels, strict=True):
         results = [result for result in record["results"] if result["name"] == name]
         bars = panel.bar(
             [r["engine"] for r in results], [r["rate"] for r in results], color=["C0", "C7"][: len(results)]
         )
-        panel.bar_label(bars, fmt="%.4g")
+        panel.bar_label(bars, fmt="{:,.1f}", fontsize=9)
         panel.set_title(name, fontsize=10)
         panel.margins(y=0.15)
     panels[0].set_ylabel("tokens/s")

@@ -11,6 +11,6 @@ def tile_bytes(k: int) -> int:
     return 8 * k + max(2 * k, (k + 255) // 256 * SUPER_CELL)
 
 
-def scratch_bytes(k: int) -> int:
-    """What a thread needs to multiply matrices of rows up to k long."""
-    return -(-max(PANEL, tile_bytes(k)) // 64) * 64 + 64
+def scratch_bytes(k: int, numbers: int) -> int:
+    """What a thread needs to multiply matrices of rows up to k long, with a list of so many 32-bit numbers behind."""
+    return -(-(max(PANEL, tile_bytes(k)) + 4 * numbers) // 64) * 64 + 64

@@ -57,12 +57,20 @@ class Lowering:
         self._rope_tables: dict[Any, Ref] = {}
         self._step = 0
         self.scratch = Buffer(0, own=True)  # a part for each thread: nothing to clash over, so no size
-        widest = max((step.weights[0].shape[-1] for step in plan.steps if step.op == "linear"), default=1)
-        self.scratch_size = scratch_bytes(widest)
+        self.scratch_size = self._scratch_size(plan)
         self.logits = Buffer(4 * len(batch.outputs) * plan.vocab, own=True)
         self._inputs(plan)
         for self._step, step in enumerate(plan.steps):
             self._lower(step, plan.logits)
+
+    def _scratch_size(self, plan: Plan) -> int:
+        """Room for a panel of tiles and, where there are experts, for items sorted by expert."""
+        weights = [step.weights[0] for step in plan.steps if step.op.endswith("linear")]
+        widest = max((w.shape[-1] for w in weights), default=1)
+        experts = max((w.shape[0] for w in weights if len(w.shape) == 3), default=0)
+        items = max((v.size for step in plan.steps for v in step.inputs if v.integer), default=1)
+        items = max(items, *(w.shape[0] for w in weights if len(w.shape) == 3), 1)
+        return scratch_bytes(widest, (experts + 2 + items * len(self._batch.tokens)) if experts else 0)
 
     def _inputs(self, plan: Plan) -> None:
         for value, array in ((plan.tokens, self._batch.tokens), (plan.positions, self._batch.positions)):
@@ -272,9 +280,11 @@ class Lowering:
         x, item = self._activations(value, w)
         count, rows, k = w.shape
         self._emit(
-            f"experts.{w.format.name}", count=self._count(value), x=x, x_item=item, x_outer=self._place(value).outer,
-            ids=ids, ids_row=ids_row, outer=out.outer, w=self._bytes(w), w_expert=w.data.nbytes // count,
-            w_row=w.data.nbytes // (count * rows), out=out.ref, out_item=4 * out.inner, rows=rows, k=k,
+            f"experts.{w.format.name}", count=self._count(value), x=x, x_item=item,
+            share=1 if self._place(value).outer > 1 else out.outer, ids=ids, ids_row=ids_row, outer=out.outer,
+            w=self._bytes(w), w_expert=w.data.nbytes // count, experts=count, w_row=w.data.nbytes // (count * rows),
+            out=out.ref, out_item=4 * out.inner, rows=rows, k=k,
+            scratch=Ref(self.scratch), scratch_size=self.scratch_size,
         )  # fmt: skip
 
     def _head_linear(self, step: Step) -> None:

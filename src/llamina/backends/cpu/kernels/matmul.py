@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from llamina.backends.cpu.kernels.device import device, kernel
-from llamina.backends.cpu.kernels.memory import f32, i32, i64, set_f32, stack_of
+from llamina.backends.cpu.kernels.memory import f32, i32, i64, set_f32, set_i32, stack_of
 from llamina.backends.cpu.kernels.products import dot_i8_i8
 from llamina.backends.cpu.kernels.simd import (
     cvt_f32,
@@ -87,27 +87,65 @@ def linear_kernel(few: Any, many: Any | None) -> Any:
         strips, items = (rows + 7) // 8, i64(count) * outer
         low, high = 8 * first(strips, thread, threads), min(8 * first(strips, thread + 1, threads), rows)
         if many is not None and items >= MANY:
-            many(w, w_row, low, high, x, x_item, items, out, out_item, k, scratch + worker * scratch_size)
+            many(w, w_row, low, high, x, x_item, items, out, out_item, k, scratch + worker * scratch_size, 0, 1)
         else:
             few(w, w_row, low, high, x, x_item, items, out, out_item, k)
 
     return run
 
 
-def experts_kernel(multiply: Any) -> Any:
-    """Item j of a row goes through matrix ids[j] (or j itself without ids); `x_outer` 1 shares one input."""
+@device
+def sort_by_expert(ids, ids_row, items, outer, experts, order, starts):
+    """Item numbers by expert, and where each expert's begin (one entry more than experts)."""
+    for e in range(experts + 2):
+        set_i32(starts + 4 * e, 0)
+    for item in range(items):
+        cell = starts + 4 * (expert_of(ids, ids_row, item, outer) + 2)
+        set_i32(cell, i32(cell) + 1)
+    for e in range(experts):
+        set_i32(starts + 4 * (e + 2), i32(starts + 4 * (e + 2)) + i32(starts + 4 * (e + 1)))
+    for item in range(items):
+        cell = starts + 4 * (expert_of(ids, ids_row, item, outer) + 1)
+        set_i32(order + 4 * i32(cell), item)
+        set_i32(cell, i32(cell) + 1)
+
+
+@device
+def expert_of(ids, ids_row, item, outer):
+    return i32(ids + item // outer * ids_row + 4 * (item % outer)) if ids else item % outer
+
+
+def experts_kernel(few: Any, many: Any | None) -> Any:
+    """Item j of a row goes through matrix ids[j] (or j itself without ids); inputs are shared by `share` items.
+
+    With many tokens the items are sorted by expert, so that each expert's rows are unpacked once.
+    """
 
     @kernel
     def run(
-        thread, threads, count, x, x_item, x_outer, ids, ids_row, outer, w, w_expert, w_row, out, out_item, rows, k
-    ):
-        strips = (rows + 7) // 8
+        thread, threads, count, x, x_item, share, ids, ids_row, outer, w, w_expert, experts, w_row, out, out_item,
+        rows, k, scratch, scratch_size, worker,
+    ):  # fmt: skip
+        strips, items = (rows + 7) // 8, i64(count) * outer
         low, high = 8 * first(strips, thread, threads), min(8 * first(strips, thread + 1, threads), rows)
-        for item in range(i64(count) * outer):
-            row, j = item // outer, item % outer
-            expert = i32(ids + row * ids_row + 4 * j) if ids else j
-            source = x + (row * x_outer + (j if x_outer > 1 else 0)) * x_item
-            multiply(w + expert * w_expert, w_row, low, high, source, x_item, 1, out + item * out_item, out_item, k)
+        if items < MANY:
+            for n in range(items):
+                own = w + expert_of(ids, ids_row, n, outer) * w_expert
+                few(own, w_row, low, high, x + n // share * x_item, x_item, 1, out + n * out_item, out_item, k)
+            return
+        pad = scratch + worker * scratch_size
+        starts = pad + scratch_size - 4 * (experts + 2 + items)
+        order = starts + 4 * (experts + 2)
+        sort_by_expert(ids, ids_row, items, outer, experts, order, starts)
+        for e in range(experts):
+            mine, n_mine = order + 4 * i32(starts + 4 * e), i32(starts + 4 * e + 4) - i32(starts + 4 * e)
+            own = w + e * w_expert
+            if many is not None and n_mine >= MANY:
+                many(own, w_row, low, high, x, x_item, n_mine, out, out_item, k, pad, mine, share)
+            else:
+                for i in range(n_mine):
+                    n = i32(mine + 4 * i)
+                    few(own, w_row, low, high, x + n // share * x_item, x_item, 1, out + n * out_item, out_item, k)
 
     return run
 
@@ -116,4 +154,4 @@ _BLOCKS = {t.name: (t.block, t.nbytes) for t in TENSOR_TYPES.values()}
 MULTIPLY = {name: multiply_rows(unpack, *_BLOCKS[name]) for name, unpack in UNPACK.items()}
 MULTIPLY |= {name: multiply_strips(strip) for name, strip in STRIPS.items()}
 KERNELS = {f"linear.{name}": linear_kernel(multiply, TILES.get(name)) for name, multiply in MULTIPLY.items()}
-KERNELS |= {f"experts.{name}": experts_kernel(multiply) for name, multiply in MULTIPLY.items()}
+KERNELS |= {f"experts.{name}": experts_kernel(multiply, TILES.get(name)) for name, multiply in MULTIPLY.items()}

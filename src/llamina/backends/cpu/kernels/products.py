@@ -8,6 +8,7 @@ from numba.core import types
 from llamina.backends.cpu.kernels.memory import pointer
 from llamina.backends.cpu.kernels.simd import (
     HAS_AVX2,
+    HAS_VNNI,
     I32,
     I64,
     constant,
@@ -146,6 +147,31 @@ def _mul_i8_i8(b: Any, w: Any, x: Any) -> Any:
 
 
 mul_i8_i8 = op(i16x16, (i8x32, i8x32), _mul_i8_i8)
+
+
+def _add_dot(b: Any, total: Any, u: Any, s: Any) -> Any:
+    """total + the sums of four neighbouring products, in 32 bits."""
+    if HAS_VNNI:
+        operands = [total, b.bitcast(u, i32x8.ir), b.bitcast(s, i32x8.ir)]
+        return intrinsic_call(b, "llvm.x86.avx512.vpdpbusd.256", i32x8.ir, operands)
+    return b.add(total, _dot_u8_i8(b, u, s))
+
+
+def _add_dot_signed(b: Any, total: Any, w: Any, x: Any) -> Any:
+    if HAS_VNNI:
+        unsigned = intrinsic_call(b, "llvm.abs.v32i8", i8x32.ir, [w, ir.Constant(ir.IntType(1), 0)])
+        return _add_dot(b, total, unsigned, intrinsic_call(b, "llvm.x86.avx2.psign.b", i8x32.ir, [x, w]))
+    return b.add(total, _madd(b, _mul_i8_i8(b, w, x), constant(i16x16, [1] * 16)))
+
+
+add_dot = op(i32x8, (i32x8, i8x32, i8x32), _add_dot)
+add_dot_signed = op(i32x8, (i32x8, i8x32, i8x32), _add_dot_signed)
+low_halves = op(
+    i32x8,
+    (i16x16,),
+    lambda b, x: b.ashr(b.shl(b.bitcast(x, i32x8.ir), constant(i32x8, [16] * 8)), constant(i32x8, [16] * 8)),
+)
+"""The lower 16 bits of each 32, sign-extended."""
 
 
 def lookup_of(table: list[int]) -> Any:

@@ -18,7 +18,9 @@ from numba.extending import intrinsic, lower_builtin, register_model
 from llamina.backends.cpu.kernels.memory import pointer
 
 I8, I16, I32, I64, F32 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
-HAS_AVX2 = bool(llvm.get_host_cpu_features().get("avx2")) and "x86_64" in llvm.get_default_triple()
+FEATURES = llvm.get_host_cpu_features()
+HAS_AVX2 = bool(FEATURES.get("avx2")) and "x86_64" in llvm.get_default_triple()
+HAS_VNNI = HAS_AVX2 and bool(FEATURES.get("avx512vnni")) and bool(FEATURES.get("avx512vl"))
 
 
 class Vec(types.Type):  # type: ignore[misc]

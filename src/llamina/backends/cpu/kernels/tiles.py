@@ -15,8 +15,11 @@ from llamina.backends.cpu.kernels.device import device
 from llamina.backends.cpu.kernels.formats import SMALL, SUPER, Small, Super, products_in_16_bits
 from llamina.backends.cpu.kernels.memory import f16, f32, i16, i32, set_f32, set_i16, set_i32, stack_of
 from llamina.backends.cpu.kernels.products import (
+    add_dot,
+    add_dot_signed,
     broadcast_2,
     broadcast_4,
+    low_halves,
     madd,
     mul_i8_i8,
     mul_u8_i8,
@@ -25,6 +28,7 @@ from llamina.backends.cpu.kernels.products import (
     zero_i16,
 )
 from llamina.backends.cpu.kernels.simd import (
+    HAS_VNNI,
     cvt_f32,
     first_f32,
     fma,
@@ -99,10 +103,36 @@ def dots(product: Any, steps: int, length: int) -> Any:
     return run
 
 
+def dots_in_32_bits(add: Any, length: int) -> Any:
+    """The same where the CPU sums four products at once: nothing can overflow, and a run is scaled when it is whole."""
+
+    @device
+    def run(tile, x0, x1, x2, x3, scale, t0, t1, t2, t3):
+        a0 = a1 = a2 = a3 = zero_i32()
+        for j in range(length // 4):
+            w = load_i8x32(tile + 32 * j)
+            a0 = add(a0, w, broadcast_4(x0 + 4 * j))
+            a1 = add(a1, w, broadcast_4(x1 + 4 * j))
+            a2 = add(a2, w, broadcast_4(x2 + 4 * j))
+            a3 = add(a3, w, broadcast_4(x3 + 4 * j))
+        s = low_halves(scale)
+        return t0 + a0 * s, t1 + a1 * s, t2 + a2 * s, t3 + a3 * s
+
+    return run
+
+
+def dots_for(form: Small | Super, length: int) -> Any:
+    """Whichever suits this CPU and format."""
+    if HAS_VNNI:
+        return dots_in_32_bits(add_dot_signed if form.signed else add_dot, length)
+    steps = min(products_in_16_bits(form.most, form.signed), length // 4)
+    return dots(mul_i8_i8 if form.signed else mul_u8_i8, steps, length)
+
+
 def multiply_small(form: Small) -> Any:
     """One strip's tile times 4 tokens → 4 registers of 8 rows."""
     offset, has_min = form.offset, bool(form.min_at)
-    dots_32 = dots(mul_i8_i8 if form.signed else mul_u8_i8, products_in_16_bits(form.most, form.signed), 32)
+    dots_32 = dots_for(form, 32)
 
     @device
     def finish(total, x, k, b, d, m, acc):
@@ -186,9 +216,8 @@ def pair_sums(cell, sums):
 def multiply_super(form: Super) -> Any:
     """One strip's tile times 4 tokens → 4 registers of 8 rows."""
     offset, has_min, times_offset = form.offset, form.mins is not None, times_of(form.offset)
-    steps = products_in_16_bits(form.most, form.signed)
     length = 32 if form.by_32 else 16  # of the runs that are scaled alike
-    dots_run = dots(mul_i8_i8 if form.signed else mul_u8_i8, min(steps, length // 4), length)
+    dots_run = dots_for(form, length)
 
     @device
     def block(tile, cell, x0, x1, x2, x3, runs):
@@ -235,11 +264,21 @@ def put(target, value, last):
         store_f32_part(target, value, last + 1)
 
 
+@device
+def item_at(order, i, items):
+    """The i-th item, past the end the last: of a list, or simply in order."""
+    n = min(i, items - 1)
+    return i32(order + 4 * n) if order else n
+
+
 def multiply_tiles(unpack: Any, multiply: Any) -> Any:
-    """Rows [low, high) of a matrix times `items` tokens; `scratch` holds this thread's panel of tiles."""
+    """Rows [low, high) of a matrix times `items` tokens; `scratch` holds this thread's panel of tiles.
+
+    With `order`, a list of item numbers, only those are multiplied; item n reads input n // share and writes output n.
+    """
 
     @device
-    def run(w, w_row, low, high, x, x_item, items, out, out_item, k, scratch):
+    def run(w, w_row, low, high, x, x_item, items, out, out_item, k, scratch, order, share):
         size = tile_size(k)
         strips = max(PANEL // size, 1)
         for panel in range(low, high, 8 * strips):
@@ -247,12 +286,14 @@ def multiply_tiles(unpack: Any, multiply: Any) -> Any:
             for r in range(panel, end, 8):
                 unpack(w + r * w_row, w_row, min(end - r, 8) - 1, k, scratch + (r - panel) // 8 * size)
             for item in range(0, items, 4):
-                i1, i2, i3 = min(item + 1, items - 1), min(item + 2, items - 1), min(item + 3, items - 1)
-                x0, x1, x2, x3 = x + item * x_item, x + i1 * x_item, x + i2 * x_item, x + i3 * x_item
+                i0, i1 = item_at(order, item, items), item_at(order, item + 1, items)
+                i2, i3 = item_at(order, item + 2, items), item_at(order, item + 3, items)
+                x0, x1 = x + i0 // share * x_item, x + i1 // share * x_item
+                x2, x3 = x + i2 // share * x_item, x + i3 // share * x_item
                 for r in range(panel, end, 8):
                     last, tile = min(end - r, 8) - 1, scratch + (r - panel) // 8 * size
                     f0, f1, f2, f3 = multiply(tile, k, x0, x1, x2, x3)
-                    put(out + item * out_item + 4 * r, f0, last)
+                    put(out + i0 * out_item + 4 * r, f0, last)
                     put(out + i1 * out_item + 4 * r, f1, last)
                     put(out + i2 * out_item + 4 * r, f2, last)
                     put(out + i3 * out_item + 4 * r, f3, last)
