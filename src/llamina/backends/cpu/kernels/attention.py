@@ -102,8 +102,8 @@ def shape_scores(s, at, position, lowest, scale, cap, slope):
 
 
 @device
-def take_scores(cell, s0, s1, at, scale, cap):
-    """A page's 16 scores into the running softmax of one row."""
+def take_scores(cell, at, scale, cap):
+    """A page's 16 scores, which stand in the cell, into the running softmax of their row: they become weights."""
     position, lowest = i64(cell + POSITION), i64(cell + LOWEST)
     if at > position or at + PAGE <= lowest:  # another row of the task sees this page, this one does not
         store_f32(cell, zero_f32())
@@ -111,8 +111,8 @@ def take_scores(cell, s0, s1, at, scale, cap):
         set_f32(cell + SHRINK, np.float32(1))
         return
     slope = f32(cell + SLOPE)
-    s0 = shape_scores(s0, at, position, lowest, scale, cap, slope)
-    s1 = shape_scores(s1, at + 8, position, lowest, scale, cap, slope)
+    s0 = shape_scores(load_f32(cell), at, position, lowest, scale, cap, slope)
+    s1 = shape_scores(load_f32(cell + 32), at + 8, position, lowest, scale, cap, slope)
     before = f32(cell + TOP)
     top = max(before, hmax_f32(max_f32(s0, s1)))
     shrink = first_f32(exp8(splat_f32(before - top)))
@@ -126,8 +126,8 @@ def take_scores(cell, s0, s1, at, scale, cap):
 
 def score_rows(load: Any, size: int) -> Any:
     @device
-    def run(c0, c1, c2, c3, keys, dim, at, scale, cap):
-        """Four rows' queries times a page of keys."""
+    def run(c0, c1, c2, c3, keys, dim):
+        """Four rows' queries times a page of keys: scores into their cells."""
         q0, q1, q2, q3 = i64(c0 + QUERY), i64(c1 + QUERY), i64(c2 + QUERY), i64(c3 + QUERY)
         a0 = a1 = b0 = b1 = d0 = d1 = e0 = e1 = zero_f32()
         for i in range(dim):
@@ -141,13 +141,14 @@ def score_rows(load: Any, size: int) -> Any:
             d0, d1 = fma(k0, x, d0), fma(k1, x, d1)
             x = splat_f32(f32(q3 + 4 * i))
             e0, e1 = fma(k0, x, e0), fma(k1, x, e1)
-        take_scores(c0, a0, a1, at, scale, cap)
-        if c1 != c0:
-            take_scores(c1, b0, b1, at, scale, cap)
-        if c2 != c1:
-            take_scores(c2, d0, d1, at, scale, cap)
-        if c3 != c2:
-            take_scores(c3, e0, e1, at, scale, cap)
+        store_f32(c0, a0)
+        store_f32(c0 + 32, a1)
+        store_f32(c1, b0)
+        store_f32(c1 + 32, b1)
+        store_f32(c2, d0)
+        store_f32(c2 + 32, d1)
+        store_f32(c3, e0)
+        store_f32(c3 + 32, e1)
 
     return run
 
@@ -228,7 +229,9 @@ def attend_kernel(load: Any, size: int, latent: bool) -> Any:
         for r in range(0, rows, 4):
             c0, c1 = cells + r * CELL, cells + min(r + 1, rows - 1) * CELL
             c2, c3 = cells + min(r + 2, rows - 1) * CELL, cells + min(r + 3, rows - 1) * CELL
-            score(c0, c1, c2, c3, keys, key_dim, at, scale, cap)
+            score(c0, c1, c2, c3, keys, key_dim)
+            for i in range(r, min(r + 4, rows)):
+                take_scores(cells + i * CELL, at, scale, cap)
             weigh(c0, c1, c2, c3, values, step, value_dim, low, high)
 
     @kernel
