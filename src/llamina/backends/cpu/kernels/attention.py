@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from llamina.backends.cpu.kernels.device import device, kernel
+from llamina.backends.cpu.kernels.device import device, kernel, routine
 from llamina.backends.cpu.kernels.memory import f32, i32, i64, set_f16, set_f32, set_i64, stack_of
 from llamina.backends.cpu.kernels.simd import (
     cvt_f32,
@@ -101,7 +101,7 @@ def shape_scores(s, at, position, lowest, scale, cap, slope):
     return within(where, splat_i32(np.int32(lowest)), splat_i32(np.int32(position)), s, MINUS_INF())
 
 
-@device
+@routine
 def take_scores(cell, at, scale, cap):
     """A page's 16 scores, which stand in the cell, into the running softmax of their row: they become weights."""
     position, lowest = i64(cell + POSITION), i64(cell + LOWEST)
@@ -125,7 +125,7 @@ def take_scores(cell, at, scale, cap):
 
 
 def score_rows(load: Any, size: int) -> Any:
-    @device
+    @routine
     def run(c0, c1, c2, c3, keys, dim):
         """Four rows' queries times a page of keys: scores into their cells."""
         q0, q1, q2, q3 = i64(c0 + QUERY), i64(c1 + QUERY), i64(c2 + QUERY), i64(c3 + QUERY)
@@ -162,7 +162,7 @@ def put_part(x, i, dim, value):
 
 
 def weigh_rows(load: Any, size: int) -> Any:
-    @device
+    @routine
     def run(c0, c1, c2, c3, values, step, dim, low, high):
         """out ← out × shrink + Σ weight × value over the page's positions [low, high), for four rows."""
         o0, o1, o2, o3 = i64(c0 + OUT), i64(c1 + OUT), i64(c2 + OUT), i64(c3 + OUT)
@@ -187,7 +187,7 @@ def weigh_rows(load: Any, size: int) -> Any:
 # ---- a task -------------------------------------------------------------------------------------------------
 
 
-@device
+@routine
 def begin_row(cell, query, out, value_dim, position, window, slope, sink, has_sink):
     set_i64(cell + QUERY, query)
     set_i64(cell + OUT, out)
@@ -200,7 +200,7 @@ def begin_row(cell, query, out, value_dim, position, window, slope, sink, has_si
         set_f32(out + 4 * i, np.float32(0))
 
 
-@device
+@routine
 def end_row(cell, value_dim):
     out, total = i64(cell + OUT), f32(cell + SUM)
     for i in range(value_dim):
@@ -220,11 +220,19 @@ def read_values(load: Any, size: int) -> Any:
     return run
 
 
+@routine
+def heads_together(group, kv_heads, spans, threads):
+    """How many heads of a group a task takes: all, unless there would be fewer tasks than threads."""
+    if spans * kv_heads < threads:
+        return max(1, min(group * kv_heads * spans // threads, MOST_ROWS))
+    return min(group, MOST_ROWS)
+
+
 def attend_kernel(load: Any, size: int, latent: bool) -> Any:
     score, weigh = score_rows(load, size), weigh_rows(load_f32 if latent else load, 4 if latent else size)
     read_latent = read_values(load, size)
 
-    @device
+    @routine
     def one_page(cells, rows, keys, values, step, key_dim, value_dim, at, low, high, scale, cap):
         for r in range(0, rows, 4):
             c0, c1 = cells + r * CELL, cells + min(r + 1, rows - 1) * CELL
@@ -234,6 +242,38 @@ def attend_kernel(load: Any, size: int, latent: bool) -> Any:
                 take_scores(cells + i * CELL, at, scale, cap)
             weigh(c0, c1, c2, c3, values, step, value_dim, low, high)
 
+    @routine
+    def begin_rows(
+        cells, begin, tokens, head_0, n_heads, q, q_row, q_head, out, out_row, out_head, value_dim, positions, window,
+        slopes, sinks,
+    ):  # fmt: skip
+        for row in range(begin, begin + tokens):
+            for head in range(head_0, head_0 + n_heads):
+                begin_row(
+                    cells, q + row * q_row + head * q_head, out + row * out_row + head * out_head, value_dim,
+                    i32(positions + 4 * row), window, f32(slopes + 4 * head),
+                    f32(sinks + 4 * head) if sinks else np.float32(0), sinks != 0,
+                )  # fmt: skip
+                cells += CELL
+
+    @routine
+    def all_pages(
+        cells, rows, keys, values, table, kv_heads, kv_head, key_dim, value_dim, lowest, late, pad, scale, cap
+    ):
+        """Through the pages that any of the rows sees, then to the end of each row."""
+        key_page, value_page = PAGE * key_dim * size, PAGE * ((value_dim + 7) & ~7) * size
+        step = 4 * value_dim if latent else ((value_dim + 7) & ~7) * size
+        for p in range(lowest >> 4, (late >> 4) + 1):
+            page, at = i32(table + 4 * p) * kv_heads + kv_head, p * PAGE
+            low, high = max(lowest - at, 0), min(late - at + 1, PAGE)
+            kept = values + page * value_page
+            if latent:
+                read_latent(keys + page * key_page, pad, value_dim)
+                kept = pad + 64
+            one_page(cells, rows, keys + page * key_page, kept, step, key_dim, value_dim, at, low, high, scale, cap)
+        for r in range(rows):
+            end_row(cells + r * CELL, value_dim)
+
     @kernel
     def run(
         thread, threads, spans, starts, q, q_row, q_head, keys, values, positions, tables, tables_row,
@@ -241,54 +281,32 @@ def attend_kernel(load: Any, size: int, latent: bool) -> Any:
         worker, scale: float, cap: float,
     ):  # fmt: skip
         group = heads // kv_heads
-        together = min(group, MOST_ROWS)
-        if i64(spans) * kv_heads < threads:
-            together = max(1, group * kv_heads * i64(spans) // threads)  # few tasks: cut them finer
-        parts = (group + together - 1) // together
+        together = heads_together(group, kv_heads, i64(spans), threads)
         n_tokens = max(1, min(TOKENS, MOST_ROWS // together))
-        key_page, value_page = PAGE * key_dim * size, PAGE * ((value_dim + 7) & ~7) * size
         cells, pad = scratch(), scratch_pad + worker * scratch_size
-        step = 4 * value_dim if latent else ((value_dim + 7) & ~7) * size
-        item = 0
+        turn = 0
         for s in range(i64(spans)):
-            end, table = i32(starts + 4 * s + 4), tables + s * tables_row
-            for begin in range(i32(starts + 4 * s), end, n_tokens):
+            begin, end, table = i32(starts + 4 * s), i32(starts + 4 * s + 4), tables + s * tables_row
+            while begin < end:
                 tokens = min(n_tokens, end - begin)
                 early, late = i32(positions + 4 * begin), i32(positions + 4 * (begin + tokens - 1))
                 lowest = max(early - window + 1, 0) if window else 0
-                for piece in range(kv_heads * parts):
-                    item += 1
-                    if item % threads != thread:
-                        continue
-                    kv_head = piece // parts
-                    head_0 = kv_head * group + piece % parts * together
+                head_0 = 0
+                while head_0 < heads:
+                    kv_head = head_0 // group
                     n_heads = min(together, (kv_head + 1) * group - head_0)
-                    for r in range(tokens * n_heads):
-                        row, head = begin + r // n_heads, head_0 + r % n_heads
-                        begin_row(
-                            cells + r * CELL,
-                            q + row * q_row + head * q_head,
-                            out + row * out_row + head * out_head,
-                            value_dim,
-                            i32(positions + 4 * row),
-                            window,
-                            f32(slopes + 4 * head),
-                            f32(sinks + 4 * head) if sinks else np.float32(0),
-                            sinks != 0,
-                        )
-                    for p in range(lowest // PAGE, late // PAGE + 1):
-                        page, at = i32(table + 4 * p) * kv_heads + kv_head, p * PAGE
-                        low, high = max(lowest - at, 0), min(late - at + 1, PAGE)
-                        kept = values + page * value_page
-                        if latent:
-                            read_latent(keys + page * key_page, pad, value_dim)
-                            kept = pad + 64
-                        one_page(
-                            cells, tokens * n_heads, keys + page * key_page, kept, step, key_dim, value_dim,
-                            at, low, high, np.float32(scale), np.float32(cap),
+                    if turn == thread:
+                        begin_rows(
+                            cells, begin, tokens, head_0, n_heads, q, q_row, q_head, out, out_row, out_head, value_dim,
+                            positions, window, slopes, sinks,
                         )  # fmt: skip
-                    for r in range(tokens * n_heads):
-                        end_row(cells + r * CELL, value_dim)
+                        all_pages(
+                            cells, tokens * n_heads, keys, values, table, kv_heads, kv_head, key_dim, value_dim,
+                            lowest, late, pad, np.float32(scale), np.float32(cap),
+                        )  # fmt: skip
+                    turn = turn + 1 if turn + 1 < threads else 0
+                    head_0 += n_heads
+                begin += tokens
 
     return run
 

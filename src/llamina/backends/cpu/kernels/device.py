@@ -12,6 +12,11 @@ def device(function: Any) -> Any:
     return njit(function, forceinline=True, **FLAGS)
 
 
+def routine(function: Any) -> Any:
+    """Called by kernels, and big enough to stand by itself: inlined everywhere it would cost seconds of compiling."""
+    return njit(function, **FLAGS)
+
+
 def kernel(function: Any) -> Any:
     """A step of a plan: `(thread, threads, …)`, the rest named as the lowering passes it; floats are annotated.
 

@@ -94,7 +94,8 @@ def stack_of(nbytes: int) -> Any:
     @intrinsic
     def stack(ctx: Any) -> Any:
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            slot = cgutils.alloca_once(builder, ir.ArrayType(ir.IntType(8), nbytes))
+            with builder.goto_entry_block():  # not cgutils.alloca_once: it zeroes, which takes LLVM seconds
+                slot = builder.alloca(ir.ArrayType(ir.IntType(8), nbytes))
             slot.align = 32
             return builder.ptrtoint(slot, I64)
 
