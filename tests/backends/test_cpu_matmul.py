@@ -93,3 +93,22 @@ def test_experts(kind: str) -> None:
     for plan in (forward, by_heads):
         got, want = (run(backend, plan, [[whole([0, 3, 5, 7])]]) for backend in ("cpu", "reference"))
         assert error(got, want) < tolerance
+
+
+@pytest.mark.parametrize("kind", ["F32", "Q4_0", "Q4_K", "IQ2_XS"])
+def test_many_tokens_through_experts_have_the_bits_of_one(kind: str) -> None:
+    """With many tokens items are sorted by expert and go through tiles; alone each goes through strips."""
+    rng, width = np.random.default_rng(3), 256
+    x = rng.standard_normal((10, width)).astype(np.float32)
+    w = weight(kind, 3 * 20, width).shaped(3, 20, width)
+    router = float_weight("router", rng.standard_normal((3, width)))
+
+    def forward(tokens: Value, positions: Value) -> Value:
+        h = embed(tokens, float_weight("token_embd.weight", x))
+        chosen, _ = route(linear(h, router), Routing(2))
+        return pick(flat(expert_linear(h, w, chosen)))
+
+    tokens = [int(t) for t in rng.integers(0, 10, 50)]
+    together = run("cpu", forward, [[whole(tokens)]], threads=3)
+    alone = np.concatenate([run("cpu", forward, [[whole([t])]]) for t in range(10)])
+    assert np.array_equal(together, alone[tokens])

@@ -196,7 +196,7 @@ def times_of(factor: int) -> Any:
     return op(i32x8, (i32x8,), lambda b, x: b.mul(x, constant(i32x8, [factor] * 8)))
 
 
-def field(bits: int, shift: Any = None) -> Any:
+def field(bits: int) -> Any:
     """An intrinsic (vector, by): every byte shifted right by the same runtime amount, its lowest `bits` kept."""
 
     def body(b: Any, x: Any, by: Any) -> Any:
