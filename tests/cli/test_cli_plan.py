@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 
 from llamina.backends.cpu import program
-from llamina.backends.cpu.lower import Native
+from llamina.backends.cpu.native import Native
 from llamina.engine.diff import distance
 
 Invoke = Callable[..., Result]

@@ -1,7 +1,6 @@
 """From a plan's steps to native steps: which kernel, with which arguments, in which memory."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,9 +9,10 @@ import numpy.typing as npt
 from llamina.backends import Capacity
 from llamina.backends.cpu.layout import scratch_bytes
 from llamina.backends.cpu.memory import Buffer, Place, Ref, split_shape
+from llamina.backends.cpu.native import Argument, Native, reading, size_of, writing
 from llamina.errors import KernelError
 from llamina.ops import Attention, Routing, State, Step, Value, Weight
-from llamina.ops.batch import PAGE, Batch
+from llamina.ops.batch import Batch
 from llamina.ops.rotation import alibi_slopes, frequencies
 from llamina.plan import Plan
 from llamina.quant import decode
@@ -23,24 +23,6 @@ BY_256 = (  # multiplied with activations quantized by 256; all others by 32
     "IQ4_XS", "TQ1_0", "TQ2_0",
 )  # fmt: skip
 SCORINGS = {"softmax": 0, "sigmoid": 1, "softmax_selected": 2}
-Argument = int | float | Ref
-
-
-@dataclass(frozen=True, slots=True)
-class Native:
-    """One kernel call. Arguments whose names begin with `out` are written, all other places are read."""
-
-    kernel: str
-    args: dict[str, Argument]
-    step: int  # the plan's step it belongs to
-
-    @property
-    def writes(self) -> list[Buffer]:
-        return [a.buffer for name, a in self.args.items() if isinstance(a, Ref) and name.startswith("out")]
-
-    @property
-    def reads(self) -> list[Buffer]:
-        return [a.buffer for name, a in self.args.items() if isinstance(a, Ref) and not name.startswith("out")]
 
 
 class Lowering:
@@ -135,14 +117,21 @@ class Lowering:
         return copy
 
     def _copy(self, value: Value, source: Place, target: Place) -> None:
-        self._emit("copy", count=self._count(value), **_in(source), **_out(target), **_size(target), constant=0.0)
+        self._emit(
+            "copy", count=self._count(value), **reading(source), **writing(target), **size_of(target), constant=0.0
+        )
 
     # ---- elementwise -------------------------------------------------------------------------------------
 
     def _unary(self, step: Step, kernel: str, constant: float = 0.0) -> None:
         x, out = self._place(step.inputs[0]), self._output(step.outputs[0])
         self._emit(
-            kernel, count=self._count(step.inputs[0]), **_in(x), **_out(out), **_size(out), constant=float(constant)
+            kernel,
+            count=self._count(step.inputs[0]),
+            **reading(x),
+            **writing(out),
+            **size_of(out),
+            constant=float(constant),
         )
 
     def _binary(self, step: Step, kernel: str) -> None:
@@ -155,9 +144,9 @@ class Lowering:
             place = self._place(y)
             ref, row, head = place.ref, place.row, place.head
         self._emit(
-            kernel, count=self._count(step.inputs[0]), **_in(x),
+            kernel, count=self._count(step.inputs[0]), **reading(x),
             y=ref, y_row=row, y_head=head if outer > 1 else 0, y_step=4 if inner > 1 or out.inner == 1 else 0,
-            **_out(out), **_size(out),
+            **writing(out), **size_of(out),
         )  # fmt: skip
 
     def _add(self, step: Step) -> None:
@@ -209,7 +198,7 @@ class Lowering:
         refs = [self._constant(w) for w in step.weights]
         wide = bool(step.weights) and x.outer > 1 and int(np.prod(step.weights[0].shape)) == x.outer * x.inner
         self._emit(
-            step.op, count=self._count(step.inputs[0]), **_in(x), **_out(out), **_size(out),
+            step.op, count=self._count(step.inputs[0]), **reading(x), **writing(out), **size_of(out),
             w=refs[0] if refs else 0, b=refs[1] if len(refs) > 1 else 0, w_head=4 * x.inner if wide else 0,
             eps=float(step.attrs["eps"]),
         )  # fmt: skip
@@ -220,8 +209,8 @@ class Lowering:
         x, out = self._place(step.inputs[0]), self._output(step.outputs[0])
         rope, pairs = step.attrs["rope"], step.attrs["rope"].dims // 2
         self._emit(
-            "rope", count=self._count(step.inputs[0]), **_in(x), table=self._rope_table(step), **_out(out),
-            **_size(out), pairs=pairs, near=1 if rope.neox else 2, far=pairs if rope.neox else 1,
+            "rope", count=self._count(step.inputs[0]), **reading(x), table=self._rope_table(step), **writing(out),
+            **size_of(out), pairs=pairs, near=1 if rope.neox else 2, far=pairs if rope.neox else 1,
         )  # fmt: skip
 
     def _rope_table(self, step: Step) -> Ref:
@@ -259,7 +248,7 @@ class Lowering:
             item = n + n // 256 * 36 if kind == "q256" else n + n // 8 + n // 4
             ref = self._new(item * x.outer * self._rows(value))
             self._emit(
-                f"quantize.{kind}", count=self._count(value), **_in(x), out=ref, out_row=item,
+                f"quantize.{kind}", count=self._count(value), **reading(x), out=ref, out_row=item,
                 outer=x.outer, inner=n,
             )  # fmt: skip
             self._quantized[value.id, kind] = ref, item
@@ -297,8 +286,8 @@ class Lowering:
     def _expert_bias(self, step: Step) -> None:
         x, ids, out = self._place(step.inputs[0]), self._place(step.inputs[1]), self._output(step.outputs[0])
         self._emit(
-            "expert_bias", count=self._count(step.inputs[0]), **_in(x), ids=ids.ref, ids_row=ids.row,
-            bias=self._constant(step.weights[0]), **_out(out), **_size(out),
+            "expert_bias", count=self._count(step.inputs[0]), **reading(x), ids=ids.ref, ids_row=ids.row,
+            bias=self._constant(step.weights[0]), **writing(out), **size_of(out),
         )  # fmt: skip
 
     def _route(self, step: Step) -> None:
@@ -316,7 +305,7 @@ class Lowering:
     def _mix(self, step: Step) -> None:
         x, weights, out = self._place(step.inputs[0]), self._place(step.inputs[1]), self._output(step.outputs[0])
         self._emit(
-            "mix", count=self._count(step.inputs[0]), **_in(x), weights=weights.ref, weights_row=weights.row,
+            "mix", count=self._count(step.inputs[0]), **reading(x), weights=weights.ref, weights_row=weights.row,
             out=out.ref, out_row=out.row, used=x.outer, inner=out.inner,
         )  # fmt: skip
 
@@ -330,7 +319,7 @@ class Lowering:
         for kind, value, store in zip(("keys", "values"), step.inputs[1:], stores, strict=False):
             x = self._place(value)
             self._emit(
-                f"keep_{kind}.{self._capacity.kv_type}", count=self._count(value), **_in(x), **where, out=store,
+                f"keep_{kind}.{self._capacity.kv_type}", count=self._count(value), **reading(x), **where, out=store,
                 sequences=self._fixed(self._batch.sequences), heads=heads, dim=x.inner,
             )  # fmt: skip
         q, out = self._place(step.inputs[0]), self._output(step.outputs[0])
@@ -338,7 +327,7 @@ class Lowering:
         self._emit(
             f"{kernel}.{self._capacity.kv_type}", spans=self._batch.counts.ctypes.data + 16,
             starts=self._fixed(self._batch.starts), q=q.ref, q_row=q.row, q_head=q.head,
-            keys=stores[0], values=stores[-1], **where, **_out(out), heads=q.outer, kv_heads=heads,
+            keys=stores[0], values=stores[-1], **where, **writing(out), heads=q.outer, kv_heads=heads,
             key_dim=key_dim, value_dim=value_dim, window=how.window,
             slopes=self._fixed(alibi_slopes(q.outer, how.alibi)),
             sinks=self._constant(step.weights[0]) if step.weights else 0,
@@ -378,28 +367,8 @@ class Lowering:
         x, dt, b, c = (self._place(v) for v in step.inputs)
         a, out = step.weights[0], self._output(step.outputs[0])
         self._emit(
-            "scan", **self._spans(), **_in(x), dt=dt.ref, dt_row=dt.row, a=self._constant(a),
+            "scan", **self._spans(), **reading(x), dt=dt.ref, dt_row=dt.row, a=self._constant(a),
             a_width=int(np.prod(a.shape)) // x.outer, b=b.ref, b_row=b.row, b_head=b.head,
-            c=c.ref, c_row=c.row, c_head=c.head, out_state=self._states[step.states[0]][0], **_out(out),
+            c=c.ref, c_row=c.row, c_head=c.head, out_state=self._states[step.states[0]][0], **writing(out),
             heads=x.outer, dim=x.inner, n=b.inner, groups=b.outer,
         )  # fmt: skip
-
-
-def round_up(n: int) -> int:
-    """To whole vectors of 8."""
-    return (n + 7) & ~7
-
-
-def _in(x: Place) -> dict[str, Argument]:
-    return {"x": x.ref, "x_row": x.row, "x_head": x.head}
-
-
-def _out(out: Place) -> dict[str, Argument]:
-    return {"out": out.ref, "out_row": out.row, "out_head": out.head}
-
-
-def _size(out: Place) -> dict[str, Argument]:
-    return {"outer": out.outer, "inner": out.inner}
-
-
-__all__ = ["PAGE", "Lowering", "Native", "round_up"]

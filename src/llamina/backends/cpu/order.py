@@ -7,8 +7,8 @@ that do not touch each other's memory; only between groups must everything be do
 import numpy as np
 import numpy.typing as npt
 
-from llamina.backends.cpu.lower import Native
 from llamina.backends.cpu.memory import Buffer
+from llamina.backends.cpu.native import Native
 
 ROW_BY_ROW = ("add", "mul", "scale", "softcap", "copy", "rms_norm", "layer_norm", "activate", "gated", "quantize")
 """Kernels whose part i of n writes rows that depend on nothing but the same rows of what they read."""

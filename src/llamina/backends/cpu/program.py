@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from llamina.backends import Capacity, state_shapes
 from llamina.backends.cpu.jit import Kernel, Library, Progress, library
-from llamina.backends.cpu.lower import Lowering, Native, round_up
+from llamina.backends.cpu.lower import Lowering
 from llamina.backends.cpu.memory import Buffer, Place, Ref, pack
+from llamina.backends.cpu.native import Native, round_up
 from llamina.backends.cpu.order import chain, group, mark_lifetimes, rows_of
 from llamina.backends.cpu.team import Team
 from llamina.errors import CapacityError
