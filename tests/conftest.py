@@ -25,15 +25,34 @@ def golden() -> Callable[[str], Path]:
     return find
 
 
-@pytest.fixture(scope="session")
-def smollm2() -> Path:
-    """The default model, pulled once; without a network the test skips, and in CI fails."""
+def pulled(name: str) -> Path:
+    """A model pulled once; without a network the test skips, and in CI fails."""
     from llamina import hub
     from llamina.errors import DownloadError
 
     try:
-        return hub.pull(hub.DEFAULT)
+        return hub.pull(name)
     except DownloadError as error:
         if os.environ.get("CI") == "true":
             raise
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """The default model."""
+    return pulled("smollm2")
+
+
+@pytest.fixture(scope="session")
+def gemma3() -> Path:
+    """Gemma 3 270M, 253 MB: fetched in CI, elsewhere only if it has been pulled already."""
+    from llamina import hub
+    from llamina.errors import ModelNotFound
+
+    try:
+        return hub.find("gemma3-270m")
+    except ModelNotFound:
+        if os.environ.get("CI") == "true":
+            return pulled("gemma3-270m")
+        pytest.skip("gemma3-270m is not here: llamina pull gemma3-270m")
