@@ -16,35 +16,39 @@ from llamina.backends.cpu.kernels.simd import (
     load_i8x32,
     shuffle_of,
     splat_f32,
-    store_f32,
-    store_f32_part,
     zero_f32,
 )
-from llamina.backends.cpu.kernels.strips import STRIPS
-from llamina.backends.cpu.kernels.tiles import TILES
+from llamina.backends.cpu.kernels.strips import FOURS, STRIPS
+from llamina.backends.cpu.kernels.tiles import TILES, put
 from llamina.backends.cpu.kernels.unpack import UNPACK
 from llamina.backends.cpu.kernels.work import first
 from llamina.gguf import TENSOR_TYPES
 
-MANY = 8  # tokens from which unpacking pays
+MANY = 16  # tokens from which unpacking pays
 values, scales_, mins_ = stack_of(256), stack_of(96), stack_of(96)  # read by whole vectors
 spread = shuffle_of(f32x8, f32x8, [0, 0, 0, 0, 1, 1, 1, 1])
 
 
-def multiply_strips(strip: Any) -> Any:
-    """Rows [low, high) of one matrix times `items` tokens."""
+def multiply_strips(strip: Any, four: Any | None = None) -> Any:
+    """Rows [low, high) of one matrix times `items` tokens, one by one, or by fours where the format has that."""
 
     @device
     def run(w, w_row, low, high, x, x_item, items, out, out_item, k):
         for r in range(low, high, 8):
             last, p = min(high - r, 8) - 1, w + r * w_row
-            for item in range(items):
-                total = strip(p, w_row, last, x + item * x_item, k)
-                target = out + item * out_item + 4 * r
-                if last == 7:
-                    store_f32(target, total)
-                else:
-                    store_f32_part(target, total, last + 1)
+            if four is not None and items > 2:
+                for item in range(0, items, 4):
+                    i1, i2, i3 = min(item + 1, items - 1), min(item + 2, items - 1), min(item + 3, items - 1)
+                    a, b, c, d = four(
+                        p, w_row, last, x + item * x_item, x + i1 * x_item, x + i2 * x_item, x + i3 * x_item, k
+                    )
+                    put(out + item * out_item + 4 * r, a, last)
+                    put(out + i1 * out_item + 4 * r, b, last)
+                    put(out + i2 * out_item + 4 * r, c, last)
+                    put(out + i3 * out_item + 4 * r, d, last)
+            else:
+                for item in range(items):
+                    put(out + item * out_item + 4 * r, strip(p, w_row, last, x + item * x_item, k), last)
 
     return run
 
@@ -152,6 +156,6 @@ def experts_kernel(few: Any, many: Any | None) -> Any:
 
 _BLOCKS = {t.name: (t.block, t.nbytes) for t in TENSOR_TYPES.values()}
 MULTIPLY = {name: multiply_rows(unpack, *_BLOCKS[name]) for name, unpack in UNPACK.items()}
-MULTIPLY |= {name: multiply_strips(strip) for name, strip in STRIPS.items()}
+MULTIPLY |= {name: multiply_strips(strip, FOURS.get(name)) for name, strip in STRIPS.items()}
 KERNELS = {f"linear.{name}": linear_kernel(multiply, TILES.get(name)) for name, multiply in MULTIPLY.items()}
 KERNELS |= {f"experts.{name}": experts_kernel(multiply, TILES.get(name)) for name, multiply in MULTIPLY.items()}

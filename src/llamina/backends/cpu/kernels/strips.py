@@ -153,6 +153,18 @@ def sum_cells(cells):
     )  # fmt: skip
 
 
+four_sums, four_mins = stack_of(1024), stack_of(1024)
+
+
+@device
+def store_four(cell, a, b, c, d):
+    """Into the cells of four tokens."""
+    store_i32x8(cell, a)
+    store_i32x8(cell + 256, b)
+    store_i32x8(cell + 512, c)
+    store_i32x8(cell + 768, d)
+
+
 def strip_super(form: Super) -> Any:
     """d · Σ scale·(dot - offset·Σx) - dmin · Σ min·Σx per block."""
     values, scales_of, mins_of, nbytes = form.values, form.scales, form.mins, form.nbytes
@@ -197,7 +209,67 @@ def strip_super(form: Super) -> Any:
             p += nbytes
         return acc - less
 
-    return strip
+    @device
+    def run_of_four(v, scale, x0, x1, x2, x3, t0, t1, t2, t3):
+        t0 = t0 + madd(product(v, load_i8x32(x0)), scale)
+        t1 = t1 + madd(product(v, load_i8x32(x1)), scale)
+        t2 = t2 + madd(product(v, load_i8x32(x2)), scale)
+        t3 = t3 + madd(product(v, load_i8x32(x3)), scale)
+        return t0, t1, t2, t3
+
+    @device
+    def row_of_four(p, at, s, x0, x1, x2, x3, totals, minima):
+        """A row's block times four tokens, unpacked once; sums to the tokens' cells."""
+        sc, a, b, c, d = scales_of(p), zero_i32(), zero_i32(), zero_i32(), zero_i32()
+        y0, y1, y2, y3 = x0 + at, x1 + at, x2 + at, x3 + at
+        a, b, c, d = run_of_four(values(p, 0), pair_0(sc), y0, y1, y2, y3, a, b, c, d)
+        a, b, c, d = run_of_four(values(p, 1), pair_1(sc), y0 + 32, y1 + 32, y2 + 32, y3 + 32, a, b, c, d)
+        a, b, c, d = run_of_four(values(p, 2), pair_2(sc), y0 + 64, y1 + 64, y2 + 64, y3 + 64, a, b, c, d)
+        a, b, c, d = run_of_four(values(p, 3), pair_3(sc), y0 + 96, y1 + 96, y2 + 96, y3 + 96, a, b, c, d)
+        a, b, c, d = run_of_four(values(p, 4), pair_4(sc), y0 + 128, y1 + 128, y2 + 128, y3 + 128, a, b, c, d)
+        a, b, c, d = run_of_four(values(p, 5), pair_5(sc), y0 + 160, y1 + 160, y2 + 160, y3 + 160, a, b, c, d)
+        a, b, c, d = run_of_four(values(p, 6), pair_6(sc), y0 + 192, y1 + 192, y2 + 192, y3 + 192, a, b, c, d)
+        a, b, c, d = run_of_four(values(p, 7), pair_7(sc), y0 + 224, y1 + 224, y2 + 224, y3 + 224, a, b, c, d)
+        if offset or has_min:
+            weigh = mins_of(p) if has_min else sc
+            e, f = madd(weigh, load_i16x16(x0 + s)), madd(weigh, load_i16x16(x1 + s))
+            g, h = madd(weigh, load_i16x16(x2 + s)), madd(weigh, load_i16x16(x3 + s))
+            if has_min:
+                store_four(minima, e, f, g, h)
+            else:
+                a, b = a - times_offset(e), b - times_offset(f)
+                c, d = c - times_offset(g), d - times_offset(h)
+        store_four(totals, a, b, c, d)
+
+    @device
+    def finish(x, k, b, totals, minima, d, m, acc, less):
+        scale = splat_f32(f32(x + k + 4 * b))
+        if has_min:
+            less = fma(cvt_f32(sum_cells(minima)), m * scale, less)
+        return fma(cvt_f32(sum_cells(totals)), d * scale, acc), less
+
+    @device
+    def four(p, w_row, last, x0, x1, x2, x3, k):
+        """The same for four tokens at once."""
+        ahead, totals, minima = p + 8 * w_row, four_sums(), four_mins()
+        a = b_ = c = d_ = e = f = g = h = zero_f32()
+        for b in range(k // 256):
+            fetch_ahead(ahead + 8 * nbytes * b, 8 * nbytes)
+            for r in range(last + 1):
+                row_of_four(
+                    p + r * w_row, 256 * b, k + k // 64 + 32 * b, x0, x1, x2, x3, totals + 32 * r, minima + 32 * r
+                )
+            p1, p2, p3, p4, p5, p6, p7 = rows_after(p, w_row, last)
+            d = gather(p, p1, p2, p3, p4, p5, p6, p7)
+            m = gather_min(p, p1, p2, p3, p4, p5, p6, p7) if has_min else d
+            a, e = finish(x0, k, b, totals, minima, d, m, a, e)
+            b_, f = finish(x1, k, b, totals + 256, minima + 256, d, m, b_, f)
+            c, g = finish(x2, k, b, totals + 512, minima + 512, d, m, c, g)
+            d_, h = finish(x3, k, b, totals + 768, minima + 768, d, m, d_, h)
+            p += nbytes
+        return a - e, b_ - f, c - g, d_ - h
+
+    return strip, four
 
 
 STRIPS = {
@@ -206,4 +278,7 @@ STRIPS = {
     "BF16": float_strip(load_bf16, bf16, 2),
 }
 STRIPS |= {name: strip_small(form) for name, form in SMALL.items()}
-STRIPS |= {name: strip_super(form) for name, form in SUPER.items()}
+FOURS = {}
+"""Eight rows times four tokens, for the formats whose unpacking is worth sharing."""
+for _name, _form in SUPER.items():
+    STRIPS[_name], FOURS[_name] = strip_super(_form)
