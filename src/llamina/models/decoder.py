@@ -1,5 +1,6 @@
 """The frame every decoder shares: embed, blocks, norm, head. An architecture writes `block` and what differs."""
 
+from abc import ABC, abstractmethod
 from typing import Literal
 
 from llamina.models.config import Config
@@ -7,7 +8,7 @@ from llamina.models.weights import Weights
 from llamina.ops import Attention, Value, Weight, embed, linear, norm, pick
 
 
-class Decoder:
+class Decoder(ABC):
     """One model: its config and weights. `forward` is ordinary code over values and is recorded by running it."""
 
     norm_kind: Literal["rms", "layer"] = "rms"
@@ -17,7 +18,7 @@ class Decoder:
         self.weights = weights
         self.setup()
 
-    def setup(self) -> None:
+    def setup(self) -> None:  # noqa: B027 (most have nothing of their own to read)
         """Read what is particular to the architecture, once."""
 
     def forward(self, tokens: Value, positions: Value) -> Value:
@@ -27,8 +28,9 @@ class Decoder:
             x = self.block(x, self.weights.layer(layer), layer)
         return self.head(self.norm(pick(x), self.weights.output_norm))
 
+    @abstractmethod
     def block(self, x: Value, w: Weights, layer: int) -> Value:
-        raise NotImplementedError(f"{type(self).__name__} says nothing about its blocks")
+        """One layer, residual connections included."""
 
     def embed(self, tokens: Value, positions: Value) -> Value:
         return embed(tokens, self.weights.token_embd)
