@@ -70,6 +70,11 @@ class Config:
         """Whether a layer sees only the sliding window: as the file lists it, else all but each period's last."""
         pattern = self.get("attention.sliding_window_pattern", period)
         if hasattr(pattern, "__len__"):
+            if len(pattern) < self.layers:
+                raise ModelFileError(
+                    f"{self.architecture}.attention.sliding_window_pattern has {len(pattern)} entries "
+                    f"for {self.layers} layers"
+                )
             return bool(pattern[layer])
         return int(pattern) > 0 and layer % int(pattern) < int(pattern) - 1
 
@@ -80,6 +85,8 @@ class Config:
         kind = str(self.get("rope.scaling.type", "linear"))
         factor = self.number("rope.scaling.factor", self.number("rope.scale_linear", 1.0)) or 1.0
         magnitude = self.number("rope.scaling.attn_factor", 1.0)
+        if kind not in ("none", "linear", "yarn", "longrope") or factor < 0:
+            raise ModelFileError(f"rope scaling {kind!r} by {factor} is not known: none, linear, yarn or longrope is")
         if kind == "none" or not scaled:
             return Rope(dims, base, neox, magnitude=magnitude)
         if kind != "yarn":
@@ -91,8 +98,8 @@ class Config:
             scale=1 / factor,
             ext_factor=self.number("rope.scaling.yarn_ext_factor", 1.0),
             magnitude=magnitude * self.number("rope.scaling.yarn_attn_factor", 1.0) * self.yarn_magnitude(factor),
-            beta_fast=self.number("rope.scaling.yarn_beta_fast", 32.0),
-            beta_slow=self.number("rope.scaling.yarn_beta_slow", 1.0),
+            beta_fast=self.positive("rope.scaling.yarn_beta_fast", 32.0),
+            beta_slow=self.positive("rope.scaling.yarn_beta_slow", 1.0),
             original_context=self.original_context,
         )
 

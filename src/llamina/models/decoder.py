@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import Literal
 
+from llamina.errors import UnsupportedModel
 from llamina.models.config import Config
 from llamina.models.weights import Weights
 from llamina.ops import Attention, Value, Weight, embed, linear, norm, pick
@@ -26,7 +27,11 @@ class Decoder(ABC):
         x = self.embed(tokens, positions)
         for layer in range(self.config.layers):
             x = self.block(x, self.weights.layer(layer), layer)
-        return self.head(self.norm(pick(x), self.weights.output_norm))
+        logits = self.head(self.norm(pick(x), self.weights.output_norm))
+        rows = self.weights.token_embd.shape[0]
+        if logits.shape != (rows,):  # a sampled token must have an embedding
+            raise UnsupportedModel(f"the file has {rows} embeddings and {logits.size} outputs: they must be as many")
+        return logits
 
     @abstractmethod
     def block(self, x: Value, w: Weights, layer: int) -> Value:

@@ -1,5 +1,6 @@
 """GPT-2: learned positions, LayerNorm, a plain GeLU MLP."""
 
+from llamina.errors import UnsupportedModel
 from llamina.models.blocks import plain_mlp, query_key_value
 from llamina.models.decoder import Decoder
 from llamina.models.weights import Weights
@@ -8,6 +9,14 @@ from llamina.ops import Value, attend, embed, flat, linear
 
 class Model(Decoder):
     norm_kind = "layer"
+
+    def setup(self) -> None:
+        learned = self.weights.position_embd.shape[0]
+        if self.config.context > learned:
+            raise UnsupportedModel(
+                f"the model has learned {learned} positions, and the context is {self.config.context}: "
+                f"load it with a context of {learned} or less"
+            )
 
     def embed(self, tokens: Value, positions: Value) -> Value:
         return super().embed(tokens, positions) + embed(positions, self.weights.position_embd)

@@ -28,7 +28,7 @@ class Weight:
 
     def shaped(self, *shape: int) -> "Weight":
         """The same tensor seen in another shape (GGUF drops dimensions of 1)."""
-        if int(np.prod(shape)) != int(np.prod(self.shape)):
+        if int(np.prod(shape)) != int(np.prod(self.shape)) or shape[-1] % self.format.block:
             raise UnsupportedModel(f"{self.name} is {list(self.shape)}, not {list(shape)}")
         return replace(self, shape=shape)
 

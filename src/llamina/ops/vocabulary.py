@@ -81,6 +81,7 @@ def expert_linear(x: Value, w: Weight, chosen: Value) -> Value:
     """(in,) or (used, in) → (used, out): the chosen experts' matrices of w [experts, out, in]."""
     _check(len(w.shape) == 3 and x.shape[-1] == w.shape[2], "expert_linear", x, w)
     used = chosen.shape[0]
+    _check(w.bias is None or w.bias.shape == w.shape[:2], "expert_linear", w, *([w.bias] if w.bias else []))
     out = _emit("expert_linear", (x, chosen), [(used, w.shape[1])], (w,))[0]
     return _emit("expert_bias", (out, chosen), [out.shape], (w.bias,))[0] if w.bias else out
 
@@ -89,6 +90,7 @@ def norm(x: Value, w: Weight | None, eps: float, kind: Literal["rms", "layer"] =
     """Over the last dimension; w (and its bias) may span the last one or the last two."""
     _check(w is None or prod(w.shape) in (x.shape[-1], x.size), "norm", x, *([w] if w else []))
     bias = w.bias if w else None
+    _check(bias is None or w is None or prod(bias.shape) == prod(w.shape), "norm", x, *([bias] if bias else []))
     return _emit(f"{kind}_norm", (x,), [x.shape], (w, bias), {"eps": eps})[0]
 
 
@@ -138,6 +140,7 @@ def softcap(x: Value, cap: float) -> Value:
 def rope(x: Value, settings: Rope, factors: Weight | None = None) -> Value:
     """(heads, dim) rotated by its position; `factors` divide the frequencies."""
     _check(len(x.shape) == 2 and settings.dims <= x.shape[1] and settings.dims % 2 == 0, "rope", x)
+    _check(factors is None or factors.shape == (settings.dims // 2,), "rope", x, *([factors] if factors else []))
     return _emit("rope", (x,), [x.shape], (factors,), {"rope": settings})[0]
 
 
@@ -154,6 +157,7 @@ class Attention:
 def attend(q: Value, k: Value, v: Value, layer: int, how: Attention, sinks: Weight | None = None) -> Value:
     """Causal attention of (heads, dim) over all kept keys and values; keeps this step's first."""
     _check(q.shape[1] == k.shape[1] and q.shape[0] % k.shape[0] == 0 and k.shape[0] == v.shape[0], "attend", q, k, v)
+    _check(sinks is None or prod(sinks.shape) == q.shape[0], "attend", q, *([sinks] if sinks else []))
     state = State("kv", layer, (k.shape[0], k.shape[1], v.shape[1]), f"blk.{layer}.kv")
     shape = (q.shape[0], v.shape[1])
     return _emit("attend", (q, k, v), [shape], (sinks,), {"how": how}, (state,))[0]
@@ -185,8 +189,21 @@ class Routing:
 
 def route(scores: Value, how: Routing, bias: Weight | None = None) -> tuple[Value, Value]:
     """(experts,) → the chosen experts (used,) and their weights (used,); `bias` sways the choice only."""
+    experts = scores.shape[-1]
+    _check(bias is None or prod(bias.shape) == experts, "route", scores, *([bias] if bias else []))
+    _check_routing(experts, how)
     ids, weights = _emit("route", (scores,), [(how.used,), (how.used,)], (bias,), {"how": how}, integer=(True, False))
     return ids, weights
+
+
+def _check_routing(experts: int, how: Routing) -> None:
+    """There must be enough experts to choose from, in whole groups."""
+    whole = how.groups > 0 and experts % how.groups == 0 and 1 <= how.groups_used <= how.groups
+    if not whole or not 1 <= how.used <= experts // how.groups * how.groups_used:
+        raise UnsupportedModel(
+            f"{how.used} experts of {experts}, in {how.groups_used} of {how.groups} groups, cannot be chosen: "
+            "the file does not match its architecture"
+        )
 
 
 def mix(x: Value, weights: Value) -> Value:
@@ -197,8 +214,9 @@ def mix(x: Value, weights: Value) -> Value:
 
 def convolve(x: Value, w: Weight, layer: int) -> Value:
     """Causal convolution of each channel with its own kernel w [channels, taps], along the sequence; plus bias."""
+    _check(len(w.shape) == 2 and x.shape == w.shape[:1] and w.shape[1] > 1, "convolve", x, w)
+    _check(w.bias is None or w.bias.shape == x.shape, "convolve", x, *([w.bias] if w.bias else []))
     channels, taps = w.shape
-    _check(x.shape == (channels,), "convolve", x, w)
     state = State("recurrent", layer, (taps - 1, channels), f"blk.{layer}.conv")
     return _emit("convolve", (x,), [x.shape], (w, w.bias), states=(state,))[0]
 
@@ -209,7 +227,8 @@ def scan(x: Value, dt: Value, a: Weight, b: Value, c: Value, layer: int) -> Valu
     h ← h·exp(softplus(dt)·a) + softplus(dt)·x⊗b;  y = h·c
     """
     heads, dim = x.shape
-    _check(dt.shape == (heads,) and a.shape[0] == heads and heads % b.shape[0] == 0, "scan", x, dt, a, b)
+    _check(dt.shape == (heads,) and heads % b.shape[0] == 0 and b.shape == c.shape, "scan", x, dt, b, c)
+    _check(a.shape[0] == heads and prod(a.shape) in (heads, heads * b.shape[1]), "scan", x, a)
     state = State("recurrent", layer, (heads, dim, b.shape[1]), f"blk.{layer}.ssm")
     return _emit("scan", (x, dt, b, c), [x.shape], (a,), states=(state,))[0]
 

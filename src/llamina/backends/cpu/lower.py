@@ -52,7 +52,8 @@ class Lowering:
         experts = max((w.shape[0] for w in weights if len(w.shape) == 3), default=0)
         items = max((v.size for step in plan.steps for v in step.inputs if v.integer), default=1)
         items = max(items, *(w.shape[0] for w in weights if len(w.shape) == 3), 1)
-        return scratch_bytes(widest, (experts + 2 + items * len(self._batch.tokens)) if experts else 0)
+        latent = max((64 * state.shape[2] + 64 for state in plan.states if state.kind == "latent"), default=0)
+        return latent + scratch_bytes(widest, (experts + 2 + items * len(self._batch.tokens)) if experts else 0)
 
     def _inputs(self, plan: Plan) -> None:
         for value, array in ((plan.tokens, self._batch.tokens), (plan.positions, self._batch.positions)):

@@ -10,7 +10,7 @@ ROOMS = ("walk", "elementwise", "norm", "rope", "attention", "embed", "moe", "re
 
 
 def find(name: str) -> Callable[..., Any]:
-    """The function behind a kernel's name: `rms_norm`, or `matmul.Q4_K` where there is one per format."""
+    """The function behind a kernel's name: `rms_norm`, or `linear.Q4_K` where there is one per format."""
     for room in ROOMS:
         table: dict[str, Callable[..., Any]] = import_module(f"{__name__}.{room}").KERNELS
         if name in table:

@@ -63,7 +63,6 @@ def _dot_i8_i8(b: Any, w: Any, x: Any) -> Any:
 
 mul_u8_i8 = op(i16x16, (i8x32, i8x32), _mul_u8_i8)
 madd = op(i32x8, (i16x16, i16x16), _madd)
-dot_u8_i8 = op(i32x8, (i8x32, i8x32), _dot_u8_i8)
 dot_i8_i8 = op(i32x8, (i8x32, i8x32), _dot_i8_i8)
 """Sums of four neighbouring products in each of 8 lanes, exact."""
 

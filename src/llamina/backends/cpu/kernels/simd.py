@@ -113,7 +113,7 @@ def _storer(vec: Vec) -> Any:
     return op(types.void, (types.intp, vec), body)
 
 
-load_i8x32, load_i8x16, load_i16x16, load_i16x8 = (_loader(v) for v in (i8x32, i8x16, i16x16, i16x8))
+load_i8x32, load_i8x16, load_i16x16 = (_loader(v) for v in (i8x32, i8x16, i16x16))
 load_i32x8, load_f32 = _loader(i32x8), _loader(f32x8)
 store_f32, store_i8x32, store_i16x16, store_i32x8 = (_storer(v) for v in (f32x8, i8x32, i16x16, i32x8))
 
@@ -190,18 +190,11 @@ def shuffle_of(source: Vec, target: Vec, lanes: list[int]) -> Any:
     return op(target, (source,), lambda b, x: b.shuffle_vector(x, undef, index))
 
 
-splat_f32, splat_i16, splat_i32 = (
-    splat_of(f32x8, types.float32),
-    splat_of(i16x16, types.int16),
-    splat_of(i32x8, types.int32),
-)
-splat_i8 = splat_of(i8x32, types.int8)
+splat_f32, splat_i32 = splat_of(f32x8, types.float32), splat_of(i32x8, types.int32)
 zero_f32, zero_i32 = fill_of(f32x8, 0.0), fill_of(i32x8, 0)
 cvt_f32 = op(f32x8, (i32x8,), lambda b, x: b.sitofp(x, f32x8.ir))
-widen_i16 = op(i32x8, (i16x8,), lambda b, x: b.sext(x, i32x8.ir))
 widen_i8 = op(i16x16, (i8x16,), lambda b, x: b.sext(x, i16x16.ir))
 fma = op(f32x8, (f32x8, f32x8, f32x8), lambda b, x, y, z: intrinsic_call(b, "llvm.fma.v8f32", f32x8.ir, [x, y, z]))
-sqrt_f32 = op(f32x8, (f32x8,), lambda b, x: intrinsic_call(b, "llvm.sqrt.v8f32", f32x8.ir, [x]))
 abs_f32 = op(f32x8, (f32x8,), lambda b, x: intrinsic_call(b, "llvm.fabs.v8f32", f32x8.ir, [x]))
 round_f32 = op(f32x8, (f32x8,), lambda b, x: intrinsic_call(b, "llvm.rint.v8f32", f32x8.ir, [x]))
 max_f32 = op(f32x8, (f32x8, f32x8), lambda b, x, y: b.select(b.fcmp_ordered(">", x, y), x, y))
@@ -242,17 +235,8 @@ def _hmax(b: Any, value: Any) -> Any:
     return b.extract_element(value, I32(0))
 
 
-def _hsum_i32(b: Any, value: Any) -> Any:
-    undef = ir.Constant(i32x8.ir, ir.Undefined)
-    for step in (4, 2, 1):
-        index = ir.Constant(i32x8.ir, [(i + step) % 8 for i in range(8)])
-        value = b.add(value, b.shuffle_vector(value, undef, index))
-    return b.extract_element(value, I32(0))
-
-
 hsum_f32 = op(types.float32, (f32x8,), _hsum)
 hmax_f32 = op(types.float32, (f32x8,), _hmax)
-hsum_i32 = op(types.int32, (i32x8,), _hsum_i32)
 
 
 def _pair_sums(b: Any, x: Any, y: Any, add: str) -> Any:
@@ -279,15 +263,6 @@ def _row_sums(add: str) -> Any:
 
 row_sums_i32 = op(i32x8, (i32x8,) * 8, _row_sums("add"))
 row_sums_f32 = op(f32x8, (f32x8,) * 8, _row_sums("fadd"))
-
-
-def shift_right(bits: int) -> Any:
-    """Logical shift of every byte."""
-    return op(i8x32, (i8x32,), lambda b, x: b.lshr(x, constant(i8x32, [bits] * 32)))
-
-
-def shift_left(bits: int) -> Any:
-    return op(i8x32, (i8x32,), lambda b, x: b.shl(x, constant(i8x32, [bits] * 32)))
 
 
 def mask(value: int) -> Any:
