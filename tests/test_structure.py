@@ -167,7 +167,7 @@ def test_every_architecture_is_a_model() -> None:
     from llamina.models import Decoder
 
     for name in architectures():
-        module = import_module(f"llamina.models.{ALIASES.get(name, name).replace('-', '_')}")
+        module = import_module(f"llamina.models.{ALIASES.get(name, name.replace('-', '_'))}")
         assert issubclass(module.Model, Decoder)
         assert module.Model.__mro__[1] is Decoder, "an architecture extends the frame, not a sibling"
 

@@ -13,13 +13,15 @@ from llamina.models.weights import Weights
 from llamina.ops import Weight
 
 SHARED = {"blocks", "config", "decoder", "ssm", "weights"}  # the files here that are not architectures
-ALIASES = {"qwen3moe": "qwen3"}
+ALIASES = {  # architectures that share a file, and those whose own name has an underscore
+    "qwen3moe": "qwen3",
+}
 
 
 def architectures() -> list[str]:
     """Every name of `general.architecture` that can be run."""
     files = {module.name for module in iter_modules(__path__)} - SHARED
-    return sorted(name.replace("_", "-") for name in files | ALIASES.keys())
+    return sorted({name.replace("_", "-") for name in files - ALIASES.keys()} | ALIASES.keys())
 
 
 def build(metadata: Mapping[str, Any], tensors: Mapping[str, Weight], context: int | None = None) -> Decoder:
@@ -30,7 +32,7 @@ def build(metadata: Mapping[str, Any], tensors: Mapping[str, Weight], context: i
     if name not in architectures():
         near = difflib.get_close_matches(name, architectures(), 3) or architectures()
         raise UnsupportedModel(f"architecture {name!r} is not known here; the nearest are {', '.join(near)}")
-    module = import_module(f"{__name__}.{ALIASES.get(name, name).replace('-', '_')}")
+    module = import_module(f"{__name__}.{ALIASES.get(name, name.replace('-', '_'))}")
     model: Decoder = module.Model(Config(metadata, context), Weights(tensors))
     return model
 
