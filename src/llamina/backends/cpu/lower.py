@@ -22,7 +22,7 @@ BY_256 = (  # multiplied with activations quantized by 256; all others by 32
     "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S",
     "IQ4_XS", "TQ1_0", "TQ2_0",
 )  # fmt: skip
-SCORINGS = {"softmax": 0, "sigmoid": 1, "softmax_selected": 2}
+SCORINGS = {"softmax": 0, "sigmoid": 1, "softmax_selected": 2, "sigmoid_selected": 3}
 
 
 class Lowering(Calls):
@@ -107,6 +107,20 @@ class Lowering(Calls):
 
     def _softcap(self, step: Step) -> None:
         self._unary(step, "softcap", step.attrs["cap"])
+
+    def _at_most(self, step: Step) -> None:
+        self._unary(step, "at_most", step.attrs["limit"])
+
+    def _at_least(self, step: Step) -> None:
+        self._unary(step, "at_least", step.attrs["limit"])
+
+    def _temper(self, step: Step) -> None:
+        x, out = self._place(step.inputs[0]), self._output(step.outputs[0])
+        self._emit(
+            "temper", count=self._count(step.inputs[0]), positions=self._fixed(self._batch.positions), **reading(x),
+            **writing(out), **size_of(out), length=step.attrs["length"], factor=float(step.attrs["factor"]),
+            offset=float(step.attrs["offset"]),
+        )  # fmt: skip
 
     def _activate(self, step: Step) -> None:
         self._unary(step, f"activate.{step.attrs['kind']}")
@@ -272,7 +286,7 @@ class Lowering(Calls):
             f"{kernel}.{self._capacity.kv_type}", spans=self._batch.counts.ctypes.data + 16,
             starts=self._fixed(self._batch.starts), q=q.ref, q_row=q.row, q_head=q.head,
             keys=stores[0], values=stores[-1], **where, **writing(out), heads=q.outer, kv_heads=heads,
-            key_dim=key_dim, value_dim=value_dim, window=how.window,
+            key_dim=key_dim, value_dim=value_dim, window=how.window, chunk=how.chunk,
             slopes=self._fixed(alibi_slopes(q.outer, how.alibi)),
             sinks=self._constant(step.weights[0]) if step.weights else 0,
             scratch_pad=Ref(self.scratch), scratch_size=self.scratch_size,
