@@ -1,5 +1,6 @@
 """The scheduler on integers: no model, no arrays. Computing a slice here is setting `computed`."""
 
+from bisect import insort
 from dataclasses import dataclass, field
 
 import pytest
@@ -29,10 +30,11 @@ class Desk:
     waiting: list[Request] = field(default_factory=list)
     goals: dict[int, int] = field(default_factory=dict)
 
-    def add(self, n: int, goal: int = 1, all_logits: bool = False) -> Request:
+    def add(self, n: int, goal: int = 1, all_logits: bool = False, head_start: int = 0) -> Request:
         new = request(n, all_logits)
+        new.rank -= head_start
         self.goals[new.id] = n if all_logits else n + goal
-        self.waiting.append(new)
+        insort(self.waiting, new, key=lambda r: r.rank)
         return new
 
     def schedule(self) -> list[Slice]:
@@ -71,6 +73,10 @@ class Desk:
         assert len(held) == len(set(held)) and len(held) + self.pages.free == self.pages.total
         assert all(r.lease is not None for r in self.running)
         assert all(r.lease is None and r.computed == 0 for r in self.waiting)
+        for queue in (self.running, self.waiting):
+            assert queue == sorted(queue, key=lambda r: r.rank)
+        if self.running and self.waiting:
+            assert self.running[-1].rank <= self.waiting[0].rank, "nobody overtakes"
 
 
 def spans(slices: list[Slice]) -> list[tuple[int, int]]:
@@ -106,7 +112,87 @@ def test_running_requests_come_first() -> None:
     two, three = desk.add(20), desk.add(3)
     slices = desk.step()
     assert [s.request for s in slices] == [one, two] and spans(slices) == [(4, 5), (0, 7)]
-    assert desk.waiting == [three], "its turn comes when there is room in a step"
+    assert three.computed == 0, "its turn comes when there is room in a step"
+
+
+def test_a_token_in_every_step_beside_long_prompts() -> None:
+    """Whoever generates gets a token in every step, whatever the others have to read, older or younger."""
+    desk = Desk(Pages(2000, 8), Budget(tokens=64, outputs=64, sequences=8))
+    old = desk.add(5000)
+    desk.step()
+    young = [desk.add(3, goal=40) for _ in range(3)]
+    for _ in range(2):
+        desk.step()
+    assert all(r.computed >= 3 for r in young)
+    later = desk.add(9000)
+    while any(r.finish_reason is None for r in young):
+        generating = {r for r in young if r.finish_reason is None}
+        slices = desk.step()
+        assert {s.request for s in slices} >= generating
+        assert sum(s.stop - s.start for s in slices) == 64, "and the rest of the step goes to prompts"
+    assert 0 < later.computed < old.computed
+
+
+def test_a_short_prompt_does_not_wait_for_a_long_one() -> None:
+    desk = Desk(Pages(2000, 8), Budget(tokens=512, outputs=512, sequences=8))
+    long = desk.add(20_000)
+    desk.step()
+    assert long.computed == 512, "alone, a prompt takes the whole step"
+    short = desk.add(100)
+    assert {s.request: s.stop - s.start for s in desk.step()} == {long: 412, short: 100}
+    assert short.finish_reason == "stop"
+    others = [desk.add(1000) for _ in range(3)]
+    shares = {s.request: s.stop - s.start for s in desk.step()}
+    assert [shares[r] for r in (long, *others)] == [256, 128, 64, 64]
+
+
+def test_a_better_rank_goes_first() -> None:
+    desk = Desk(Pages(8, 8), Budget(tokens=16, outputs=16, sequences=1))
+    first, urgent = desk.add(4, goal=2), desk.add(4, goal=2, head_start=1000)
+    plain = desk.add(4, goal=2)
+    assert [s.request for s in desk.step()] == [urgent]
+    done = []
+    while desk.running or desk.waiting:
+        done += [s.request for s in desk.step() if s.request.finish_reason]
+    assert done == [urgent, first, plain]
+
+
+@pytest.mark.parametrize(("slots", "total"), [(1, 8), (4, 2)], ids=["of a place", "of pages"])
+def test_a_better_rank_takes_what_it_needs(slots: int, total: int) -> None:
+    desk = Desk(Pages(total, slots), Budget(tokens=64, outputs=64, sequences=slots))
+    plain = desk.add(PAGE + 4, goal=8)
+    desk.step()
+    urgent = desk.add(PAGE + 4, goal=2, head_start=1000)
+    assert [s.request for s in desk.step()] == [urgent]
+    assert plain in desk.waiting and plain.computed == 0 and len(plain.known) == PAGE + 5, "its tokens are kept"
+    while plain.finish_reason is None:
+        desk.step()
+    assert len(plain.known) == PAGE + 12 and desk.pages.free == total
+
+
+def test_nobody_starves_under_overload() -> None:
+    """A request is served before those that come later, however many and however small they are."""
+    desk = Desk(Pages(10, 4), Budget(tokens=32, outputs=32, sequences=4))
+    big = desk.add(9 * PAGE, goal=8)
+    for n in range(400):
+        desk.add(1 + n % 7, goal=3, head_start=(n % 3) * 10)
+        desk.step()
+        if big.finish_reason:
+            break
+    assert big.finish_reason and n < 50
+    assert len(desk.waiting) < n, "while the small ones were served as well"
+
+
+def test_a_request_waits_until_its_known_tokens_fit() -> None:
+    """Otherwise it would be computed in part, preempted, and begun again."""
+    desk = Desk(Pages(4, 4), Budget(tokens=16, outputs=16, sequences=4))
+    first = desk.add(3 * PAGE, goal=10)
+    second = desk.add(2 * PAGE)
+    while first.finish_reason is None:
+        desk.step()
+        assert second.computed == 0 or first.finish_reason
+    while second.finish_reason is None:
+        desk.step()
 
 
 def test_all_logits_take_outputs() -> None:
@@ -184,8 +270,8 @@ def test_a_sequence_that_grows_too_long(tokens: int) -> None:
 
 
 @st.composite
-def desks(draw: st.DrawFn) -> tuple[Desk, list[tuple[int, int, int, bool]]]:
-    """A desk, and requests for it, each of which fits alone: (at step, prompt, tokens to make, all logits)."""
+def desks(draw: st.DrawFn) -> tuple[Desk, list[tuple[int, int, int, bool, int]]]:
+    """A desk, and requests for it, each of which fits alone: (at step, prompt, goal, all logits, head start)."""
     total, slots = draw(st.integers(1, 8)), draw(st.integers(1, 4))
     tokens = draw(st.integers(1, 40))
     budget = Budget(tokens, draw(st.integers(1, tokens)), draw(st.integers(1, slots)))
@@ -193,19 +279,19 @@ def desks(draw: st.DrawFn) -> tuple[Desk, list[tuple[int, int, int, bool]]]:
     for _ in range(draw(st.integers(1, 8))):
         prompt = draw(st.integers(1, total * PAGE))
         goal = draw(st.integers(1, max(1, min(40, total * PAGE - prompt + 1))))
-        jobs.append((draw(st.integers(0, 20)), prompt, goal, draw(st.booleans())))
+        jobs.append((draw(st.integers(0, 20)), prompt, goal, draw(st.booleans()), draw(st.sampled_from([0, 0, 5]))))
     return Desk(Pages(total, slots), budget), jobs
 
 
 @settings(max_examples=200, deadline=None)
 @given(desks())
-def test_everyone_is_served(setup: tuple[Desk, list[tuple[int, int, int, bool]]]) -> None:
+def test_everyone_is_served(setup: tuple[Desk, list[tuple[int, int, int, bool, int]]]) -> None:
     """Budgets and pages hold at every step (see Desk.check), each step with work does some, nobody starves."""
     desk, jobs = setup
     requests: list[Request] = []
-    limit = 50 + 4 * sum((prompt + goal) * (len(jobs) + 1) for _, prompt, goal, _ in jobs)
+    limit = 50 + 4 * sum((prompt + goal) * (len(jobs) + 1) for _, prompt, goal, *_ in jobs)
     for step in range(limit):
-        requests += [desk.add(prompt, goal, every) for at, prompt, goal, every in jobs if at == step]
+        requests += [desk.add(*job) for at, *job in jobs if at == step]
         busy = bool(desk.running or desk.waiting)
         assert bool(desk.step()) == busy, "a step with work to do does some"
         if step > 20 and not desk.running and not desk.waiting:

@@ -1,7 +1,9 @@
 """The heart: schedule, run, sample, append."""
 
+from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from itertools import count
 from types import TracebackType
 from typing import Any, get_args
 
@@ -23,6 +25,7 @@ from llamina.sampling import Sampling
 from llamina.tokenizer import Tokenizer
 
 LOGITS_BYTES = 256 << 20  # address space for one step's logits; only what is used becomes resident
+HEAD_START = 64  # how many earlier requests of priority 0 one of priority 1 overtakes; so nobody waits for ever
 
 
 class Engine:
@@ -47,11 +50,13 @@ class Engine:
         self.context = model.config.context
         self.plan: Plan = record(model.forward)
         self._capacity = Capacity(self._pages(cache_tokens), max_sequences, kv_type, threads)
-        self.budget = Budget(max_tokens, self._outputs(max_tokens), max_sequences)
+        outputs = self._outputs(max_tokens)
+        self.budget = Budget(max_tokens, outputs, min(max_sequences, outputs))  # each may make a token in every step
         self.batch = Batch(max_tokens, self.budget.outputs, max_sequences, -(-self.context // PAGE))
         self.pages = Pages(self._capacity.pages, self._capacity.slots)
         self.running: list[Request] = []
         self.waiting: list[Request] = []
+        self._arrivals = count()
         self._closed = False
         self.program: Program = compile_plan(backend, self.plan, self.batch, self._capacity, progress)
 
@@ -144,7 +149,8 @@ class Engine:
             raise RequestError(f"the prompt has a token outside the vocabulary of {vocab}", "prompt")
         if not request.all_logits:
             request.detokenizer = self.tokenizer.stream(continued=True)
-        self.waiting.append(request)
+        request.rank = next(self._arrivals) - HEAD_START * request.priority
+        insort(self.waiting, request, key=lambda r: r.rank)
         return request
 
     def cancel(self, request: Request) -> None:
@@ -166,10 +172,12 @@ class Engine:
         max_tokens: int | None = 256,
         stop: Sequence[str] = (),
         ignore_eos: bool = False,
+        priority: int = 0,
         **sampling: Any,
     ) -> Generation:
         """An iterator of text pieces; `.result()` is the whole. Dropping it early cancels the request."""
-        request = Request(self.encode(prompt), _sampling(sampling), max_tokens, stop, ignore_eos=ignore_eos)
+        given = self.encode(prompt), _sampling(sampling), max_tokens, stop
+        request = Request(*given, ignore_eos=ignore_eos, priority=priority)
         return Generation(self, self.submit(request))
 
     def generate(self, prompt: str | Sequence[int], **options: Any) -> Completion:
@@ -242,7 +250,7 @@ def _sampling(options: dict[str, Any]) -> Sampling:
     unknown = options.keys() - Sampling.__dataclass_fields__.keys()
     if unknown:
         raise RequestError(
-            f"unknown option {', '.join(sorted(unknown))}: known are max_tokens, stop, ignore_eos, "
+            f"unknown option {', '.join(sorted(unknown))}: known are max_tokens, stop, ignore_eos, priority, "
             f"{', '.join(Sampling.__dataclass_fields__)}",
             sorted(unknown)[0],
         )

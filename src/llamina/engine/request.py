@@ -28,6 +28,7 @@ class Request:
     stop: Sequence[str] = ()
     all_logits: bool = False  # outputs for every prompt token, and no sampling
     ignore_eos: bool = False  # go on after a token that ends a generation
+    priority: int = 0  # each level is worth a head start of some earlier requests; below 0, later ones go first
 
     def __post_init__(self) -> None:
         limit = self.max_tokens
@@ -35,7 +36,10 @@ class Request:
             raise RequestError(f"max_tokens is {limit!r}: a whole number of at least 1 is expected", "max_tokens")
         if not len(self.prompt):
             raise RequestError("the prompt is empty: at least one token is needed to continue from", "prompt")
+        if not isinstance(self.priority, int) or isinstance(self.priority, bool):
+            raise RequestError(f"priority is {self.priority!r}: a whole number is expected", "priority")
         self.id = next(_numbers)
+        self.rank = self.id  # the engine's order of service, smaller first
         self.known: list[int] = [int(t) for t in self.prompt]
         self.computed = 0
         self.lease: Lease | None = None

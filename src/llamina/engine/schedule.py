@@ -3,11 +3,13 @@
 There is no prefill and no decode: every request's `computed` catches up with its `known` tokens.
 """
 
-from dataclasses import dataclass
+from bisect import insort_left
+from dataclasses import dataclass, field
 
 from llamina.cache import Pages
 from llamina.engine.request import Request
 from llamina.errors import CapacityError
+from llamina.ops.batch import PAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,70 +43,111 @@ class Slice:
 
 
 def schedule(running: list[Request], waiting: list[Request], pages: Pages, budget: Budget) -> list[Slice]:
-    """Slices for the running requests, oldest first, then for as many waiting ones as fit.
+    """Slices for the next step; requests move between the two lists, which are kept in the order of rank.
 
-    When pages run out the youngest running request gives its pages back and waits to be computed again.
+    Requests with one token to compute come first, so that nobody's generation waits for another's prompt. What
+    the step has left goes to prompts. A request that lacks pages takes them from the lowest in rank, which waits
+    to be computed again; nobody overtakes a request that waits with a better rank.
     """
-    slices: list[Slice] = []
-    for request in list(running):
-        if request in running:  # an older one may have preempted it
-            _grant(request, slices, running, waiting, pages, budget)
-    while waiting and len(slices) < budget.sequences and _tokens(slices) < budget.tokens:
-        if (lease := pages.admit()) is None:
-            break
-        request = waiting.pop(0)
-        request.lease = lease
-        running.append(request)
-        before = len(slices)
-        if not _take(request, slices, pages, budget):
-            _preempt(request, running, waiting, pages)
-            break
-        if len(slices) == before:
-            break
-    return slices
+    step = _Step(running, waiting, pages, budget)
+    while waiting and step.admit(waiting[0]):
+        pass
+    for request in [r for r in running if r.pending == 1]:
+        step.grant(request, 1)
+    step.grant_prompts()
+    return list(step.slices.values())
 
 
-def _grant(
-    request: Request, slices: list[Slice], running: list[Request], waiting: list[Request], pages: Pages, budget: Budget
-) -> None:
-    """A slice for a running request, at the cost of younger ones if it must be."""
-    while not _take(request, slices, pages, budget):
-        youngest = next(r for r in reversed(running) if r not in [s.request for s in slices])
-        _preempt(youngest, running, waiting, pages)
-        if youngest is request:
-            return
+@dataclass(slots=True)
+class _Step:
+    """The step being put together."""
 
+    running: list[Request]
+    waiting: list[Request]
+    pages: Pages
+    budget: Budget
+    slices: dict[Request, Slice] = field(default_factory=dict)
 
-def _take(request: Request, slices: list[Slice], pages: Pages, budget: Budget) -> bool:
-    """Append the request's slice if the step has room; False only when pages are lacking."""
-    if not pages.holds(len(request.known)):  # preempting others, or itself, would go on for ever
-        raise CapacityError(
-            f"a sequence of {len(request.known)} tokens does not fit the {pages.total} pages of the cache: "
-            "load the model with more cache_tokens"
-        )
-    n = min(request.pending, budget.tokens - _tokens(slices))
-    outputs = budget.outputs - sum(len(s.outputs) for s in slices)
-    if request.all_logits:
-        n = min(n, outputs)
-    elif not outputs and n == request.pending:
-        n -= 1  # its last token waits for a step that can give its logits
-    if n <= 0 or len(slices) >= budget.sequences:
+    @property
+    def tokens_left(self) -> int:
+        return self.budget.tokens - sum(s.stop - s.start for s in self.slices.values())
+
+    @property
+    def outputs_left(self) -> int:
+        return self.budget.outputs - sum(len(s.outputs) for s in self.slices.values())
+
+    def grant_prompts(self) -> None:
+        """Each prompt gets half of what is left, or more where those behind it cannot use as much."""
+        prompts = [r for r in self.running if r not in self.slices]
+        behind = sum(r.pending for r in prompts)
+        for request in prompts:
+            behind -= request.pending
+            left = self.tokens_left
+            self.grant(request, max(min(PAGE, left), left // 2, left - behind))
+
+    def grant(self, request: Request, tokens: int) -> None:
+        """Up to so many tokens for a running request, at the cost of those lower in rank if it must be."""
+        self._check_fit(request)
+        n = self._limit(request, tokens)
+        while request in self.running and n > 0:
+            assert request.lease is not None
+            if self.pages.extend(request.lease, request.computed + n):
+                self.slices[request] = Slice(request, request.computed, request.computed + n)
+                return
+            self._preempt(self.running[-1])
+
+    def _limit(self, request: Request, tokens: int) -> int:
+        n = min(request.pending, tokens, self.tokens_left)
+        if request.all_logits:
+            return min(n, self.outputs_left)
+        if n == request.pending and self.outputs_left == 0:
+            return n - 1  # its last token waits for a step that can give its logits
+        return n
+
+    def _check_fit(self, request: Request) -> None:
+        if not self.pages.holds(len(request.known)):  # preempting others, or itself, would go on for ever
+            raise CapacityError(
+                f"a sequence of {len(request.known)} tokens does not fit the {self.pages.total} pages of the cache: "
+                "load the model with more cache_tokens"
+            )
+
+    def admit(self, request: Request) -> bool:
+        """Let a waiting request run if all its known tokens find room; those lower in rank make room for it."""
+        self._check_fit(request)
+        while not self._seat(request):
+            if not self.running or self.running[-1].rank <= request.rank:
+                return False
+            self._preempt(self.running[-1])
         return True
+
+    def _seat(self, request: Request) -> bool:
+        if len(self.running) >= self.budget.sequences or (lease := self.pages.admit()) is None:
+            return False
+        request.lease = lease
+        promised = sum(_pages_ahead(r) for r in self.running)
+        if self.pages.free - promised < _pages_ahead(request):
+            self.pages.release(lease)
+            request.lease = None
+            return False
+        self.waiting.remove(request)
+        insort_left(self.running, request, key=_rank)
+        return True
+
+    def _preempt(self, request: Request) -> None:
+        """Its pages go back to the pool; it will be computed again from its known tokens."""
+        assert request.lease is not None
+        self.pages.release(request.lease)
+        request.lease, request.computed = None, 0
+        self.slices.pop(request, None)
+        self.running.remove(request)
+        insort_left(self.waiting, request, key=_rank)
+
+
+def _rank(request: Request) -> int:
+    return request.rank
+
+
+def _pages_ahead(request: Request) -> int:
+    """How many more pages its known tokens need."""
     assert request.lease is not None
-    if not pages.extend(request.lease, request.computed + n):
-        return False
-    slices.append(Slice(request, request.computed, request.computed + n))
-    return True
-
-
-def _preempt(request: Request, running: list[Request], waiting: list[Request], pages: Pages) -> None:
-    """Its pages go back to the pool; it will be computed again from its known tokens."""
-    assert request.lease is not None
-    pages.release(request.lease)
-    request.lease, request.computed = None, 0
-    running.remove(request)
-    waiting.insert(0, request)
-
-
-def _tokens(slices: list[Slice]) -> int:
-    return sum(s.stop - s.start for s in slices)
+    return max(0, -(-len(request.known) // PAGE) - len(request.lease.pages))

@@ -4,14 +4,12 @@ from llamina.ops.value import State, Step, Tape, Value, Weight
 from llamina.ops.vocabulary import (
     Activation,
     Attention,
-    Gate,
     Rope,
     Routing,
     activate,
     add,
     attend,
     attend_latent,
-    clamp,
     concat,
     convolve,
     embed,
@@ -32,13 +30,11 @@ from llamina.ops.vocabulary import (
     scan,
     softcap,
     split,
-    temper,
 )
 
 __all__ = [
     "Activation",
     "Attention",
-    "Gate",
     "Rope",
     "Routing",
     "State",
@@ -50,7 +46,6 @@ __all__ = [
     "add",
     "attend",
     "attend_latent",
-    "clamp",
     "concat",
     "convolve",
     "embed",
@@ -71,5 +66,4 @@ __all__ = [
     "scan",
     "softcap",
     "split",
-    "temper",
 ]
