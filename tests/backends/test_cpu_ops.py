@@ -1,5 +1,6 @@
 """Every operation on the CPU against its NumPy meaning: odd sizes, views, broadcasts, chunks, threads."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -16,6 +17,7 @@ from llamina.ops import (
     add,
     attend,
     attend_latent,
+    clamp,
     concat,
     convolve,
     embed,
@@ -34,6 +36,7 @@ from llamina.ops import (
     scan,
     softcap,
     split,
+    temper,
 )
 from llamina.ops.batch import Span
 
@@ -107,6 +110,10 @@ PLANS: dict[str, Forward] = {
     "mul one per row": elementwise(lambda x: mul(x, activate(project(x, 1, "g"), "sigmoid"))),
     "scale": elementwise(lambda x: scale(x, -1.5)),
     "softcap": elementwise(lambda x: softcap(x, 3.0)),
+    "clamp": elementwise(lambda x: clamp(x, -1.5, 0.5)),
+    "clamp from above": elementwise(lambda x: clamp(split(x, 25, 35)[1], -math.inf, 0.5)),
+    "temper": elementwise(lambda x: temper(heads(x, 4), 8, 0.1, 1.0)),
+    "gated, swiglu_oai": elementwise(lambda x: gated(*split(scale(x, 5.0), 30, 30), "swiglu_oai")),
     "gated views": elementwise(lambda x: gated(*split(x, 30, 30), "silu")),
     "rms norm": elementwise(lambda x: norm(x, constant("n", 60), 1e-5)),
     "rms norm of heads": elementwise(lambda x: norm(heads(x, 4), constant("n", 15), 1e-5)),
@@ -123,6 +130,8 @@ PLANS: dict[str, Forward] = {
     "linear of a view": elementwise(lambda x: project(split(heads(x, 4), 4, 11)[1], 9, "h")),
     "attention": _attention(Attention(0.3)),
     "attention, window": _attention(Attention(0.3, window=5)),
+    "attention, chunks": _attention(Attention(0.3, chunk=7)),
+    "attention, chunks and window": _attention(Attention(0.3, window=5, chunk=18)),
     "attention, cap": _attention(Attention(0.3, softcap=2.0)),
     "attention, alibi": _attention(Attention(0.3, alibi=8.0), group=3),
     "attention, sinks": _attention(Attention(0.3), sinks=True),
@@ -133,6 +142,7 @@ PLANS: dict[str, Forward] = {
     "route sigmoid with bias": _route(Routing(4, "sigmoid", True), bias=True),
     "route groups": _route(Routing(3, "sigmoid", groups=4, groups_used=2), bias=True),
     "route selected": _route(Routing(3, "softmax_selected")),
+    "route sigmoid of the selected": _route(Routing(3, "sigmoid_selected")),
     "scan, decay per head": _scan(False),
     "scan, decay per state": _scan(True),
 }

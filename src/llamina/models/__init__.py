@@ -14,7 +14,9 @@ from llamina.ops import Weight
 
 SHARED = {"blocks", "config", "decoder", "ssm", "weights"}  # the files here that are not architectures
 ALIASES = {  # architectures that share a file, and those whose own name has an underscore
+    "orion": "stablelm",
     "qwen3moe": "qwen3",
+    "starcoder": "gpt2",
 }
 
 

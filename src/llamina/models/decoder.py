@@ -27,7 +27,7 @@ class Decoder(ABC):
         x = self.embed(tokens, positions)
         for layer in range(self.config.layers):
             x = self.block(x, self.weights.layer(layer), layer)
-        logits = self.head(self.norm(pick(x), self.weights.output_norm))
+        logits = self.head(self.last_norm(pick(x)))
         rows = self.weights.token_embd.shape[0]
         if logits.shape != (rows,):  # a sampled token must have an embedding
             raise UnsupportedModel(f"the file has {rows} embeddings and {logits.size} outputs: they must be as many")
@@ -43,9 +43,18 @@ class Decoder(ABC):
     def norm(self, x: Value, w: Weight | None) -> Value:
         return norm(x, w, self.config.eps, self.norm_kind)
 
+    def last_norm(self, x: Value) -> Value:
+        return self.norm(x, self.weights.output_norm)
+
     def head(self, x: Value) -> Value:
         """The output matrix; a file without one has tied it to the embedding."""
         return linear(x, self.weights.get("output") or self.weights.token_embd)
+
+    @property
+    def rope_factors(self) -> Weight | None:
+        """Divisors of the frequencies: llama3's factors, or LongRoPE's for contexts up to or past the first trained."""
+        reach = "long" if self.config.context > self.config.original_context else "short"
+        return self.weights.get("rope_freqs") or self.weights.get(f"rope_factors_{reach}")
 
     @property
     def attention(self) -> Attention:

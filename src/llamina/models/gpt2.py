@@ -1,4 +1,4 @@
-"""GPT-2: learned positions, LayerNorm, a plain GeLU MLP."""
+"""GPT-2 and StarCoder: learned positions, LayerNorm, a plain GeLU MLP."""
 
 from llamina.errors import UnsupportedModel
 from llamina.models.blocks import plain_mlp, query_key_value

@@ -4,12 +4,14 @@ from llamina.ops.value import State, Step, Tape, Value, Weight
 from llamina.ops.vocabulary import (
     Activation,
     Attention,
+    Gate,
     Rope,
     Routing,
     activate,
     add,
     attend,
     attend_latent,
+    clamp,
     concat,
     convolve,
     embed,
@@ -30,11 +32,13 @@ from llamina.ops.vocabulary import (
     scan,
     softcap,
     split,
+    temper,
 )
 
 __all__ = [
     "Activation",
     "Attention",
+    "Gate",
     "Rope",
     "Routing",
     "State",
@@ -46,6 +50,7 @@ __all__ = [
     "add",
     "attend",
     "attend_latent",
+    "clamp",
     "concat",
     "convolve",
     "embed",
@@ -66,4 +71,5 @@ __all__ = [
     "scan",
     "softcap",
     "split",
+    "temper",
 ]

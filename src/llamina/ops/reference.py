@@ -153,6 +153,8 @@ def _activate(ref: Reference, step: Step, x: list[Array], w: list[Array], batch:
 
 @_meaning("gated")
 def _gated(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    if step.attrs["kind"] == "swiglu_oai":
+        return ACTIVATIONS["gelu_quick"](np.minimum(x[0], 7)) * (np.clip(x[1], -7, 7) + 1)
     return ACTIVATIONS[step.attrs["kind"]](x[0]) * x[1]
 
 
@@ -160,6 +162,23 @@ def _gated(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Ba
 def _softcap(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
     cap = np.float32(step.attrs["cap"])
     return np.tanh(x[0] / cap) * cap
+
+
+@_meaning("at_most")
+def _at_most(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    return np.minimum(x[0], np.float32(step.attrs["limit"]))
+
+
+@_meaning("at_least")
+def _at_least(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    return np.maximum(x[0], np.float32(step.attrs["limit"]))
+
+
+@_meaning("temper")
+def _temper(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    stretches = np.floor((batch.positions[: batch.n_tokens] + step.attrs["offset"]) / step.attrs["length"])
+    factors = 1 + step.attrs["factor"] * np.log1p(stretches)
+    return x[0] * factors.astype(np.float32).reshape(-1, *[1] * (x[0].ndim - 1))
 
 
 @_meaning("rope")
@@ -213,6 +232,8 @@ def _weigh(q: Array, keys: Array, values: Array, how: Any, slopes: Array, sinks:
     scores = scores + slopes[:, None] * distance
     if how.window:
         scores[:, -distance >= how.window] = -np.inf
+    if how.chunk:
+        scores[:, : (n - 1) // how.chunk * how.chunk] = -np.inf
     top = scores.max(-1, keepdims=True)
     if sinks is not None:
         top = np.maximum(top, sinks[:, None])
@@ -241,6 +262,8 @@ def _route(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Ba
     weights = np.take_along_axis(scores, chosen, -1)
     if how.scoring == "softmax_selected":
         weights = _softmax(weights)
+    elif how.scoring == "sigmoid_selected":
+        weights = _sigmoid(weights)
     if how.normalize:
         weights = weights / np.maximum(weights.sum(-1, keepdims=True), np.float32(6.103515625e-5))
     return [chosen, weights * np.float32(how.scale)]

@@ -3,6 +3,7 @@
 Positions, sequences and pages belong to the batch, which every step sees, so operations do not pass them around.
 """
 
+import math
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
@@ -11,7 +12,8 @@ from llamina.errors import RecordingError, UnsupportedModel
 from llamina.ops.value import Rows, Shape, State, Step, Value, Weight
 
 Activation = Literal["silu", "gelu", "gelu_erf", "gelu_quick", "relu", "relu_sqr", "sigmoid", "tanh", "softplus"]
-Scoring = Literal["softmax", "sigmoid", "softmax_selected"]
+Gate = Activation | Literal["swiglu_oai"]
+Scoring = Literal["softmax", "sigmoid", "softmax_selected", "sigmoid_selected"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +128,8 @@ def activate(x: Value, kind: Activation) -> Value:
     return _emit("activate", (x,), [x.shape], attrs={"kind": kind})[0]
 
 
-def gated(gate: Value, up: Value, kind: Activation) -> Value:
-    """activation(gate) × up."""
+def gated(gate: Value, up: Value, kind: Gate) -> Value:
+    """activation(gate) × up; `swiglu_oai` cuts both at 7 (the gate only from above) and takes 1 + up."""
     _check(gate.shape == up.shape, "gated", gate, up)
     return _emit("gated", (gate, up), [up.shape], attrs={"kind": kind})[0]
 
@@ -135,6 +137,18 @@ def gated(gate: Value, up: Value, kind: Activation) -> Value:
 def softcap(x: Value, cap: float) -> Value:
     """cap × tanh(x / cap); a cap of 0 is none."""
     return _emit("softcap", (x,), [x.shape], attrs={"cap": cap})[0] if cap else x
+
+
+def clamp(x: Value, low: float, high: float) -> Value:
+    """x, but nothing below `low` or above `high` (which may be infinite)."""
+    if high < math.inf:
+        x = _emit("at_most", (x,), [x.shape], attrs={"limit": high})[0]
+    return _emit("at_least", (x,), [x.shape], attrs={"limit": low})[0] if low > -math.inf else x
+
+
+def temper(x: Value, length: int, factor: float, offset: float = 0.0) -> Value:
+    """x × (1 + factor × ln(1 + ⌊(position + offset) / length⌋)): far positions ask more sharply."""
+    return _emit("temper", (x,), [x.shape], attrs={"length": length, "factor": factor, "offset": offset})[0]
 
 
 def rope(x: Value, settings: Rope, factors: Weight | None = None) -> Value:
@@ -146,10 +160,12 @@ def rope(x: Value, settings: Rope, factors: Weight | None = None) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """How scores become weights. `window` 0 is none; `alibi` is the largest bias (0: none)."""
+    """How scores become weights. `window` is how far a token sees, `chunk` the length of the stretches of the sequence
+    that do not see each other, `alibi` the largest bias; 0 is none of it."""
 
     scale: float
     window: int = 0
+    chunk: int = 0
     softcap: float = 0.0
     alibi: float = 0.0
 
@@ -177,7 +193,7 @@ def pick(x: Value) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """How router scores choose experts and weigh them."""
+    """How router scores choose experts and weigh them; a `_selected` scoring applies to the chosen ones only."""
 
     used: int
     scoring: Scoring = "softmax"

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from llamina.backends import Capacity
+from llamina.backends.cpu.calls import Calls
 from llamina.backends.cpu.layout import scratch_bytes
 from llamina.backends.cpu.memory import Buffer, Place, Ref, split_shape
-from llamina.backends.cpu.native import Argument, Native, reading, size_of, writing
+from llamina.backends.cpu.native import Argument, reading, size_of, writing
 from llamina.errors import KernelError
 from llamina.ops import Attention, Routing, State, Step, Value, Weight
 from llamina.ops.batch import Batch
@@ -22,22 +22,18 @@ BY_256 = (  # multiplied with activations quantized by 256; all others by 32
     "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S",
     "IQ4_XS", "TQ1_0", "TQ2_0",
 )  # fmt: skip
-SCORINGS = {"softmax": 0, "sigmoid": 1, "softmax_selected": 2}
+SCORINGS = {"softmax": 0, "sigmoid": 1, "softmax_selected": 2, "sigmoid_selected": 3}
 
 
-class Lowering:
+class Lowering(Calls):
     """Walks the plan once; afterwards `native` holds the calls and `buffers` the arena's tenants."""
 
     def __init__(self, plan: Plan, batch: Batch, capacity: Capacity, states: dict[State, list[Ref]]) -> None:
-        self.native: list[Native] = []
-        self.buffers: list[Buffer] = []
-        self.keep: list[npt.NDArray[Any]] = []  # constants the kernels point into
+        super().__init__(batch)
         self.outputs: list[list[tuple[Value, Place]]] = []  # of each step, where they are when it has run
-        self._batch, self._capacity, self._states = batch, capacity, states
-        self._places: dict[int, Place] = {}
+        self._capacity, self._states = capacity, states
         self._quantized: dict[tuple[int, str], tuple[Ref, int]] = {}
         self._rope_tables: dict[Any, Ref] = {}
-        self._step = 0
         self.scratch = Buffer(0, own=True)  # a part for each thread: nothing to clash over, so no size
         self.scratch_size = self._scratch_size(plan)
         self.logits = Buffer(4 * len(batch.outputs) * plan.vocab, own=True)
@@ -68,59 +64,6 @@ class Lowering:
                 self._places[value.id] = Place(Ref(self.logits), 4 * value.size, 0, 1, value.size)
         method(step)
         self.outputs.append([(value, self._places[value.id]) for value in step.outputs])
-
-    # ---- memory ------------------------------------------------------------------------------------------
-
-    def _fixed(self, array: npt.NDArray[Any]) -> Ref:
-        """Memory that is already there and outlives the program."""
-        self.keep.append(array)
-        return Ref(Buffer(array.nbytes, array.ctypes.data, own=True))
-
-    def _rows(self, value: Value) -> int:
-        return len(self._batch.tokens) if value.rows == "tokens" else len(self._batch.outputs)
-
-    def _new(self, nbytes: int) -> Ref:
-        self.buffers.append(Buffer(nbytes))
-        return Ref(self.buffers[-1])
-
-    def _output(self, value: Value) -> Place:
-        if value.id not in self._places:
-            outer, inner = split_shape(value.shape)
-            row = 4 * outer * inner
-            self._places[value.id] = Place(self._new(row * self._rows(value)), row, 4 * inner, outer, inner)
-        return self._places[value.id]
-
-    def _place(self, value: Value) -> Place:
-        return self._places[value.id]
-
-    def _constant(self, w: Weight) -> Ref:
-        """A small tensor as float32."""
-        return self._fixed(np.ascontiguousarray(decode(w.data, w.format, w.shape)))
-
-    def _bytes(self, w: Weight) -> Ref:
-        return self._fixed(w.data)
-
-    def _count(self, value: Value) -> int:
-        return self._batch.counts.ctypes.data + (0 if value.rows == "tokens" else 8)
-
-    def _emit(self, kernel: str, **args: Argument) -> None:
-        self.native.append(Native(kernel, args, self._step))
-
-    def _contiguous(self, value: Value) -> Place:
-        """The value's place, copied if it is scattered."""
-        place = self._place(value)
-        if place.contiguous:
-            return place
-        row = 4 * place.outer * place.inner
-        copy = Place(self._new(row * self._rows(value)), row, 4 * place.inner, place.outer, place.inner)
-        self._copy(value, place, copy)
-        self._places[value.id] = copy
-        return copy
-
-    def _copy(self, value: Value, source: Place, target: Place) -> None:
-        self._emit(
-            "copy", count=self._count(value), **reading(source), **writing(target), **size_of(target), constant=0.0
-        )
 
     # ---- elementwise -------------------------------------------------------------------------------------
 
@@ -164,6 +107,20 @@ class Lowering:
 
     def _softcap(self, step: Step) -> None:
         self._unary(step, "softcap", step.attrs["cap"])
+
+    def _at_most(self, step: Step) -> None:
+        self._unary(step, "at_most", step.attrs["limit"])
+
+    def _at_least(self, step: Step) -> None:
+        self._unary(step, "at_least", step.attrs["limit"])
+
+    def _temper(self, step: Step) -> None:
+        x, out = self._place(step.inputs[0]), self._output(step.outputs[0])
+        self._emit(
+            "temper", count=self._count(step.inputs[0]), positions=self._fixed(self._batch.positions), **reading(x),
+            **writing(out), **size_of(out), length=step.attrs["length"], factor=float(step.attrs["factor"]),
+            offset=float(step.attrs["offset"]),
+        )  # fmt: skip
 
     def _activate(self, step: Step) -> None:
         self._unary(step, f"activate.{step.attrs['kind']}")
@@ -329,7 +286,7 @@ class Lowering:
             f"{kernel}.{self._capacity.kv_type}", spans=self._batch.counts.ctypes.data + 16,
             starts=self._fixed(self._batch.starts), q=q.ref, q_row=q.row, q_head=q.head,
             keys=stores[0], values=stores[-1], **where, **writing(out), heads=q.outer, kv_heads=heads,
-            key_dim=key_dim, value_dim=value_dim, window=how.window,
+            key_dim=key_dim, value_dim=value_dim, window=how.window, chunk=how.chunk,
             slopes=self._fixed(alibi_slopes(q.outer, how.alibi)),
             sinks=self._constant(step.weights[0]) if step.weights else 0,
             scratch_pad=Ref(self.scratch), scratch_size=self.scratch_size,

@@ -187,12 +187,19 @@ def weigh_rows(load: Any, size: int) -> Any:
 # ---- a task -------------------------------------------------------------------------------------------------
 
 
+@device
+def lowest_seen(position, window, chunk):
+    """The first position that a token sees."""
+    lowest = max(position - window + 1, 0) if window else 0
+    return max(lowest, position // chunk * chunk) if chunk else lowest
+
+
 @routine
-def begin_row(cell, query, out, value_dim, position, window, slope, sink, has_sink):
+def begin_row(cell, query, out, value_dim, position, window, chunk, slope, sink, has_sink):
     set_i64(cell + QUERY, query)
     set_i64(cell + OUT, out)
     set_i64(cell + POSITION, position)
-    set_i64(cell + LOWEST, max(position - window + 1, 0) if window else 0)
+    set_i64(cell + LOWEST, lowest_seen(position, window, chunk))
     set_f32(cell + SLOPE, slope)
     set_f32(cell + TOP, sink if has_sink else np.float32(-np.inf))
     set_f32(cell + SUM, np.float32(1) if has_sink else np.float32(0))
@@ -245,13 +252,13 @@ def attend_kernel(load: Any, size: int, latent: bool) -> Any:
     @routine
     def begin_rows(
         cells, begin, tokens, head_0, n_heads, q, q_row, q_head, out, out_row, out_head, value_dim, positions, window,
-        slopes, sinks,
+        chunk, slopes, sinks,
     ):  # fmt: skip
         for row in range(begin, begin + tokens):
             for head in range(head_0, head_0 + n_heads):
                 begin_row(
                     cells, q + row * q_row + head * q_head, out + row * out_row + head * out_head, value_dim,
-                    i32(positions + 4 * row), window, f32(slopes + 4 * head),
+                    i32(positions + 4 * row), window, chunk, f32(slopes + 4 * head),
                     f32(sinks + 4 * head) if sinks else np.float32(0), sinks != 0,
                 )  # fmt: skip
                 cells += CELL
@@ -277,8 +284,8 @@ def attend_kernel(load: Any, size: int, latent: bool) -> Any:
     @kernel
     def run(
         thread, threads, spans, starts, q, q_row, q_head, keys, values, positions, tables, tables_row,
-        out, out_row, out_head, heads, kv_heads, key_dim, value_dim, window, slopes, sinks, scratch_pad, scratch_size,
-        worker, scale: float, cap: float,
+        out, out_row, out_head, heads, kv_heads, key_dim, value_dim, window, chunk, slopes, sinks, scratch_pad,
+        scratch_size, worker, scale: float, cap: float,
     ):  # fmt: skip
         group = heads // kv_heads
         together = heads_together(group, kv_heads, i64(spans), threads)
@@ -290,7 +297,7 @@ def attend_kernel(load: Any, size: int, latent: bool) -> Any:
             while begin < end:
                 tokens = min(n_tokens, end - begin)
                 early, late = i32(positions + 4 * begin), i32(positions + 4 * (begin + tokens - 1))
-                lowest = max(early - window + 1, 0) if window else 0
+                lowest = lowest_seen(early, window, chunk)
                 head_0 = 0
                 while head_0 < heads:
                     kv_head = head_0 // group
@@ -298,7 +305,7 @@ def attend_kernel(load: Any, size: int, latent: bool) -> Any:
                     if turn == thread:
                         begin_rows(
                             cells, begin, tokens, head_0, n_heads, q, q_row, q_head, out, out_row, out_head, value_dim,
-                            positions, window, slopes, sinks,
+                            positions, window, chunk, slopes, sinks,
                         )  # fmt: skip
                         all_pages(
                             cells, tokens * n_heads, keys, values, table, kv_heads, kv_head, key_dim, value_dim,

@@ -14,6 +14,7 @@ from llamina.backends.cpu.kernels.simd import (
     load_f32,
     load_f32_part,
     max_f32,
+    min_f32,
     splat_f32,
     store_f32,
     store_f32_part,
@@ -66,6 +67,7 @@ def binary(function: Any) -> Any:
 
 GELU_A, GELU_B = fill_of(f32x8, 0.7978845608028654), fill_of(f32x8, 0.044715)
 QUICK, ZERO = fill_of(f32x8, 1.702), fill_of(f32x8, 0.0)
+SEVEN, MINUS_SEVEN = fill_of(f32x8, 7.0), fill_of(f32x8, -7.0)
 
 
 @device
@@ -165,8 +167,39 @@ def softcap(x, cap):
 
 
 @device
+def at_most(x, limit):
+    return min_f32(x, limit)
+
+
+@device
+def at_least(x, limit):
+    return max_f32(x, limit)
+
+
+@device
+def swiglu_oai(x, y):
+    return gelu_quick(min_f32(x, SEVEN())) * (max_f32(min_f32(y, SEVEN()), MINUS_SEVEN()) + ONE())
+
+
+@device
 def same(x, c):
     return x
+
+
+@kernel
+def temper(
+    thread, threads, count, positions, x, x_row, x_head, out, out_row, out_head, outer, inner, length,
+    factor: float, offset: float,
+):  # fmt: skip
+    """Rows times 1 + factor × ln(1 + ⌊(position + offset) / length⌋)."""
+    end = first(i64(count) * outer, thread + 1, threads)
+    for item in range(first(i64(count) * outer, thread, threads), end):
+        row, head = item // outer, item % outer
+        source, target = x + row * x_row + head * x_head, out + row * out_row + head * out_head
+        stretches = math.floor((i32(positions + 4 * row) + offset) / length)
+        by = np.float32(1.0 + factor * math.log1p(stretches))
+        for i in range(inner):
+            set_f32(target + 4 * i, f32(source + 4 * i) * by)
 
 
 @kernel
@@ -179,7 +212,9 @@ def pick(thread, threads, count, rows, x, x_row, out, out_row, inner):
 
 
 KERNELS = {"add": binary(add), "mul": binary(mul), "scale": unary(mul), "softcap": unary(softcap)}
+KERNELS |= {"at_most": unary(at_most), "at_least": unary(at_least), "temper": temper}
 KERNELS |= {"copy": unary(same), "pick": pick}
 KERNELS |= {f"activate.{name}": unary(_ignoring_constant(f)) for name, f in VECTOR.items()}
 KERNELS |= {f"activate.{name}": scalar_unary(f) for name, f in SCALAR.items()}
 KERNELS |= {f"gated.{name}": binary(_gate(f)) for name, f in VECTOR.items()}
+KERNELS["gated.swiglu_oai"] = binary(swiglu_oai)

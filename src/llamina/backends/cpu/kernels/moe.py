@@ -23,6 +23,11 @@ def softmax(x, n):
 
 
 @device
+def sigmoid(x):
+    return np.float32(1.0 / (1.0 + math.exp(-np.float64(x))))
+
+
+@device
 def drop_groups(ranked, experts, groups, groups_used):
     """Groups are compared by the sum of their two best; all but the best ones leave the running."""
     size = experts // groups
@@ -56,7 +61,7 @@ def route(
     thread, threads, count, x, x_row, bias, out_ids, out_weights, out_scratch,
     experts, used, scoring, normalize, groups, groups_used, factor: float,
 ):  # fmt: skip
-    """scoring 0: softmax of all, 1: sigmoid, 2: softmax of the chosen. Scratch: 3 × experts floats a row."""
+    """scoring 0: softmax of all, 1: sigmoid, 2 and 3: the same of the chosen. Scratch: 3 × experts floats a row."""
     for row in range(first(i64(count), thread, threads), first(i64(count), thread + 1, threads)):
         scores = out_scratch + row * 12 * experts
         ranked, dropped = scores + 4 * experts, scores + 8 * experts
@@ -64,7 +69,7 @@ def route(
         for i in range(experts):
             value = f32(x + row * x_row + 4 * i)
             if scoring == 1:
-                value = np.float32(1.0 / (1.0 + math.exp(-np.float64(value))))
+                value = sigmoid(value)
             set_f32(scores + 4 * i, value)
         if scoring == 0:
             softmax(scores, experts)
@@ -84,6 +89,9 @@ def route(
             set_f32(weights + 4 * k, f32(scores + 4 * best))
         if scoring == 2:
             softmax(weights, used)
+        elif scoring == 3:
+            for k in range(used):
+                set_f32(weights + 4 * k, sigmoid(f32(weights + 4 * k)))
         total = np.float32(1)
         if normalize:
             total = np.float32(0)
