@@ -14,6 +14,14 @@ from llamina.ops import Weight
 
 SHARED = {"blocks", "config", "decoder", "ssm", "weights"}  # the files here that are not architectures
 ALIASES = {  # architectures that share a file, and those whose own name has an underscore
+    "chatglm": "llama",
+    "codeshell": "starcoder2",
+    "cohere2": "command_r",
+    "exaone": "qwen2",
+    "granite_swa": "granite",
+    "granitemoe": "granite",
+    "hunyuan_vl": "hunyuan_dense",
+    "internlm2": "llama",
     "orion": "stablelm",
     "qwen3moe": "qwen3",
     "starcoder": "gpt2",

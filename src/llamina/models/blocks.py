@@ -19,7 +19,8 @@ from llamina.ops import (
 
 def query_key_value(h: Value, w: Weights, config: Config, layer: int) -> tuple[Value, Value, Value]:
     """q, k and v as (heads, dim), from three matrices or a fused one."""
-    n, m = config.heads, config.count("attention.head_count_kv", config.heads, layer=layer)
+    n = config.count("attention.head_count", 1, layer=layer)
+    m = config.count("attention.head_count_kv", n, layer=layer)
     if "attn_qkv" in w:
         q, k, v = split(linear(h, w.attn_qkv), n * config.head_dim, m * config.head_dim, m * config.value_dim)
     else:

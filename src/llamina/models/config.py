@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from llamina.errors import ModelFileError
 from llamina.ops import Rope
 
+Sections = Literal["none", "blocks", "interleaved"]  # how M-RoPE hands pairs to its positions
 _LIMIT = 1 << 24  # no count in a real model comes near this
 
 
@@ -16,7 +17,7 @@ class Config:
     def __init__(self, metadata: Mapping[str, Any], context: int | None = None) -> None:
         self._metadata = metadata
         self.architecture = str(metadata.get("general.architecture", ""))
-        self.layers = self.count("block_count")
+        self.layers = self.count("block_count") - self.count("nextn_predict_layers", 0, least=0)  # drafting layers last
         self.width = self.count("embedding_length")
         self.trained_context = self.count("context_length", 2048)
         self.context = context or self.trained_context
@@ -63,57 +64,81 @@ class Config:
             raise ModelFileError(f"{self.architecture}.{key} is {value!r}: a number above 0 is expected")
         return value
 
-    def flag(self, key: str, default: bool = False) -> bool:
-        return bool(self.get(key, default))
+    def flag(self, key: str, default: bool = False, layer: int | None = None) -> bool:
+        """Yes or no; of an array, the entry of `layer`."""
+        value = _entry(self.get(key, default), layer)
+        if value is None:
+            raise ModelFileError(f"{self.architecture}.{key} has no entry for layer {layer} of {self.layers}")
+        return bool(value)
 
     def windowed(self, layer: int, period: int) -> bool:
         """Whether a layer sees only the sliding window: as the file lists it, else all but each period's last."""
-        pattern = self.get("attention.sliding_window_pattern", period)
-        if hasattr(pattern, "__len__"):
-            if len(pattern) < self.layers:
-                raise ModelFileError(
-                    f"{self.architecture}.attention.sliding_window_pattern has {len(pattern)} entries "
-                    f"for {self.layers} layers"
-                )
-            return bool(pattern[layer])
-        return int(pattern) > 0 and layer % int(pattern) < int(pattern) - 1
+        key = "attention.sliding_window_pattern"
+        if hasattr(self.get(key, period), "__len__"):
+            return self.flag(key, layer=layer)
+        period = self.count(key, period, least=0)
+        return period == 0 or layer % period < period - 1
 
-    def rope(self, neox: bool, base: float | None = None, scaled: bool = True) -> Rope:
+    def rope(self, neox: bool, base: float | None = None, scaled: bool = True, sections: Sections = "none") -> Rope:
         """The file's rotary settings; `scaled=False` leaves out the scaling (local layers)."""
-        dims = self.count("rope.dimension_count", self.head_dim)
-        base = base or self.positive("rope.freq_base", 10000.0)
         kind = str(self.get("rope.scaling.type", "linear"))
         factor = self.number("rope.scaling.factor", self.number("rope.scale_linear", 1.0)) or 1.0
-        magnitude = self.number("rope.scaling.attn_factor", 1.0)
         if kind not in ("none", "linear", "yarn", "longrope") or factor < 0:
             raise ModelFileError(f"rope scaling {kind!r} by {factor} is not known: none, linear, yarn or longrope is")
         if kind == "none" or not scaled:
-            return Rope(dims, base, neox, magnitude=magnitude)
-        if kind != "yarn":
-            return Rope(dims, base, neox, scale=1 / factor, magnitude=magnitude)
+            factor = 1.0
+        yarn = self.number("rope.scaling.yarn_ext_factor", -1.0)
+        yarn = yarn if yarn >= 0 else float(kind == "yarn")
+        stretch = self.yarn_magnitude(factor) if yarn else self.number("rope.scaling.yarn_attn_factor", 1.0)
+        dims = self.count("rope.dimension_count", self.head_dim)
         return Rope(
             dims,
-            base,
+            base or self.positive("rope.freq_base", 10000.0),
             neox,
             scale=1 / factor,
-            ext_factor=self.number("rope.scaling.yarn_ext_factor", 1.0),
-            magnitude=magnitude * self.number("rope.scaling.yarn_attn_factor", 1.0) * self.yarn_magnitude(factor),
+            ext_factor=yarn,
+            magnitude=stretch * self.number("rope.scaling.attn_factor", 1.0),
             beta_fast=self.positive("rope.scaling.yarn_beta_fast", 32.0),
             beta_slow=self.positive("rope.scaling.yarn_beta_slow", 1.0),
             original_context=self.original_context,
+            still=_still_pairs(dims // 2, self.rope_sections, sections),
         )
+
+    @property
+    def rope_sections(self) -> tuple[int, ...]:
+        """How many pairs follow each of M-RoPE's four positions (time, height, width, and a fourth); () without it."""
+        value = self.get("rope.dimension_sections", ())
+        given = tuple(int(n) for n in value) if hasattr(value, "__len__") else (int(value),) * 4
+        if len(given) not in (0, 4) or any(n < 0 for n in given):
+            raise ModelFileError(f"{self.architecture}.rope.dimension_sections is {list(given)}: 4 counts are expected")
+        return given if given and all(given[:2]) else ()
 
     def yarn_magnitude(self, factor: float) -> float:
         """YaRN's stretch of rotated elements, where `yarn_log_multiplier` has not moved it into the scores."""
-        log_multiplier = self.number("rope.scaling.yarn_log_multiplier", 0.0) / 0.1
-        if not log_multiplier:
+        moved = self.yarn_log_multiplier
+        if not moved:
             return yarn_stretch(factor, 1.0)
-        own = log_multiplier if self.architecture == "deepseek2" and log_multiplier != 1.0 else 1.0
-        return yarn_stretch(factor, own) / yarn_stretch(factor, log_multiplier)
+        own = moved if self.architecture == "deepseek2" and moved != 1.0 else 1.0
+        return yarn_stretch(factor, own) / yarn_stretch(factor, moved)
+
+    @property
+    def yarn_log_multiplier(self) -> float:
+        written = self.number("rope.scaling.yarn_log_multiplier", 0.0)
+        return written if self.architecture == "mistral3" else written / 0.1  # all others write a tenth of it
 
     @property
     def original_context(self) -> int:
         return self.count("rope.scaling.original_context_length", self.trained_context)
+
+
+def _still_pairs(pairs: int, counts: tuple[int, ...], sections: Sections) -> tuple[int, ...]:
+    """M-RoPE's pairs that follow the fourth position: it is 0 in text, where the first three are the token's own."""
+    if sections == "none" or not counts:
+        return ()
+    time, height, width, _ = counts
+    reach = (3 * time, 3 * height, 3 * width) if sections == "interleaved" else (time + height + width,) * 3
+    sectors = ((pair, pair % sum(counts)) for pair in range(pairs))
+    return tuple(pair for pair, sector in sectors if sector >= reach[sector % 3])
 
 
 def yarn_stretch(factor: float, multiplier: float) -> float:

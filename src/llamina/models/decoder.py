@@ -28,7 +28,7 @@ class Decoder(ABC):
         for layer in range(self.config.layers):
             x = self.block(x, self.weights.layer(layer), layer)
         logits = self.head(self.last_norm(pick(x)))
-        rows = self.weights.token_embd.shape[0]
+        rows = self.embeddings.shape[0]
         if logits.shape != (rows,):  # a sampled token must have an embedding
             raise UnsupportedModel(f"the file has {rows} embeddings and {logits.size} outputs: they must be as many")
         return logits
@@ -38,7 +38,7 @@ class Decoder(ABC):
         """One layer, residual connections included."""
 
     def embed(self, tokens: Value, positions: Value) -> Value:
-        return embed(tokens, self.weights.token_embd)
+        return embed(tokens, self.embeddings)
 
     def norm(self, x: Value, w: Weight | None) -> Value:
         return norm(x, w, self.config.eps, self.norm_kind)
@@ -47,8 +47,13 @@ class Decoder(ABC):
         return self.norm(x, self.weights.output_norm)
 
     def head(self, x: Value) -> Value:
-        """The output matrix; a file without one has tied it to the embedding."""
-        return linear(x, self.weights.get("output") or self.weights.token_embd)
+        """The output matrix; a file without one has tied it to the embeddings."""
+        return linear(x, self.weights.get("output") or self.embeddings)
+
+    @property
+    def embeddings(self) -> Weight:
+        """A row per token; a file without them has tied them to the output matrix."""
+        return self.weights.get("token_embd") or self.weights.output
 
     @property
     def rope_factors(self) -> Weight | None:

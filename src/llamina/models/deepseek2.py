@@ -45,8 +45,8 @@ class Model(Decoder):
 
     def score_scale(self) -> float:
         """1/√dim, stretched as YaRN wants it (the rotation's own stretch covers only the rotated part)."""
-        multiplier = self.config.number("rope.scaling.yarn_log_multiplier", 0.0) / 0.1
-        stretch = self.rope.magnitude * (1 + 0.1 * multiplier * math.log(1 / self.rope.scale))
+        moved = 1 + 0.1 * self.config.yarn_log_multiplier * math.log(1 / self.rope.scale)
+        stretch = self.rope.magnitude * moved
         return stretch * stretch / math.sqrt(self.head_dim)
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:

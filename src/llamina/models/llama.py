@@ -1,4 +1,4 @@
-"""Llama 1 to 3, Mistral, Yi, SmolLM; Mixtral where the file has experts."""
+"""Llama 1 to 3, Mistral, Yi, SmolLM, InternLM 2, ChatGLM; Mixtral where the file has experts."""
 
 from llamina.models.blocks import experts, gated_mlp, query_key_value
 from llamina.models.decoder import Decoder
@@ -10,7 +10,7 @@ class Model(Decoder):
     def setup(self) -> None:
         c = self.config
         self.rope = c.rope(neox=False)
-        self.factors = self.weights.get("rope_freqs")
+        self.factors = self.rope_factors
         self.routing = Routing(c.experts_used, normalize=True, scale=c.number("expert_weights_scale", 1.0) or 1.0)
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:

@@ -8,10 +8,8 @@ from llamina.ops import Value, attend, flat, linear, rope
 
 class Model(Decoder):
     def setup(self) -> None:
-        c = self.config
-        self.rope = c.rope(neox=True)
-        reach = "long" if c.context > c.original_context else "short"
-        self.factors = self.weights.get(f"rope_factors_{reach}")
+        self.rope = self.config.rope(neox=True)
+        self.factors = self.rope_factors
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         q, k, v = query_key_value(self.norm(x, w.attn_norm), w, self.config, layer)

@@ -1,4 +1,4 @@
-"""Qwen 2 and 2.5: llama with NeoX rotation (the q, k and v biases come with the weights)."""
+"""Qwen 2 and 2.5, EXAONE 3: llama with NeoX rotation (the q, k and v biases come with the weights)."""
 
 from llamina.models.blocks import gated_mlp, query_key_value
 from llamina.models.decoder import Decoder
@@ -9,10 +9,11 @@ from llamina.ops import Value, attend, flat, linear, rope
 class Model(Decoder):
     def setup(self) -> None:
         self.rope = self.config.rope(neox=True)
+        self.factors = self.rope_factors
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         q, k, v = query_key_value(self.norm(x, w.attn_norm), w, self.config, layer)
-        q, k = rope(q, self.rope), rope(k, self.rope)
+        q, k = rope(q, self.rope, self.factors), rope(k, self.rope, self.factors)
         x = x + linear(flat(attend(q, k, v, layer, self.attention)), w.attn_output)
         return x + self.feed_forward(self.norm(x, w.ffn_norm), w)
 

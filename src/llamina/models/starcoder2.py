@@ -1,4 +1,4 @@
-"""StarCoder 2: LayerNorm, NeoX rotation, a plain GeLU MLP, biases throughout."""
+"""StarCoder 2 and CodeShell: LayerNorm, NeoX rotation, a plain GeLU MLP, biases throughout."""
 
 from llamina.models.blocks import plain_mlp, query_key_value
 from llamina.models.decoder import Decoder

@@ -12,6 +12,7 @@ def frequencies(rope: Rope, factors: npt.NDArray[np.float32] | None = None) -> n
     """Radians per position for each rotated pair, [dims/2]."""
     pair = np.arange(rope.dims // 2)
     unscaled: npt.NDArray[np.float64] = np.power(rope.base, -2.0 * pair / rope.dims)
+    unscaled[list(rope.still)] = 0.0
     if factors is not None:
         unscaled = unscaled / factors
     if not rope.ext_factor:

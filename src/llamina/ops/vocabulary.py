@@ -22,7 +22,7 @@ class Rope:
 
     `neox` pairs i with i + dims/2, otherwise neighbours are paired. `scale` multiplies positions (linear scaling);
     YaRN blends towards unscaled frequencies by `ext_factor` between the wavelengths of `beta_fast` and `beta_slow`.
-    `magnitude` stretches the rotated elements.
+    `magnitude` stretches the rotated elements. `still` pairs do not turn.
     """
 
     dims: int
@@ -34,6 +34,7 @@ class Rope:
     beta_fast: float = 32.0
     beta_slow: float = 1.0
     original_context: int = 0
+    still: tuple[int, ...] = ()
 
 
 def _emit(

@@ -1,0 +1,17 @@
+"""CogVLM's language half: llama with NeoX rotation of a fixed base. Its matrices for images (`vis_…`) are not used."""
+
+from llamina.models.blocks import gated_mlp, query_key_value
+from llamina.models.decoder import Decoder
+from llamina.models.weights import Weights
+from llamina.ops import Rope, Value, attend, flat, linear, rope
+
+
+class Model(Decoder):
+    def setup(self) -> None:
+        self.rope = Rope(self.config.head_dim, 10000.0, neox=True)
+
+    def block(self, x: Value, w: Weights, layer: int) -> Value:
+        q, k, v = query_key_value(self.norm(x, w.attn_norm), w, self.config, layer)
+        q, k = rope(q, self.rope), rope(k, self.rope)
+        x = x + linear(flat(attend(q, k, v, layer, self.attention)), w.attn_output)
+        return x + gated_mlp(self.norm(x, w.ffn_norm), w)

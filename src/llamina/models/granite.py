@@ -1,0 +1,48 @@
+"""Granite 3 and 4 without Mamba, dense or with experts: llama with scaled embeddings, residuals, scores and logits.
+
+granite_swa has windows and attention sinks, and may leave layers unrotated.
+"""
+
+from llamina.models.blocks import experts, gated_mlp, query_key_value
+from llamina.models.decoder import Decoder
+from llamina.models.weights import Weights
+from llamina.ops import Attention, Routing, Value, attend, flat, linear, rope, scale
+
+
+class Model(Decoder):
+    def setup(self) -> None:
+        c = self.config
+        self.rope = c.rope(neox=False)
+        self.factors = self.rope_factors
+        self.window = c.count("attention.sliding_window", 0, least=0)
+        self.embedding_scale = c.number("embedding_scale", 0.0) or 1.0
+        self.residual_scale = c.number("residual_scale", 0.0) or 1.0
+        self.logit_scale = 1 / c.positive("logit_scale")
+        self.routing = Routing(c.experts_used, normalize=True, scale=c.number("expert_weights_scale", 1.0) or 1.0)
+
+    def embed(self, tokens: Value, positions: Value) -> Value:
+        return scale(super().embed(tokens, positions), self.embedding_scale)
+
+    def block(self, x: Value, w: Weights, layer: int) -> Value:
+        local = self.window > 0 and self.config.windowed(layer, period=4)
+        how = Attention(self.attention.scale, window=self.window if local else 0)
+        q, k, v = query_key_value(self.norm(x, w.attn_norm), w, self.config, layer)
+        if self.rotated(layer):
+            q, k = rope(q, self.rope, self.factors), rope(k, self.rope, self.factors)
+        h = linear(flat(attend(q, k, v, layer, how, w.get("attn_sinks"))), w.attn_output)
+        x = x + scale(h, self.residual_scale)
+        return x + scale(self.feed_forward(self.norm(x, w.ffn_norm), w), self.residual_scale)
+
+    def rotated(self, layer: int) -> bool:
+        if self.config.architecture == "granite":
+            return self.config.flag("rope.scaling.finetuned", True)
+        return self.config.flag("attention.rope_pattern", True, layer)
+
+    def feed_forward(self, h: Value, w: Weights) -> Value:
+        if not self.config.experts:
+            return gated_mlp(h, w)
+        routed = experts(h, w, self.routing)
+        return routed + gated_mlp(h, w, suffix="_shexp") if "ffn_up_shexp" in w else routed
+
+    def head(self, x: Value) -> Value:
+        return scale(super().head(x), self.logit_scale)
