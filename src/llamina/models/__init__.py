@@ -14,15 +14,21 @@ from llamina.ops import Weight
 
 SHARED = {"blocks", "config", "decoder", "ssm", "weights"}  # the files here that are not architectures
 ALIASES = {  # architectures that share a file, and those whose own name has an underscore
+    "bailingmoe": "deepseek",
+    "bailingmoe2": "dots1",
     "chatglm": "llama",
     "codeshell": "starcoder2",
     "cohere2": "command_r",
+    "ernie4_5": "ernie4_5",
+    "ernie4_5-moe": "ernie4_5",
     "exaone": "qwen2",
     "granite_swa": "granite",
     "granitemoe": "granite",
     "hunyuan_vl": "hunyuan_dense",
+    "hy_v3": "dots1",
     "internlm2": "llama",
     "orion": "stablelm",
+    "phimoe": "phi3",
     "qwen3moe": "qwen3",
     "starcoder": "gpt2",
 }

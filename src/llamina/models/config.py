@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from llamina.errors import ModelFileError
-from llamina.ops import Rope
+from llamina.ops import Rope, Routing, Scoring
 
 Sections = Literal["none", "blocks", "interleaved"]  # how M-RoPE hands pairs to its positions
+SCORINGS: tuple[Scoring, ...] = ("softmax", "sigmoid", "softmax_selected")  # by GGUF's numbers, from 1
 _LIMIT = 1 << 24  # no count in a real model comes near this
 
 
@@ -112,6 +113,20 @@ class Config:
         if len(given) not in (0, 4) or any(n < 0 for n in given):
             raise ModelFileError(f"{self.architecture}.rope.dimension_sections is {list(given)}: 4 counts are expected")
         return given if given and all(given[:2]) else ()
+
+    def routing(self, scoring: Scoring = "softmax", normalize: bool | None = None) -> Routing:
+        """How experts are chosen and weighed; the file may name another scoring, and whether weights are normed."""
+        gating = self.count("expert_gating_func", 0, least=0)
+        if gating > len(SCORINGS):
+            raise ModelFileError(f"{self.architecture}.expert_gating_func is {gating}: 1 to {len(SCORINGS)} are known")
+        return Routing(
+            self.experts_used,
+            SCORINGS[gating - 1] if gating else scoring,
+            normalize=self.flag("expert_weights_norm") if normalize is None else normalize,
+            scale=self.number("expert_weights_scale", 0.0) or 1.0,
+            groups=self.count("expert_group_count", 0, least=0) or 1,
+            groups_used=self.count("expert_group_used_count", 0, least=0) or 1,
+        )
 
     def yarn_magnitude(self, factor: float) -> float:
         """YaRN's stretch of rotated elements, where `yarn_log_multiplier` has not moved it into the scores."""

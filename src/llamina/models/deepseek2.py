@@ -5,12 +5,11 @@ Keys and values are kept as one latent vector per token; q's part without positi
 
 import math
 
-from llamina.models.blocks import experts, gated_mlp
+from llamina.models.blocks import sparse_mlp
 from llamina.models.decoder import Decoder
 from llamina.models.weights import Weights
 from llamina.ops import (
     Attention,
-    Routing,
     Value,
     attend,
     attend_latent,
@@ -32,16 +31,8 @@ class Model(Decoder):
         self.latent = c.count("attention.kv_lora_rank")
         self.head_dim = c.count("attention.key_length_mla", c.head_dim)
         self.value_dim = c.count("attention.value_length_mla", c.value_dim)
-        self.dense_layers = c.count("leading_dense_block_count", 0, least=0)
         self.how = Attention(self.score_scale())
-        self.routing = Routing(
-            c.experts_used,
-            scoring="sigmoid" if c.count("expert_gating_func", 1) == 2 else "softmax",
-            normalize=c.flag("expert_weights_norm"),
-            scale=c.number("expert_weights_scale", 1.0) or 1.0,
-            groups=c.count("expert_group_count", 1),
-            groups_used=c.count("expert_group_used_count", 1),
-        )
+        self.routing = c.routing()
 
     def score_scale(self) -> float:
         """1/√dim, stretched as YaRN wants it (the rotation's own stretch covers only the rotated part)."""
@@ -51,10 +42,7 @@ class Model(Decoder):
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         x = x + linear(flat(self.attend(self.norm(x, w.attn_norm), w, layer)), w.attn_output)
-        h = self.norm(x, w.ffn_norm)
-        if layer < self.dense_layers:
-            return x + gated_mlp(h, w)
-        return x + (experts(h, w, self.routing) + gated_mlp(h, w, suffix="_shexp"))
+        return x + sparse_mlp(self.norm(x, w.ffn_norm), w, self.routing)
 
     def attend(self, h: Value, w: Weights, layer: int) -> Value:
         c, turned = self.config, self.rope.dims

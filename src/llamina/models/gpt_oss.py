@@ -1,0 +1,24 @@
+"""gpt-oss: attention sinks, every other layer windowed, biased experts with a clamped gate."""
+
+from llamina.models.blocks import experts, query_key_value
+from llamina.models.decoder import Decoder
+from llamina.models.weights import Weights
+from llamina.ops import Attention, Value, attend, flat, linear, rope
+
+
+class Model(Decoder):
+    def setup(self) -> None:
+        c = self.config
+        self.window = c.count("attention.sliding_window")
+        self.rope_global = c.rope(neox=True)
+        self.rope_local = c.rope(neox=True, base=c.positive("rope.freq_base_swa", self.rope_global.base))
+        self.routing = c.routing("softmax_selected")
+
+    def block(self, x: Value, w: Weights, layer: int) -> Value:
+        local = self.config.windowed(layer, period=2)
+        how = Attention(self.attention.scale, window=self.window if local else 0)
+        turn = self.rope_local if local else self.rope_global
+        q, k, v = query_key_value(self.norm(x, w.attn_norm), w, self.config, layer)
+        q, k = rope(q, turn), rope(k, turn)
+        x = x + linear(flat(attend(q, k, v, layer, how, w.attn_sinks)), w.attn_output)
+        return x + experts(self.norm(x, w.post_attention_norm), w, self.routing, "swiglu_oai")
