@@ -25,6 +25,7 @@ from llamina.ops import (
     gated,
     heads,
     linear,
+    linear_attend,
     mix,
     mul,
     norm,
@@ -88,19 +89,28 @@ def _route(how: Routing, bias: bool = False) -> Forward:
     return forward
 
 
-def _scan(per_state: bool) -> Forward:
+def _scan(tokens: Value, positions: Value) -> Value:
+    x = convolve(project(start(tokens), 21, "in"), float_weight("c.w", RNG_CONV), 0)
+    dt, b, c = activate(project(x, 21, "dt"), "softplus"), project(x, 11, "b"), project(x, 11, "cc")
+    return pick(scan(x, dt, float_weight("a", -np.abs(RNG_A)), b, c, 0))
+
+
+def _linear_attend(key: int, dim: int, *, delta: bool = False, by_key: bool = False, tiled: bool = False) -> Forward:
+    """Four heads in two groups; the decay from the input, or a weight."""
+
     def forward(tokens: Value, positions: Value) -> Value:
         x = start(tokens)
-        x = convolve(project(x, 24, "in"), float_weight("c.w", RNG_CONV), 0)
-        n_heads = 24 if per_state else 6
-        a = float_weight("a", -np.abs(RNG_A if per_state else RNG_A[:6, :1]))
-        b, c = heads(project(x, 2 * 5, "b"), 2), heads(project(x, 2 * 5, "cc"), 2)
-        return pick(flat(scan(heads(x, n_heads), project(x, n_heads, "dt"), a, b, c, 0)))
+        q, k, v = heads(project(x, 2 * key, "q"), 2), heads(project(x, 2 * key, "kk"), 2), project(x, 4 * dim, "vvv")
+        q, k = norm(q, None, 1e-5), scale(norm(k, None, 1e-5), key**-0.5)
+        decay = activate(heads(project(x, 4 * key, "decay"), 4), "sigmoid") if by_key else float_weight("d", RNG_DECAY)
+        beta = activate(project(x, 4, "beta"), "sigmoid") if delta else None
+        return pick(flat(linear_attend(q, k, heads(v, 4), decay, 0, beta, tiled)))
 
     return forward
 
 
-RNG_CONV, RNG_A = RNG.standard_normal((24, 4)), RNG.standard_normal((24, 5))
+RNG_CONV, RNG_A = RNG.standard_normal((21, 4)), RNG.standard_normal((21, 11))
+RNG_DECAY = RNG.uniform(0.5, 1, (4, 1))
 
 PLANS: dict[str, Forward] = {
     "add": elementwise(lambda x: add(x, x)),
@@ -143,12 +153,16 @@ PLANS: dict[str, Forward] = {
     "route groups": _route(Routing(3, "sigmoid", groups=4, groups_used=2), bias=True),
     "route selected": _route(Routing(3, "softmax_selected")),
     "route sigmoid of the selected": _route(Routing(3, "sigmoid_selected")),
-    "scan, decay per head": _scan(False),
-    "scan, decay per state": _scan(True),
+    "scan": _scan,
+    "linear attention": _linear_attend(8, 16),
+    "linear attention, odd sizes": _linear_attend(7, 11),
+    "linear attention, decay by key": _linear_attend(16, 8, by_key=True),
+    "delta rule": _linear_attend(8, 11, delta=True, tiled=True),
+    "delta rule, decay by key": _linear_attend(13, 24, delta=True, by_key=True),
 }
 PLANS |= {
     f"activate {kind}": elementwise(lambda x, kind=kind: activate(x, kind))  # type: ignore[misc]
-    for kind in ("silu", "gelu", "gelu_erf", "gelu_quick", "relu", "relu_sqr", "sigmoid", "tanh", "softplus")
+    for kind in ("silu", "gelu", "gelu_erf", "gelu_quick", "relu", "relu_sqr", "sigmoid", "tanh", "softplus", "exp")
 }
 
 

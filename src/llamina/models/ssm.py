@@ -2,7 +2,21 @@
 
 from llamina.models.config import Config
 from llamina.models.weights import Weights
-from llamina.ops import Value, activate, convolve, flat, gated, heads, linear, mul, norm, reshape, scan, split
+from llamina.ops import (
+    Value,
+    activate,
+    convolve,
+    flat,
+    gated,
+    heads,
+    linear,
+    linear_attend,
+    mul,
+    norm,
+    reshape,
+    scan,
+    split,
+)
 
 
 def mamba(h: Value, w: Weights, config: Config, layer: int) -> Value:
@@ -17,8 +31,8 @@ def mamba(h: Value, w: Weights, config: Config, layer: int) -> Value:
             norm(value, w.get(name), config.eps)
             for value, name in ((dt, "ssm_dt_norm"), (b, "ssm_b_norm"), (c, "ssm_c_norm"))
         )
-    y = scan(reshape(x, inner, 1), linear(dt, w.ssm_dt), w.ssm_a, heads(b, 1), heads(c, 1), layer)
-    y = flat(y) + mul(x, w.ssm_d.shaped(inner))
+    dt = activate(linear(dt, w.ssm_dt), "softplus")
+    y = scan(x, dt, w.ssm_a, b, c, layer) + mul(x, w.ssm_d.shaped(inner))
     return linear(gated(z, y, "silu"), w.ssm_out)
 
 
@@ -28,9 +42,17 @@ def mamba2(h: Value, w: Weights, config: Config, layer: int) -> Value:
     n_heads, groups = config.count("ssm.time_step_rank"), config.count("ssm.group_count")
     z, xbc, dt = split(linear(h, w.ssm_in), inner, inner + 2 * groups * n, n_heads)
     x, b, c = split(activate(convolve(xbc, w.ssm_conv1d, layer), "silu"), inner, groups * n, groups * n)
-    x = heads(x, n_heads)
-    y = scan(x, dt + w.ssm_dt, w.ssm_a.shaped(n_heads, 1), heads(b, groups), heads(c, groups), layer)
-    y = gated(z, flat(y + mul(x, w.ssm_d.shaped(n_heads, 1))), "silu")
+    y = state_space(heads(x, n_heads), dt + w.ssm_dt, heads(b, groups), heads(c, groups), w, layer)
+    y = gated(z, flat(y), "silu")
     if "ssm_norm" in w:
         y = flat(norm(heads(y, groups), w.ssm_norm, config.eps))
     return linear(y, w.ssm_out)
+
+
+def state_space(x: Value, dt: Value, b: Value, c: Value, w: Weights, layer: int) -> Value:
+    """Mamba 2's recurrence is linear attention: b is the key, c the query; dt says what enters and what fades."""
+    n = x.shape[0]
+    dt = activate(dt, "softplus")
+    decay = activate(mul(dt, w.ssm_a.shaped(n)), "exp")
+    y = linear_attend(c, b, mul(x, reshape(dt, n, 1)), reshape(decay, n, 1), layer)
+    return y + mul(x, w.ssm_d.shaped(n, 1))

@@ -1,6 +1,6 @@
 """What every operation means, in NumPy: the truth that kernels are compared with."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -143,6 +143,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "sigmoid": _sigmoid,
     "tanh": np.tanh,
     "softplus": _softplus,
+    "exp": np.exp,
 }
 
 
@@ -305,19 +306,39 @@ def _convolve(ref: Reference, step: Step, x: list[Array], w: list[Array], batch:
 
 @_meaning("scan")
 def _scan(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
-    kept, (values, dt, b, c) = ref.states[step.states[0]][0], x
-    dt = ACTIVATIONS["softplus"](dt)
-    group = values.shape[1] // b.shape[1]
+    values, dt, b, c = x
     out = np.empty_like(values)
+    for t, h in _recurrence(ref, step, batch):
+        h[:] = h * np.exp(dt[t, :, None] * w[0]) + (values[t] * dt[t])[:, None] * b[t]
+        out[t] = h @ c[t]
+    return out
+
+
+def _recurrence(ref: Reference, step: Step, batch: Batch) -> Iterator[tuple[int, Array]]:
+    """Each token with the state of its sequence, which is zero before the first."""
+    kept = ref.states[step.states[0]][0]
     for s in range(batch.n_sequences):
-        first, slot = batch.starts[s], batch.slots[s]
-        h = kept[slot] if batch.positions[first] else np.zeros_like(kept[slot])
-        for t in range(first, batch.starts[s + 1]):
-            step_b, step_c = np.repeat(b[t], group, 0), np.repeat(c[t], group, 0)  # [heads, n]
-            decay = np.exp(dt[t][:, None] * w[0].reshape(len(dt[t]), -1))[:, None]
-            h = h * decay + (values[t] * dt[t][:, None])[:, :, None] * step_b[:, None]
-            out[t] = np.einsum("hdn,hn->hd", h, step_c)
-        kept[slot] = h
+        for t in range(batch.starts[s], batch.starts[s + 1]):
+            if not batch.positions[t]:
+                kept[batch.slots[s]] = 0
+            yield t, kept[batch.slots[s]]
+
+
+@_meaning("linear_attend")
+def _linear_attend(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    heads = np.arange(x[2].shape[1])
+    groups = x[0].shape[1]
+    group = heads % groups if step.attrs["tiled"] else heads * groups // len(heads)
+    q, k, v = x[0][:, group], x[1][:, group], x[2]
+    decay = np.broadcast_to(w[0], (len(v), *w[0].shape)) if w else x[3]
+    out = np.empty_like(v)
+    for t, state in _recurrence(ref, step, batch):  # [heads, key, dim]
+        state *= decay[t, :, :, None]
+        new = v[t]
+        if step.attrs["delta"]:
+            new = (new - np.einsum("hk,hkd->hd", k[t], state)) * x[-1][t, :, None]
+        state += k[t, :, :, None] * new[:, None]
+        out[t] = np.einsum("hk,hkd->hd", q[t], state)
     return out
 
 

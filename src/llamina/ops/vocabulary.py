@@ -11,7 +11,7 @@ from typing import Any, Literal
 from llamina.errors import RecordingError, UnsupportedModel
 from llamina.ops.value import Rows, Shape, State, Step, Value, Weight
 
-Activation = Literal["silu", "gelu", "gelu_erf", "gelu_quick", "relu", "relu_sqr", "sigmoid", "tanh", "softplus"]
+Activation = Literal["silu", "gelu", "gelu_erf", "gelu_quick", "relu", "relu_sqr", "sigmoid", "tanh", "softplus", "exp"]
 Gate = Activation | Literal["swiglu_oai"]
 Scoring = Literal["softmax", "sigmoid", "softmax_selected", "sigmoid_selected"]
 
@@ -234,20 +234,38 @@ def convolve(x: Value, w: Weight, layer: int) -> Value:
     _check(len(w.shape) == 2 and x.shape == w.shape[:1] and w.shape[1] > 1, "convolve", x, w)
     _check(w.bias is None or w.bias.shape == x.shape, "convolve", x, *([w.bias] if w.bias else []))
     channels, taps = w.shape
-    state = State("recurrent", layer, (taps - 1, channels), f"blk.{layer}.conv")
+    state = State("recurrent", layer, (taps - 1, channels), str(w))
     return _emit("convolve", (x,), [x.shape], (w, w.bias), states=(state,))[0]
 
 
 def scan(x: Value, dt: Value, a: Weight, b: Value, c: Value, layer: int) -> Value:
-    """The selective state-space recurrence: x (heads, dim), dt (heads,), b and c (groups, n), a [heads, 1 or n].
+    """The selective state-space recurrence of each channel: x and dt (channels,), b and c (n,), a [channels, n].
 
-    h ← h·exp(softplus(dt)·a) + softplus(dt)·x⊗b;  y = h·c
+    h ← h·exp(dt·a) + dt·x·b;  y = h·c
     """
-    heads, dim = x.shape
-    _check(dt.shape == (heads,) and heads % b.shape[0] == 0 and b.shape == c.shape, "scan", x, dt, b, c)
-    _check(a.shape[0] == heads and prod(a.shape) in (heads, heads * b.shape[1]), "scan", x, a)
-    state = State("recurrent", layer, (heads, dim, b.shape[1]), f"blk.{layer}.ssm")
+    _check(len(x.shape) == 1 and dt.shape == x.shape and len(b.shape) == 1 and b.shape == c.shape, "scan", x, dt, b, c)
+    _check(a.shape == (*x.shape, *b.shape), "scan", x, b, a)
+    state = State("recurrent", layer, a.shape, f"blk.{layer}.ssm")
     return _emit("scan", (x, dt, b, c), [x.shape], (a,), states=(state,))[0]
+
+
+def linear_attend(
+    q: Value, k: Value, v: Value, decay: Value | Weight, layer: int, beta: Value | None = None, tiled: bool = False
+) -> Value:
+    """Linear attention: each head of v (heads, dim) keeps one matrix S instead of keys and values.
+
+    S ← S·decay + k⊗v;  out = q·S.  With `beta` (heads,), the delta rule: k⊗beta·(v - k·S·decay) is added instead.
+    `decay` is (heads, 1) or (heads, key dim). q and k (groups, key dim) serve heads side by side, or in turn (`tiled`).
+    """
+    (groups, key), (heads, dim) = k.shape, v.shape
+    _check(q.shape == k.shape and heads % groups == 0, "linear_attend", q, k, v)
+    _check(decay.shape in ((heads, 1), (heads, key)), "linear_attend", v, decay)
+    _check(beta is None or beta.shape == (heads,), "linear_attend", v, *([beta] if beta is not None else []))
+    state = State("recurrent", layer, (heads, key, dim), f"blk.{layer}.memory")
+    values, weights = ((decay,), ()) if isinstance(decay, Value) else ((), (decay,))
+    inputs = (q, k, v, *values, *([beta] if beta is not None else []))
+    attrs = {"tiled": tiled, "delta": beta is not None}
+    return _emit("linear_attend", inputs, [v.shape], weights, attrs, (state,))[0]
 
 
 # ---- layout: no arithmetic, and no copy where the backend can help it ------------------------------------------

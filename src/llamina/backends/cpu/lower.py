@@ -314,8 +314,9 @@ class Lowering(Calls):
     def _convolve(self, step: Step) -> None:
         x, out = self._place(step.inputs[0]), self._output(step.outputs[0])
         w = step.weights[0]
+        by_tap = np.ascontiguousarray(decode(w.data, w.format, w.shape).T)
         self._emit(
-            "convolve", **self._spans(), x=x.ref, x_row=x.row, w=self._constant(w),
+            "convolve", **self._spans(), x=x.ref, x_row=x.row, w=self._fixed(by_tap),
             bias=self._constant(step.weights[1]) if len(step.weights) > 1 else 0,
             out_state=self._states[step.states[0]][0], out=out.ref, out_row=out.row,
             channels=w.shape[0], taps=w.shape[1],
@@ -325,8 +326,23 @@ class Lowering(Calls):
         x, dt, b, c = (self._place(v) for v in step.inputs)
         a, out = step.weights[0], self._output(step.outputs[0])
         self._emit(
-            "scan", **self._spans(), **reading(x), dt=dt.ref, dt_row=dt.row, a=self._constant(a),
-            a_width=int(np.prod(a.shape)) // x.outer, b=b.ref, b_row=b.row, b_head=b.head,
-            c=c.ref, c_row=c.row, c_head=c.head, out_state=self._states[step.states[0]][0], **writing(out),
-            heads=x.outer, dim=x.inner, n=b.inner, groups=b.outer,
+            "scan", **self._spans(), x=x.ref, x_row=x.row, dt=dt.ref, dt_row=dt.row, a=self._constant(a),
+            b=b.ref, b_row=b.row, c=c.ref, c_row=c.row, out_state=self._states[step.states[0]][0],
+            out=out.ref, out_row=out.row, channels=x.inner, n=b.inner,
+        )  # fmt: skip
+
+    def _linear_attend(self, step: Step) -> None:
+        q, k, v, *others = (self._place(value) for value in step.inputs)
+        beta, out = others[-1] if step.attrs["delta"] else None, self._output(step.outputs[0])
+        if step.weights:
+            width = step.weights[0].shape[1]
+            decay = Place(self._constant(step.weights[0]), 0, 4 * width, v.outer, width)
+        else:
+            decay = others[0]
+        self._emit(
+            "linear_attend", **self._spans(), q=q.ref, q_row=q.row, q_head=q.head, k=k.ref, k_row=k.row, k_head=k.head,
+            v=v.ref, v_row=v.row, v_head=v.head, decay=decay.ref, decay_row=decay.row, decay_head=decay.head,
+            decay_step=4 if decay.inner > 1 else 0, beta=beta.ref if beta else 0, beta_row=beta.row if beta else 0,
+            out_state=self._states[step.states[0]][0], **writing(out), heads=v.outer, groups=k.outer,
+            key_dim=k.inner, dim=v.inner, tiled=int(step.attrs["tiled"]),
         )  # fmt: skip

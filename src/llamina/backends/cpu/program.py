@@ -64,8 +64,7 @@ class CpuProgram:
         size = 4 if state.kind == "recurrent" or capacity.kv_type == "f32" else 2
         refs = []
         for shape in state_shapes(state, capacity, PAGE):
-            inner = shape[-1] if state.kind == "recurrent" else round_up(shape[-1])
-            nbytes = int(np.prod(shape[:-1])) * inner * size
+            nbytes = int(np.prod(shape[:-1])) * round_up(shape[-1]) * size
             refs.append(Ref(Buffer(nbytes, self._zeros(nbytes + 64), own=True)))
         return refs
 

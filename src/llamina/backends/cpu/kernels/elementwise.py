@@ -19,7 +19,7 @@ from llamina.backends.cpu.kernels.simd import (
     store_f32,
     store_f32_part,
 )
-from llamina.backends.cpu.kernels.work import HALF, ONE, first, sigmoid8, softplus, tanh8
+from llamina.backends.cpu.kernels.work import HALF, ONE, exp8, first, sigmoid8, softplus8, tanh8
 
 
 def unary(function: Any) -> Any:
@@ -108,7 +108,7 @@ def sigmoid(x):
 
 
 VECTOR = {"silu": silu, "gelu": gelu, "gelu_quick": gelu_quick, "relu": relu, "relu_sqr": relu_sqr}
-VECTOR |= {"tanh": tanh, "sigmoid": sigmoid}
+VECTOR |= {"tanh": tanh, "sigmoid": sigmoid, "softplus": softplus8, "exp": exp8}
 
 
 @device
@@ -117,7 +117,7 @@ def gelu_erf(x):
     return np.float32(0.5 * wide * (1.0 + math.erf(wide * 0.7071067811865476)))
 
 
-SCALAR = {"gelu_erf": gelu_erf, "softplus": softplus}
+SCALAR = {"gelu_erf": gelu_erf}
 
 
 def scalar_unary(function: Any) -> Any:

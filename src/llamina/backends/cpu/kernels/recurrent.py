@@ -1,71 +1,147 @@
-"""State-space layers, token by token within each sequence: the result cannot depend on how a prompt is cut."""
-
-import math
+"""Recurrences, token by token within each sequence: the result cannot depend on how a prompt is cut."""
 
 import numpy as np
 
-from llamina.backends.cpu.kernels.device import kernel
+from llamina.backends.cpu.kernels.device import device, kernel
 from llamina.backends.cpu.kernels.memory import f32, i32, i64, set_f32
-from llamina.backends.cpu.kernels.work import first, softplus
+from llamina.backends.cpu.kernels.simd import fma, hsum_f32, load_f32, splat_f32, store_f32, zero_f32
+from llamina.backends.cpu.kernels.work import exp8, first, load_lanes, store_lanes
+
+
+@device
+def clear(address, n):
+    for i in range(n):
+        set_f32(address + 4 * i, np.float32(0))
+
+
+@device
+def convolved(x, x_row, begin, t, state, past, channels, w, bias, lanes):
+    """One token's sum over the taps, for eight channels; tokens before `begin` are in the state."""
+    total = load_lanes(bias, lanes) if bias else zero_f32()
+    for tap in range(past + 1):
+        at = t - past + tap
+        source = x + at * x_row if at >= begin else state + 4 * (at - begin + past) * channels
+        total = fma(load_lanes(source, lanes), load_lanes(w + 4 * tap * channels, lanes), total)
+    return total
 
 
 @kernel
 def convolve(
     thread, threads, sequences, starts, positions, slots, x, x_row, w, bias, out_state, out, out_row, channels, taps
 ):
-    """Each channel with its own taps; the state holds the last taps-1 inputs, [slot, taps-1, channels]."""
-    low, high = first(channels, thread, threads), first(channels, thread + 1, threads)
-    past = taps - 1
+    """Each channel with its own taps, w [taps, channels]; the state holds the last inputs, [slot, taps-1, channels]."""
+    registers, past = (channels + 7) // 8, taps - 1
+    low, high = 8 * first(registers, thread, threads), min(8 * first(registers, thread + 1, threads), channels)
     for s in range(i64(sequences)):
         begin, end = i32(starts + 4 * s), i32(starts + 4 * s + 4)
         state = out_state + i32(slots + 4 * s) * past * channels * 4
-        fresh = i32(positions + 4 * begin) == 0
-        for c in range(low, high):
-            if fresh:
-                for k in range(past):
-                    set_f32(state + 4 * (k * channels + c), np.float32(0))
-            for t in range(begin, end):
-                now = f32(x + t * x_row + 4 * c)
-                total = np.float32(0)
-                for k in range(past):
-                    total += f32(state + 4 * (k * channels + c)) * f32(w + 4 * (c * taps + k))
-                total += now * f32(w + 4 * (c * taps + past))
-                if bias:
-                    total += f32(bias + 4 * c)
-                set_f32(out + t * out_row + 4 * c, total)
-                for k in range(past - 1):
-                    set_f32(state + 4 * (k * channels + c), f32(state + 4 * ((k + 1) * channels + c)))
-                set_f32(state + 4 * ((past - 1) * channels + c), now)
+        if i32(positions + 4 * begin) == 0:
+            for k in range(past):
+                clear(state + 4 * (k * channels + low), high - low)
+        for t in range(begin, end):
+            for c in range(low, high, 8):
+                b = bias + 4 * c if bias else 0
+                y = convolved(x + 4 * c, x_row, begin, t, state + 4 * c, past, channels, w + 4 * c, b, high - c)
+                store_lanes(out + t * out_row + 4 * c, y, high - c)
+        for k in range(past):  # upwards: what is still to be read lies above
+            at = end - past + k
+            source = x + at * x_row if at >= begin else state + 4 * (at - begin + past) * channels
+            for c in range(low, high):
+                set_f32(state + 4 * (k * channels + c), f32(source + 4 * c))
 
 
 @kernel
 def scan(
-    thread, threads, sequences, starts, positions, slots, x, x_row, x_head, dt, dt_row, a, a_width,
-    b, b_row, b_head, c, c_row, c_head, out_state, out, out_row, out_head, heads, dim, n, groups,
+    thread, threads, sequences, starts, positions, slots, x, x_row, dt, dt_row, a, b, b_row, c, c_row,
+    out_state, out, out_row, channels, n,
 ):  # fmt: skip
-    """h ← h·exp(dt·a) + dt·x⊗b, y = h·c for each head; a has one number per head, or one per state element."""
+    """h ← h·exp(dt·a) + dt·x·b, y = h·c for each channel; the state is [slot, channels, n]."""
+    for s in range(i64(sequences)):
+        begin, end = i32(starts + 4 * s), i32(starts + 4 * s + 4)
+        for channel in range(first(channels, thread, threads), first(channels, thread + 1, threads)):
+            h = out_state + (i32(slots + 4 * s) * channels + channel) * n * 4
+            if i32(positions + 4 * begin) == 0:
+                clear(h, n)
+            for t in range(begin, end):
+                step = f32(dt + t * dt_row + 4 * channel)
+                push, speed = splat_f32(f32(x + t * x_row + 4 * channel) * step), splat_f32(step)
+                total = zero_f32()
+                for i in range(0, n, 8):
+                    decay = exp8(load_lanes(a + 4 * (channel * n + i), n - i) * speed)
+                    added = push * load_lanes(b + t * b_row + 4 * i, n - i)
+                    value = fma(load_lanes(h + 4 * i, n - i), decay, added)
+                    store_lanes(h + 4 * i, value, n - i)
+                    total = fma(value, load_lanes(c + t * c_row + 4 * i, n - i), total)
+                set_f32(out + t * out_row + 4 * channel, hsum_f32(total))
+
+
+@device
+def decayed(tile, decay, step, i):
+    return load_f32(tile + 32 * i) * splat_f32(f32(decay + step * i))
+
+
+@device
+def answered(tile, k, decay, step, n):
+    """k·S·decay for a tile of eight columns: four running sums, so that the additions overlap."""
+    a = b = c = d = zero_f32()
+    whole = n & ~3
+    for i in range(0, whole, 4):
+        a = fma(decayed(tile, decay, step, i), splat_f32(f32(k + 4 * i)), a)
+        b = fma(decayed(tile, decay, step, i + 1), splat_f32(f32(k + 4 * i + 4)), b)
+        c = fma(decayed(tile, decay, step, i + 2), splat_f32(f32(k + 4 * i + 8)), c)
+        d = fma(decayed(tile, decay, step, i + 3), splat_f32(f32(k + 4 * i + 12)), d)
+    for i in range(whole, n):
+        a = fma(decayed(tile, decay, step, i), splat_f32(f32(k + 4 * i)), a)
+    return (a + b) + (c + d)
+
+
+@device
+def moved(tile, k, decay, step, new, i):
+    row = fma(new, splat_f32(f32(k + 4 * i)), decayed(tile, decay, step, i))
+    store_f32(tile + 32 * i, row)
+    return row
+
+
+@device
+def move(tile, q, k, decay, step, new, n):
+    """S ← S·decay + k⊗new; q·S."""
+    a = b = c = d = zero_f32()
+    whole = n & ~3
+    for i in range(0, whole, 4):
+        a = fma(moved(tile, k, decay, step, new, i), splat_f32(f32(q + 4 * i)), a)
+        b = fma(moved(tile, k, decay, step, new, i + 1), splat_f32(f32(q + 4 * i + 4)), b)
+        c = fma(moved(tile, k, decay, step, new, i + 2), splat_f32(f32(q + 4 * i + 8)), c)
+        d = fma(moved(tile, k, decay, step, new, i + 3), splat_f32(f32(q + 4 * i + 12)), d)
+    for i in range(whole, n):
+        a = fma(moved(tile, k, decay, step, new, i), splat_f32(f32(q + 4 * i)), a)
+    return (a + b) + (c + d)
+
+
+@kernel
+def linear_attend(
+    thread, threads, sequences, starts, positions, slots, q, q_row, q_head, k, k_row, k_head, v, v_row, v_head,
+    decay, decay_row, decay_head, decay_step, beta, beta_row, out_state, out, out_row, out_head,
+    heads, groups, key_dim, dim, tiled,
+):  # fmt: skip
+    """Each head's matrix lies in tiles of eight columns, [slot, heads, dim/8, key_dim, 8]; columns do not meet."""
+    tiles = (dim + 7) // 8
     for s in range(i64(sequences)):
         begin, end = i32(starts + 4 * s), i32(starts + 4 * s + 4)
         fresh = i32(positions + 4 * begin) == 0
-        for item in range(first(heads * dim, thread, threads), first(heads * dim, thread + 1, threads)):
-            head, d = item // dim, item % dim
-            group = head * groups // heads
-            h = out_state + (i32(slots + 4 * s) * heads * dim + item) * n * 4
+        for item in range(first(heads * tiles, thread, threads), first(heads * tiles, thread + 1, threads)):
+            head, column = item // tiles, item % tiles * 8
+            group = head % groups if tiled else head * groups // heads
+            tile = out_state + (i32(slots + 4 * s) * heads * tiles + item) * key_dim * 32
             if fresh:
-                for i in range(n):
-                    set_f32(h + 4 * i, np.float32(0))
+                clear(tile, 8 * key_dim)
             for t in range(begin, end):
-                step = softplus(f32(dt + t * dt_row + 4 * head))
-                push = f32(x + t * x_row + head * x_head + 4 * d) * step
-                decay = np.float32(math.exp(np.float64(step * f32(a + 4 * head * a_width))))
-                total = np.float32(0)
-                for i in range(n):
-                    if a_width > 1:
-                        decay = np.float32(math.exp(np.float64(step * f32(a + 4 * (head * a_width + i)))))
-                    value = f32(h + 4 * i) * decay + push * f32(b + t * b_row + group * b_head + 4 * i)
-                    set_f32(h + 4 * i, value)
-                    total += value * f32(c + t * c_row + group * c_head + 4 * i)
-                set_f32(out + t * out_row + head * out_head + 4 * d, total)
+                key, fade = k + t * k_row + group * k_head, decay + t * decay_row + head * decay_head
+                new = load_lanes(v + t * v_row + head * v_head + 4 * column, dim - column)
+                if beta:
+                    known = answered(tile, key, fade, decay_step, key_dim)
+                    new = (new - known) * splat_f32(f32(beta + t * beta_row + 4 * head))
+                y = move(tile, q + t * q_row + group * q_head, key, fade, decay_step, new, key_dim)
+                store_lanes(out + t * out_row + head * out_head + 4 * column, y, dim - column)
 
 
-KERNELS = {"convolve": convolve, "scan": scan}
+KERNELS = {"convolve": convolve, "scan": scan, "linear_attend": linear_attend}
