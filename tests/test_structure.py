@@ -48,7 +48,7 @@ ONLY = {
     "models": {"errors", "ops"},
     "plan": {"errors", "ops"},
     "cache": {"errors", "ops"},
-    "sampling": {"errors"},
+    "sampling": {"errors", "tokenizer"},
     "hub": {"errors", "places", "gguf"},
 }
 NEVER = {"backends": {"models", "tokenizer"}}

@@ -18,7 +18,6 @@ BAD = [
     ("top_k", 1.5),
     ("top_k", True),
     ("top_k", "40"),
-    ("top_p", 0),
     ("top_p", -0.5),
     ("top_p", 1.01),
     ("top_p", math.nan),
@@ -30,6 +29,34 @@ BAD = [
     ("repeat_penalty", math.inf),
     ("repeat_last_n", -2),
     ("repeat_last_n", 0.5),
+    ("top_n_sigma", -1),
+    ("typical_p", 1.5),
+    ("top_a", 2),
+    ("epsilon_cutoff", -0.1),
+    ("eta_cutoff", "x"),
+    ("dynatemp_range", -1),
+    ("dynatemp_exponent", -1),
+    ("xtc_probability", 1.1),
+    ("xtc_threshold", -0.1),
+    ("frequency_penalty", math.inf),
+    ("presence_penalty", math.nan),
+    ("dry_multiplier", -1),
+    ("dry_base", 0.9),
+    ("dry_allowed_length", 0),
+    ("dry_penalty_last_n", -2),
+    ("dry_sequence_breakers", "\n"),
+    ("dry_sequence_breakers", ["ok", ""]),
+    ("dry_sequence_breakers", [1]),
+    ("mirostat", 3),
+    ("mirostat", 1.0),
+    ("mirostat_tau", -1),
+    ("mirostat_eta", 2),
+    ("logit_bias", [1]),
+    ("banned_tokens", 5),
+    ("banned_tokens", "5"),
+    ("samplers", "top_k"),
+    ("samplers", ["top_k", "top_q"]),
+    ("samplers", ["typ_p", "typical_p"]),
     ("seed", -1),
     ("seed", 1.0),
     ("seed", 1 << 64),
@@ -53,7 +80,14 @@ def test_out_of_range(name: str, value: object) -> None:
         {"temperature": 100},
         {"top_k": 0},
         {"top_k": 1 << 40},
+        {"top_p": 0},
         {"top_p": 1},
+        {"frequency_penalty": -2.0},
+        {"presence_penalty": -2},
+        {"dry_penalty_last_n": -1},
+        {"dry_sequence_breakers": ()},
+        {"logit_bias": {3: -math.inf, 4: -100}},
+        {"mirostat": 2},
         {"min_p": 0},
         {"min_p": 1},
         {"repeat_penalty": 0.5},
@@ -67,6 +101,27 @@ def test_out_of_range(name: str, value: object) -> None:
 def test_within_range(options: dict[str, object]) -> None:
     params = Sampling(**options)
     assert all(getattr(params, name) == value for name, value in options.items())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "culprit"),
+    [
+        ("logit_bias", {"1": 2.0}, "'1'"),
+        ("logit_bias", {-1: 2.0}, "-1"),
+        ("logit_bias", {1: math.nan}, "nan"),
+        ("logit_bias", {1: math.inf}, "inf"),
+        ("banned_tokens", [-1], "-1"),
+        ("banned_tokens", [1.5], "1.5"),
+    ],
+)
+def test_the_culprit_is_named(name: str, value: object, culprit: str) -> None:
+    with pytest.raises(InvalidSampling, match=f"{name} is {culprit}"):
+        Sampling(**{name: value})
+
+
+def test_names_of_stages() -> None:
+    assert Sampling(samplers=["typ_p", "top_k"]).samplers == ("typical_p", "top_k")
+    assert Sampling(samplers=()).samplers == ()
 
 
 def test_unchangeable() -> None:

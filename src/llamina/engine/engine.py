@@ -13,7 +13,7 @@ import numpy.typing as npt
 from llamina.backends import Capacity, KvType, Program, compile_plan
 from llamina.cache import Pages
 from llamina.engine.generation import Generation
-from llamina.engine.request import Event, Request
+from llamina.engine.request import Event, Request, request_of
 from llamina.engine.result import Completion
 from llamina.engine.schedule import Budget, Slice, schedule
 from llamina.errors import CapacityError, ContextTooLong, RequestError
@@ -21,7 +21,7 @@ from llamina.gguf import GGUF
 from llamina.models import Decoder
 from llamina.ops.batch import PAGE, Batch, Span
 from llamina.plan import Plan, record
-from llamina.sampling import Sampling
+from llamina.sampling import BreakerTable, Sampler
 from llamina.tokenizer import Tokenizer
 
 LOGITS_BYTES = 256 << 20  # address space for one step's logits; only what is used becomes resident
@@ -91,7 +91,15 @@ class Engine:
         if request.all_logits:
             request.rows.append(rows.copy())
             return self._finish(request, None, "") if s.caught_up else Event(request)
-        return self._append(request, request.sample(rows[0])) if s.caught_up else Event(request)
+        return self._draw(request, rows[0]) if s.caught_up else Event(request)
+
+    def _draw(self, request: Request, logits: npt.NDArray[np.float32]) -> Event:
+        try:
+            token = request.sample(logits)
+        except Exception as error:  # the caller's own function, or nothing left to choose: others go on
+            request.error = error
+            return self._finish(request, None, "", "error")
+        return self._append(request, token)
 
     def _append(self, request: Request, token: int) -> Event:
         request.known.append(token)
@@ -149,9 +157,24 @@ class Engine:
             raise RequestError(f"the prompt has a token outside the vocabulary of {vocab}", "prompt")
         if not request.all_logits:
             request.detokenizer = self.tokenizer.stream(continued=True)
+            request.sampler = self._sampler(request)
         request.rank = next(self._arrivals) - HEAD_START * request.priority
         insort(self.waiting, request, key=lambda r: r.rank)
         return request
+
+    def _sampler(self, request: Request) -> Sampler:
+        params = request.sampling
+        return Sampler(
+            params,
+            self.plan.vocab,
+            suppressed=self.tokenizer.suppressed,
+            breakers=self._breakers(params.dry_sequence_breakers) if params.dry_multiplier else None,
+            processor=request.logits_processor,
+        )
+
+    @cached_property
+    def _breakers(self) -> BreakerTable:
+        return BreakerTable(self.tokenizer)
 
     def cancel(self, request: Request) -> None:
         """Stop working on a request; its pages are free at once."""
@@ -165,19 +188,12 @@ class Engine:
             return [int(t) for t in prompt]
         return self.tokenizer.encode(prompt, add_special=add_special, parse_special=parse_special)
 
-    def stream(
-        self,
-        prompt: str | Sequence[int],
-        *,
-        max_tokens: int | None = 256,
-        stop: Sequence[str] = (),
-        ignore_eos: bool = False,
-        priority: int = 0,
-        **sampling: Any,
-    ) -> Generation:
-        """An iterator of text pieces; `.result()` is the whole. Dropping it early cancels the request."""
-        given = self.encode(prompt), _sampling(sampling), max_tokens, stop
-        request = Request(*given, ignore_eos=ignore_eos, priority=priority)
+    def stream(self, prompt: str | Sequence[int], *, max_tokens: int | None = 256, **options: Any) -> Generation:
+        """An iterator of text pieces; `.result()` is the whole. Dropping it early cancels the request.
+
+        Options are the fields of `Request` and of `Sampling`.
+        """
+        request = request_of(self.encode(prompt), max_tokens=max_tokens, **options)
         return Generation(self, self.submit(request))
 
     def generate(self, prompt: str | Sequence[int], **options: Any) -> Completion:
@@ -244,14 +260,3 @@ def _check_options(kv_type: str, **counts: int | None) -> None:
             raise RequestError(f"{name} is {value}: at least 1 is expected", name)
     if kv_type not in get_args(KvType):
         raise RequestError(f"kv_type is {kv_type!r}: {' or '.join(get_args(KvType))} is expected", "kv_type")
-
-
-def _sampling(options: dict[str, Any]) -> Sampling:
-    unknown = options.keys() - Sampling.__dataclass_fields__.keys()
-    if unknown:
-        raise RequestError(
-            f"unknown option {', '.join(sorted(unknown))}: known are max_tokens, stop, ignore_eos, priority, "
-            f"{', '.join(Sampling.__dataclass_fields__)}",
-            sorted(unknown)[0],
-        )
-    return Sampling(**options)

@@ -31,6 +31,8 @@ class Generation:
         while self._read == len(self.request.pieces):
             if self.request.finish_reason is not None or self._stopped:
                 self.close()
+                if self.request.error is not None:
+                    raise self.request.error
                 raise StopIteration
             self._advance()
         self._read += 1

@@ -1,6 +1,7 @@
 """From logits to a token."""
 
-from llamina.sampling.chain import chain, draw
+from llamina.sampling.breakers import BreakerTable
+from llamina.sampling.chain import LogitsProcessor, Sampler
 from llamina.sampling.params import Sampling
 
-__all__ = ["Sampling", "chain", "draw"]
+__all__ = ["BreakerTable", "LogitsProcessor", "Sampler", "Sampling"]

@@ -1,95 +1,114 @@
-"""The sampler as a list of functions that edit candidates, built once per request."""
+"""A request's sampler: which stages it needs, in which order, built once."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
+from llamina.errors import InvalidSampling
+from llamina.sampling import stages
+from llamina.sampling.candidates import Candidates, Floats, Ints, Stage
+from llamina.sampling.choose import draw, likeliest
+from llamina.sampling.mirostat import Mirostat
 from llamina.sampling.params import Sampling
+from llamina.sampling.penalties import Breakers, Dry, penalize
+from llamina.sampling.random import Place, Random
 
-Logits = npt.NDArray[np.float32]
+LogitsProcessor = Callable[[Sequence[int], Floats], Floats]
+Active = list[tuple[str, Stage]]  # stages that do something, by name, in order
 
-
-@dataclass(slots=True)
-class Candidates:
-    """Token ids still in the running, and their logits in the same order."""
-
-    ids: npt.NDArray[Any]
-    logits: npt.NDArray[np.float64]
-
-    def keep(self, which: npt.NDArray[Any]) -> None:
-        self.ids, self.logits = self.ids[which], self.logits[which]
-
-    def probabilities(self) -> npt.NDArray[np.float64]:
-        weights = np.exp(self.logits - self.logits.max())
-        return np.asarray(weights / weights.sum())
+LOOK_BACK = {"penalties", "dry"}  # these may make another token the likeliest
+DROP_BEST = {"typical_p", "xtc"}  # these may drop it
 
 
-Stage = Callable[[Candidates], None]
+class Sampler:
+    """From logits to a token, for one sequence. The same seed, stream and tokens give the same draw."""
+
+    def __init__(
+        self,
+        params: Sampling,
+        vocab: int,
+        *,
+        stream: int = 0,
+        suppressed: Iterable[int] = (),
+        breakers: Breakers | None = None,
+        processor: LogitsProcessor | None = None,
+    ) -> None:
+        self.random = Random(params.seed, stream)
+        self._processor = processor
+        self._biased, self._bias = _bias(params, suppressed, vocab)
+        active, greedy = _without_waste(_active(params, breakers or {}), params)
+        self._stages = [stage for _, stage in active]
+        self._choose: Callable[[Candidates], int] = likeliest if greedy else draw
+        if params.mirostat and not greedy:
+            self._choose = Mirostat(params.mirostat, params.mirostat_tau, params.mirostat_eta, vocab)
+
+    def sample(self, logits: Floats, history: Sequence[int]) -> int:
+        """The token after `history`. `logits` is used up: stages write into it."""
+        if self._processor is not None:
+            logits = _processed(self._processor, logits, history)
+        if len(self._biased):
+            logits[self._biased] += self._bias
+        candidates = Candidates.everything(logits, history, Place(self.random, len(history)))
+        for stage in self._stages:
+            stage(candidates)
+        return self._choose(candidates)
 
 
-def chain(params: Sampling) -> list[Stage]:
-    """The stages a request needs, in llama.cpp's order."""
-    stages: list[Stage] = []
-    if params.top_k:
-        stages.append(lambda c: _top_k(c, params.top_k))
-    if params.top_p < 1:
-        stages.append(lambda c: _top_p(c, params.top_p))
-    if params.min_p > 0:
-        stages.append(lambda c: _min_p(c, params.min_p))
-    stages.append(lambda c: _temperature(c, params.temperature))
-    return stages
+def _active(params: Sampling, breakers: Breakers) -> Active:
+    """The stages with something to do, in the order asked for."""
+    p = params
+    penalizes = p.repeat_last_n != 0 and (p.repeat_penalty, p.frequency_penalty, p.presence_penalty) != (1, 0, 0)
+    low, high = max(0.0, p.temperature - p.dynatemp_range), p.temperature + p.dynatemp_range
+    heat: Stage | None = partial(stages.temperature, value=p.temperature) if p.temperature != 1 else None
+    if p.dynatemp_range:
+        heat = partial(stages.dynamic_temperature, low=low, high=high, exponent=p.dynatemp_exponent)
+    found: dict[str, Stage | None] = {
+        "penalties": partial(penalize, params=p) if penalizes else None,
+        "dry": Dry(p, breakers) if p.dry_multiplier and p.dry_penalty_last_n else None,
+        "top_n_sigma": partial(stages.top_n_sigma, n=p.top_n_sigma) if p.top_n_sigma else None,
+        "top_k": partial(stages.top_k, k=p.top_k) if p.top_k else None,
+        "typical_p": partial(stages.typical_p, p=p.typical_p) if p.typical_p < 1 else None,
+        "top_p": partial(stages.top_p, p=p.top_p) if p.top_p < 1 else None,
+        "min_p": partial(stages.min_p, p=p.min_p) if p.min_p else None,
+        "top_a": partial(stages.top_a, a=p.top_a) if p.top_a else None,
+        "epsilon_cutoff": partial(stages.epsilon_cutoff, epsilon=p.epsilon_cutoff) if p.epsilon_cutoff else None,
+        "eta_cutoff": partial(stages.eta_cutoff, eta=p.eta_cutoff) if p.eta_cutoff else None,
+        "xtc": partial(stages.xtc, probability=p.xtc_probability, threshold=p.xtc_threshold)
+        if p.xtc_probability and p.xtc_threshold <= 0.5
+        else None,
+        "temperature": heat,
+    }
+    return [(name, stage) for name in p.samplers if (stage := found[name]) is not None]
 
 
-def draw(
-    logits: Logits,
-    params: Sampling,
-    stages: Sequence[Stage],
-    history: Sequence[int],
-    rng: np.random.Generator,
-) -> int:
-    """The next token. `logits` is not changed."""
-    if params.repeat_penalty != 1:
-        logits = _penalize(logits, params, history)
-    if params.temperature == 0 or params.top_k == 1:
-        return int(np.argmax(logits))
-    candidates = Candidates(np.arange(len(logits)), logits.astype(np.float64))
-    for stage in stages:
-        stage(candidates)
-    cumulative = np.cumsum(candidates.probabilities())
-    chosen = int(np.searchsorted(cumulative, rng.random(), "right"))
-    return int(candidates.ids[min(chosen, len(cumulative) - 1)])
+def _without_waste(active: Active, params: Sampling) -> tuple[Active, bool]:
+    """The stages that matter for what is chosen, and whether that is simply the likeliest they leave."""
+    if params.mirostat:
+        active = [(name, stage) for name, stage in active if name in LOOK_BACK or name == "temperature"]
+    leaves_one = {"temperature": params.temperature == params.dynatemp_range == 0, "top_k": params.top_k == 1}
+    first = next((i for i, (name, _) in enumerate(active) if leaves_one.get(name)), None)
+    if first is None:
+        return active, False
+    before = active[:first]
+    if any(name in DROP_BEST for name, _ in before):
+        return before, True
+    return [(name, stage) for name, stage in before if name in LOOK_BACK], True
 
 
-def _penalize(logits: Logits, params: Sampling, history: Sequence[int]) -> Logits:
-    """Recent tokens become less likely: positive logits divided by the penalty, negative ones multiplied."""
-    recent = history if params.repeat_last_n < 0 else history[max(0, len(history) - params.repeat_last_n) :]
-    seen = np.unique(np.asarray(recent, np.int64)) if recent else np.empty(0, np.int64)
-    out = logits.copy()
-    out[seen] = np.where(out[seen] > 0, out[seen] / params.repeat_penalty, out[seen] * params.repeat_penalty)
-    return out
+def _bias(params: Sampling, suppressed: Iterable[int], vocab: int) -> tuple[Ints, Floats]:
+    """Tokens whose logits change for every draw, and by how much."""
+    bias = {**params.logit_bias, **dict.fromkeys([*params.banned_tokens, *suppressed], -np.inf)}
+    for name, tokens in (("logit_bias", params.logit_bias), ("banned_tokens", params.banned_tokens)):
+        if outside := [token for token in tokens if token >= vocab]:
+            raise InvalidSampling(f"{name} has token {outside[0]}, outside the vocabulary of {vocab}", name)
+    return np.array([*bias], np.intp), np.array([*bias.values()], np.float32)
 
 
-def _top_k(c: Candidates, k: int) -> None:
-    if k < len(c.ids):
-        c.keep(np.argpartition(-c.logits, k - 1)[:k])
-    c.keep(np.lexsort((c.ids, -c.logits)))
-
-
-def _top_p(c: Candidates, p: float) -> None:
-    """The fewest most likely candidates whose probabilities reach p."""
-    order = np.lexsort((c.ids, -c.logits))
-    cumulative = np.cumsum(c.probabilities()[order])
-    c.keep(order[: int(np.searchsorted(cumulative, p)) + 1])
-
-
-def _min_p(c: Candidates, p: float) -> None:
-    """Those at least p times as likely as the likeliest."""
-    c.keep(c.logits >= c.logits.max() + np.log(p))
-
-
-def _temperature(c: Candidates, temperature: float) -> None:
-    with np.errstate(over="ignore"):  # a temperature near 0 leaves only the likeliest
-        c.logits = (c.logits - c.logits.max()) / temperature
+def _processed(processor: LogitsProcessor, logits: Floats, history: Sequence[int]) -> Floats:
+    """What the caller's function makes of the logits."""
+    found = np.asarray(processor(history, logits), np.float32)
+    if found.shape != logits.shape:
+        message = f"logits_processor gave an array of shape {found.shape}: {logits.shape} is expected"
+        raise InvalidSampling(message, "logits_processor")
+    return found if found.flags.writeable else found.copy()
