@@ -12,7 +12,7 @@ from llamina.models.decoder import Decoder
 from llamina.models.weights import Weights
 from llamina.ops import Weight
 
-SHARED = {"blocks", "config", "decoder", "ssm", "weights"}  # the files here that are not architectures
+SHARED = {"blocks", "config", "decoder", "delta", "ssm", "weights"}  # the files here that are not architectures
 ALIASES = {  # architectures that share a file, and those whose own name has an underscore
     "bailingmoe": "deepseek",
     "bailingmoe2": "dots1",
@@ -23,12 +23,18 @@ ALIASES = {  # architectures that share a file, and those whose own name has an 
     "ernie4_5-moe": "ernie4_5",
     "exaone": "qwen2",
     "granite_swa": "granite",
+    "granitehybrid": "granite",
     "granitemoe": "granite",
     "hunyuan_vl": "hunyuan_dense",
     "hy_v3": "dots1",
     "internlm2": "llama",
+    "lfm2moe": "lfm2",
+    "nemotron_h": "nemotron_h",
+    "nemotron_h_moe": "nemotron_h",
     "orion": "stablelm",
     "phimoe": "phi3",
+    "qwen35": "qwen3next",
+    "qwen35moe": "qwen3next",
     "qwen3moe": "qwen3",
     "starcoder": "gpt2",
 }

@@ -40,9 +40,9 @@ def gated_mlp(h: Value, w: Weights, kind: Gate = "silu", suffix: str = "") -> Va
     return linear(gated(gate, up, kind), getattr(w, f"ffn_down{suffix}"))
 
 
-def plain_mlp(h: Value, w: Weights, kind: Activation) -> Value:
+def plain_mlp(h: Value, w: Weights, kind: Activation, suffix: str = "") -> Value:
     """down(act(up))."""
-    return linear(activate(linear(h, w.ffn_up), kind), w.ffn_down)
+    return linear(activate(linear(h, getattr(w, f"ffn_up{suffix}")), kind), getattr(w, f"ffn_down{suffix}"))
 
 
 def experts(

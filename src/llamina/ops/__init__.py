@@ -1,6 +1,6 @@
 """The closed vocabulary of operations, and what they mean in NumPy."""
 
-from llamina.ops.value import State, Step, Tape, Value, Weight
+from llamina.ops.value import State, Step, Tape, Value, Weight, constant
 from llamina.ops.vocabulary import (
     Activation,
     Attention,
@@ -55,6 +55,7 @@ __all__ = [
     "attend_latent",
     "clamp",
     "concat",
+    "constant",
     "convolve",
     "embed",
     "expert_linear",

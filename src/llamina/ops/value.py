@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from llamina.errors import RecordingError, UnsupportedModel
-from llamina.quant import Format
+from llamina.quant import Format, format_of
 
 Rows = Literal["tokens", "outputs"]
 Shape = tuple[int, ...]
@@ -31,6 +31,17 @@ class Weight:
         if int(np.prod(shape)) != int(np.prod(self.shape)) or shape[-1] % self.format.block:
             raise UnsupportedModel(f"{self.name} is {list(self.shape)}, not {list(shape)}")
         return replace(self, shape=shape)
+
+    @property
+    def unbiased(self) -> "Weight":
+        """Without the bias: a few models leave theirs aside."""
+        return replace(self, bias=None)
+
+
+def constant(name: str, values: npt.ArrayLike) -> Weight:
+    """Numbers that the architecture itself gives, as a weight."""
+    array = np.ascontiguousarray(values, np.float32)
+    return Weight(name, array.shape, format_of("F32"), array.reshape(-1).view(np.uint8))
 
 
 @dataclass(frozen=True, slots=True)
