@@ -1,0 +1,45 @@
+"""llama.cpp's logits for a file, computed beside us."""
+
+import ctypes
+from ctypes import POINTER, c_float, c_int32, c_uint8, c_uint32, c_void_p
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from llama_library import library, load
+
+
+class _ContextParams(ctypes.Structure):
+    """The head of `struct llama_context_params`, and room for the rest: all else is left as it is by default."""
+
+    _fields_ = (("n_ctx", c_uint32), ("n_batch", c_uint32), ("n_ubatch", c_uint32), ("rest", c_uint8 * 500))
+
+
+class _Batch(ctypes.Structure):
+    """`struct llama_batch`, as `llama_batch_get_one` fills it."""
+
+    _fields_ = (("n_tokens", c_int32), *((name, c_void_p) for name in ("token", "embd", "pos", "n", "seq", "logits")))
+
+
+def last_logits(path: Path, tokens: list[int], context: int) -> npt.NDArray[np.float32]:
+    """The logits after the last token; keys and values are kept in F16, which costs about 1e-7."""
+    c = library()
+    c.llama_context_default_params.restype = _ContextParams
+    c.llama_init_from_model.argtypes, c.llama_init_from_model.restype = (c_void_p, _ContextParams), c_void_p
+    c.llama_batch_get_one.argtypes, c.llama_batch_get_one.restype = (POINTER(c_int32), c_int32), _Batch
+    c.llama_decode.argtypes, c.llama_decode.restype = (c_void_p, _Batch), c_int32
+    c.llama_get_logits_ith.argtypes, c.llama_get_logits_ith.restype = (c_void_p, c_int32), POINTER(c_float)
+    c.llama_free.argtypes = c.llama_model_free.argtypes = c.llama_vocab_n_tokens.argtypes = (c_void_p,)
+    model = load(c, str(path))
+    params = c.llama_context_default_params()
+    params.n_ctx = context
+    run = c.llama_init_from_model(model, params)
+    assert run, f"llama.cpp cannot run {path}"
+    array = (c_int32 * len(tokens))(*tokens)
+    assert c.llama_decode(run, c.llama_batch_get_one(array, len(tokens))) == 0
+    vocab = c.llama_vocab_n_tokens(c.llama_model_get_vocab(model))
+    logits = np.ctypeslib.as_array(c.llama_get_logits_ith(run, -1), (vocab,)).copy()
+    c.llama_free(run)
+    c.llama_model_free(model)
+    return logits
