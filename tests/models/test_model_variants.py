@@ -119,6 +119,19 @@ VARIANTS = {
         },
         layers=3,
     ),
+    "granite_swa, experts": Variant(
+        "granite_swa-dense",
+        {"expert_count": 4, "expert_used_count": 2, "expert_shared_feed_forward_length": 16},
+        drop=tuple(f"blk.{i}.ffn_{x}." for i in range(2) for x in ("gate", "up", "down")),
+        add=per_layer(
+            2,
+            ("ffn_gate_inp.weight", [64, 4]),
+            ("ffn_gate_up_exps.weight", [64, 192, 4]),
+            ("ffn_down_exps.weight", [96, 64, 4]),
+            ("ffn_up_shexp.weight", [64, 32]),
+            ("ffn_down_shexp.weight", [16, 64]),
+        ),
+    ),
     "hunyuan, alpha": Variant("hunyuan-dense-dense", {"rope.scaling.alpha": 1000.0, "rope.freq_base": 4.0}),
     "hunyuan_vl, a fourth section": Variant(
         "hunyuan_vl-dense",

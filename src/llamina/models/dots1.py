@@ -1,9 +1,19 @@
 """dots1, BailingMoE 2 (Ling 2) and Hunyuan 3: qwen3 with shared experts; the others are chosen by sigmoid and bias."""
 
-from llamina.models import qwen3
+from llamina.models.blocks import query_key_value, sparse_mlp
+from llamina.models.decoder import Decoder
+from llamina.models.weights import Weights
+from llamina.ops import Value, attend, flat, linear, rope
 
 
-class Model(qwen3.Model):
+class Model(Decoder):
     def setup(self) -> None:
-        super().setup()
-        self.routing = self.config.routing("sigmoid")
+        c = self.config
+        self.rope = c.rope(neox=True)
+        self.routing = c.routing("sigmoid")
+
+    def block(self, x: Value, w: Weights, layer: int) -> Value:
+        q, k, v = query_key_value(self.norm(x, w.attn_norm), w, self.config, layer)
+        q, k = rope(self.norm(q, w.attn_q_norm), self.rope), rope(self.norm(k, w.attn_k_norm), self.rope)
+        x = x + linear(flat(attend(q, k, v, layer, self.attention)), w.attn_output)
+        return x + sparse_mlp(self.norm(x, w.ffn_norm), w, self.routing)

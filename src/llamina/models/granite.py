@@ -7,7 +7,7 @@ from llamina.models.blocks import query_key_value, sparse_mlp
 from llamina.models.decoder import Decoder
 from llamina.models.ssm import mamba2
 from llamina.models.weights import Weights
-from llamina.ops import Attention, Routing, Value, attend, flat, linear, rope, scale
+from llamina.ops import Attention, Value, attend, flat, linear, rope, scale
 
 
 class Model(Decoder):
@@ -19,7 +19,7 @@ class Model(Decoder):
         self.embedding_scale = c.number("embedding_scale", 0.0) or 1.0
         self.residual_scale = c.number("residual_scale", 0.0) or 1.0
         self.logit_scale = 1 / c.positive("logit_scale", 1.0 if c.architecture == "granitehybrid" else None)
-        self.routing = Routing(c.experts_used, normalize=True, scale=c.number("expert_weights_scale", 1.0) or 1.0)
+        self.routing = c.routing(normalize=True)
 
     def embed(self, tokens: Value, positions: Value) -> Value:
         return scale(super().embed(tokens, positions), self.embedding_scale)
