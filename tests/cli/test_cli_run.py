@@ -51,6 +51,11 @@ def test_the_ways_to_give_a_prompt_agree(invoke: Invoke, stories: Path, tmp_path
         (["x", "-t", "0"], "threads"),
         (["x", "--backend", "abacus"], "abacus"),
         (["x", "--file", "/no/such/file"], "No such file"),
+        (["x", "--samplers", "top_k;top_q"], "samplers is"),
+        (["x", "--mirostat", "3"], "mirostat is 3"),
+        (["x", "-l", "12"], "15043-inf"),
+        (["x", "-l", "-1+2"], "15043-inf"),
+        (["x", "--stop", ""], "stop is"),
     ],
 )
 def test_mistakes_are_usage_errors_before_anything_is_fetched(
@@ -93,6 +98,60 @@ def test_a_seed_repeats_itself(invoke: Invoke, stories: Path) -> None:
         return invoke("run", "Once", "-m", stories, "-n", "30", "-q", "--temp", "1.5", "-s", seed).stdout
 
     assert told(7) == told(7) != told(8)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--dynatemp-range", "0.5", "--dynatemp-exp", "2"],
+        ["--typical", "0.3"],
+        ["--top-nsigma", "0.1"],
+        ["--top-a", "1"],
+        ["--epsilon-cutoff", "0.5"],
+        ["--eta-cutoff", "0.9"],
+        ["--xtc-probability", "1", "--xtc-threshold", "0.02"],
+        ["--presence-penalty", "2", "--repeat-last-n", "-1"],
+        ["--frequency-penalty", "2"],
+        ["--dry-multiplier", "5", "--dry-base", "2", "--dry-allowed-length", "1", "--dry-penalty-last-n", "-1"],
+        ["--mirostat", "2", "--mirostat-ent", "1", "--mirostat-lr", "0.5"],
+        ["-l", "13-inf", "-l", "432-5"],
+        ["--samplers", "temperature"],
+    ],
+    ids=lambda flags: flags[0],
+)
+def test_every_flag_changes_the_answer(invoke: Invoke, stories: Path, flags: list[str]) -> None:
+    def told(*more: str) -> str:
+        result = invoke("run", "Once", "-m", stories, "-n", "60", "-q", "--temp", "1.2", "-s", "3", "-t", "1", *more)
+        assert result.exit_code == 0, result.stderr
+        return result.stdout
+
+    assert told(*flags) == told(*flags) != told()
+
+
+def test_breakers_are_replaced(invoke: Invoke, stories: Path) -> None:
+    def told(*breakers: str) -> str:
+        flags = [part for text in breakers for part in ("--dry-sequence-breaker", text)]
+        dry = ("--dry-multiplier", "9", "--dry-penalty-last-n", "-1", "--dry-allowed-length", "1")
+        return invoke("run", "Once", "-m", stories, "-n", "100", "-q", "-t", "1", *GREEDY, *dry, *flags).stdout
+
+    assert told("none") != told(" ", ".")
+
+
+def test_stop(invoke: Invoke, stories: Path) -> None:
+    common = ("run", "Once upon a time", "-m", stories, "-q", "-n", "11", *GREEDY)
+    assert invoke(*common, "--stop", " girl", "--stop", "Lily").stdout == ", there was a little\n"
+
+
+def test_ignore_eos(invoke: Invoke, smollm2: Path) -> None:
+    common = ("run", "What is 1+1?", "-m", smollm2, "-n", "30", "--json", *GREEDY)
+    ended, on = (json.loads(invoke(*common, *flags).stdout) for flags in ([], ["--ignore-eos"]))
+    assert ended["finish_reason"] == "stop" and on["finish_reason"] == "length"
+
+
+def test_help_has_a_section_for_the_finer_points(invoke: Invoke) -> None:
+    text = invoke("run", "--help").stdout
+    common, finer = text.split("Finer sampling:")
+    assert "--temp" in common and "--xtc-threshold" in finer and "--xtc-threshold" not in common
 
 
 def test_backends_agree(invoke: Invoke, stories: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from llamina.cli.options import decode, device_options, json_option, locate, model_options, text_of
+from llamina.cli.sampling import SampledCommand, given, sampling_options
 from llamina.cli.terminal import Meter
 
 
@@ -16,7 +17,7 @@ def _limit(ctx: click.Context, param: click.Parameter, value: int) -> int | None
     return None if value == -1 else value
 
 
-@click.command("run")
+@click.command("run", cls=SampledCommand)
 @click.argument("prompt", required=False)
 @click.option("-p", "--prompt", "text", metavar="TEXT", help="The prompt, if it is not an argument.")
 @click.option(
@@ -39,31 +40,15 @@ def _limit(ctx: click.Context, param: click.Parameter, value: int) -> int | None
     help="Tokens to generate at most; -1: until the context is full.",
 )
 @click.option(
-    "--temp",
-    "--temperature",
-    "temperature",
-    type=float,
-    default=0.7,
-    show_default=True,
-    help="0 always takes the likeliest token.",
+    "--stop",
+    "-r",
+    "--reverse-prompt",
+    multiple=True,
+    metavar="TEXT",
+    help="End before this text; several times.",
 )
-@click.option("--top-k", type=int, default=40, show_default=True, help="Keep the k likeliest; 0 is off.")
-@click.option(
-    "--top-p",
-    type=float,
-    default=0.9,
-    show_default=True,
-    help="Keep the likeliest up to this mass; 1 is off.",
-)
-@click.option(
-    "--min-p",
-    type=float,
-    default=0.05,
-    show_default=True,
-    help="Drop those this much rarer than the best; 0 is off.",
-)
-@click.option("--repeat-penalty", type=float, default=1.1, show_default=True, help="Above 1, repeat less; 1 is off.")
-@click.option("-s", "--seed", type=int, help="The same seed gives the same answer.")
+@click.option("--ignore-eos", is_flag=True, help="Go on where the model would end.")
+@sampling_options
 @click.option(
     "-c",
     "--ctx-size",
@@ -91,7 +76,8 @@ def command(
     as_json: bool,
     verbose: bool,
     quiet: bool,
-    **sampling: Any,
+    max_tokens: int | None,
+    **options: Any,
 ) -> int:
     """Answer PROMPT, or what is piped in, with the model's own chat template if it has one.
 
@@ -104,12 +90,13 @@ def command(
       llamina run -hf user/repo:Q8_0 "Tell me a joke" --json
     """
     from llamina.cli.answer import Answer, begin
-    from llamina.sampling import Sampling
+    from llamina.engine.request import request_of
 
     question = _prompt(prompt, text, file)
     if raw and system:
         raise click.UsageError("--system is part of the chat template, which --raw leaves out: drop one of them")
-    Sampling(**{name: value for name, value in sampling.items() if name != "max_tokens"})  # before any download
+    options = {"max_tokens": max_tokens, **given(options)}
+    request_of([0], **options)  # mistakes are told before any download
     path = locate(model, hf, quiet)
     from llamina.engine import load
 
@@ -118,7 +105,7 @@ def command(
         engine = load(path, backend=backend, threads=threads, context=context, progress=meter)
     with engine:
         seconds = time.perf_counter() - start
-        answer = Answer(begin(engine, question, system, raw, sampling), path, seconds)
+        answer = Answer(begin(engine, question, system, raw, options), path, seconds)
         return answer.print_json() if as_json else answer.print_text(verbose, quiet)
 
 
