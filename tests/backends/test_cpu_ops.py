@@ -153,6 +153,7 @@ PLANS: dict[str, Forward] = {
     "route groups": _route(Routing(3, "sigmoid", groups=4, groups_used=2), bias=True),
     "route selected": _route(Routing(3, "softmax_selected")),
     "route sigmoid of the selected": _route(Routing(3, "sigmoid_selected")),
+    "route shared": _route(Routing(3, "softmax_selected", share=4)),
     "scan": _scan,
     "linear attention": _linear_attend(8, 16),
     "linear attention, odd sizes": _linear_attend(7, 11),

@@ -1,6 +1,5 @@
 """Every architecture against llama.cpp's logits for the same tiny model."""
 
-import importlib.util
 import json
 import os
 from collections.abc import Callable
@@ -18,29 +17,6 @@ Files = Callable[[str], Path]
 GOLDEN = Path(os.environ.get("LLAMINA_GOLDEN") or Path(__file__).parents[3] / "shared" / "golden")
 SPECS = json.loads((GOLDEN / "archs.json").read_text()) if (GOLDEN / "archs.json").exists() else {}
 NAMES = sorted(name for name, spec in SPECS.items() if spec["arch"] in architectures())
-
-
-@pytest.fixture(scope="session")
-def files(golden: Files, tmp_path_factory: pytest.TempPathFactory) -> Files:
-    """The tiny model of a name, written by the golden facts' own script."""
-    spec = importlib.util.spec_from_file_location("arch_models", golden("arch_models.py"))
-    assert spec and spec.loader
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    folder = tmp_path_factory.mktemp("archs")
-
-    def find(name: str) -> Path:
-        path = folder / f"{name}.gguf"
-        if not path.exists():
-            script.write(SPECS[name], path)
-        return path
-
-    return find
-
-
-@pytest.fixture(scope="session")
-def truth(golden: Files) -> dict[str, npt.NDArray[np.float32]]:
-    return dict(np.load(golden("arch_logits.npz")))
 
 
 def nmse(got: npt.NDArray[np.float32], want: npt.NDArray[np.float32]) -> float:

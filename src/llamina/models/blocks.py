@@ -1,15 +1,23 @@
 """Pieces that many architectures share. Residual connections are not among them: they belong to the model."""
 
+import math
+
 from llamina.models.config import Config
 from llamina.models.weights import Weights
 from llamina.ops import (
     Activation,
+    Attention,
     Gate,
     Routing,
     Value,
     activate,
+    attend,
+    attend_latent,
+    clamp,
+    concat,
     expert_linear,
     gated,
+    head_linear,
     heads,
     linear,
     mix,
@@ -46,19 +54,49 @@ def plain_mlp(h: Value, w: Weights, kind: Activation, suffix: str = "") -> Value
 
 
 def experts(
-    h: Value, w: Weights, how: Routing, kind: Gate = "silu", scores: Value | None = None, weigh_gates: bool = False
+    h: Value,
+    w: Weights,
+    how: Routing,
+    kind: Gate = "silu",
+    *,
+    scores: Value | None = None,
+    weigh_gates: bool = False,
+    limit: float = 0.0,
+    suffix: str = "_exps",
 ) -> Value:
-    """The chosen experts' gated MLPs, weighed and summed; `scores` are given where the router sees something else."""
+    """The chosen experts' gated MLPs, weighed and summed.
+
+    `scores` are given where the router sees something else than the experts; `limit` cuts gates from above and ups.
+    """
     scores = linear(h, w.ffn_gate_inp) if scores is None else scores
     chosen, weights = route(scores, how, w.get("exp_probs_b"))
-    if "ffn_gate_up_exps" in w:
-        both = expert_linear(h, w.ffn_gate_up_exps, chosen)
+    if f"ffn_gate_up{suffix}" in w:
+        both = expert_linear(h, getattr(w, f"ffn_gate_up{suffix}"), chosen)
         gate, up = split(both, both.shape[1] // 2, both.shape[1] // 2)
     else:
-        gate, up = expert_linear(h, w.ffn_gate_exps, chosen), expert_linear(h, w.ffn_up_exps, chosen)
+        gate, up = (expert_linear(h, getattr(w, f"ffn_{part}{suffix}"), chosen) for part in ("gate", "up"))
     if weigh_gates:
         gate = gate * reshape(weights, how.used, 1)
-    return mix(expert_linear(gated(gate, up, kind), w.ffn_down_exps, chosen), weights)
+    if limit:
+        gate, up = clamp(gate, -math.inf, limit), clamp(up, -limit, limit)
+    return mix(expert_linear(gated(gate, up, kind), getattr(w, f"ffn_down{suffix}"), chosen), weights)
+
+
+def latent_attention(
+    q: Value, q_turned: Value, latent: Value, k_turned: Value, w: Weights, layer: int, how: Attention
+) -> Value:
+    """MLA over one latent vector per token: q's part without position is carried into the latent space, values out.
+
+    Older files hold one matrix that expands the latent to every head's key and value instead.
+    """
+    n, plain, size = q.shape[0], q.shape[1], latent.size
+    if "attn_k_b" not in w:
+        keys = heads(linear(latent, w.attn_kv_b), n)
+        k, v = split(keys, plain, keys.shape[1] - plain)
+        return attend(concat(q, q_turned), concat(k, k_turned), v, layer, how)
+    absorbed = head_linear(q, w.attn_k_b.shaped(n, size, plain))
+    seen = attend_latent(concat(absorbed, q_turned), concat(reshape(latent, 1, size), k_turned), size, layer, how)
+    return head_linear(seen, w.attn_v_b.shaped(n, math.prod(w.attn_v_b.shape) // (n * size), size))
 
 
 def sparse_mlp(h: Value, w: Weights, how: Routing, kind: Gate = "silu", weigh_gates: bool = False) -> Value:

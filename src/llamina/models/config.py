@@ -49,9 +49,9 @@ class Config:
             )
         return int(value)
 
-    def number(self, key: str, default: float | None = None) -> float:
-        """A finite number."""
-        value = self.get(key, default)
+    def number(self, key: str, default: float | None = None, layer: int | None = None) -> float:
+        """A finite number; of an array, the entry of `layer`."""
+        value = _entry(self.get(key, default), layer)
         if value is None:
             raise ModelFileError(f"{self.architecture}.{key} is missing: the file cannot be run without it")
         if not _is_number(value) or not math.isfinite(value):
@@ -72,13 +72,13 @@ class Config:
             raise ModelFileError(f"{self.architecture}.{key} has no entry for layer {layer} of {self.layers}")
         return bool(value)
 
-    def windowed(self, layer: int, period: int) -> bool:
-        """Whether a layer sees only the sliding window: as the file lists it, else all but each period's last."""
+    def windowed(self, layer: int, period: int, global_first: bool = False) -> bool:
+        """Whether a layer sees only the window: as the file lists it, else all but the last (first) of each period."""
         key = "attention.sliding_window_pattern"
         if hasattr(self.get(key, period), "__len__"):
             return self.flag(key, layer=layer)
         period = self.count(key, period, least=0)
-        return period == 0 or layer % period < period - 1
+        return period == 0 or (layer % period > 0 if global_first else layer % period < period - 1)
 
     def rope(self, neox: bool, base: float | None = None, scaled: bool = True, sections: Sections = "none") -> Rope:
         """The file's rotary settings; `scaled=False` leaves out the scaling (local layers)."""

@@ -1,6 +1,6 @@
-"""Hunyuan's dense models, and the language half of its VL: q and k are normed after the rotation, not before it."""
+"""Hunyuan, dense or with experts, and the language half of its VL: q and k are normed after the rotation."""
 
-from llamina.models.blocks import gated_mlp, query_key_value
+from llamina.models.blocks import query_key_value, sparse_mlp
 from llamina.models.decoder import Decoder
 from llamina.models.weights import Weights
 from llamina.ops import Value, attend, flat, linear, rope
@@ -13,9 +13,10 @@ class Model(Decoder):
         if alpha > 0:  # a longer context, by a larger base
             base *= alpha ** (c.head_dim / (c.head_dim - 2))
         self.rope = c.rope(neox=True, base=base, sections="blocks")
+        self.routing = c.routing(normalize=True)
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         q, k, v = query_key_value(self.norm(x, w.attn_norm), w, self.config, layer)
         q, k = self.norm(rope(q, self.rope), w.attn_q_norm), self.norm(rope(k, self.rope), w.attn_k_norm)
         x = x + linear(flat(attend(q, k, v, layer, self.attention)), w.attn_output)
-        return x + gated_mlp(self.norm(x, w.ffn_norm), w)
+        return x + sparse_mlp(self.norm(x, w.ffn_norm), w, self.routing)

@@ -259,7 +259,7 @@ def _route(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Ba
     ranked = scores + w[0] if w else scores
     if how.groups > 1:
         ranked = _best_groups(ranked, how)
-    chosen = np.argsort(-ranked, -1, kind="stable")[:, : how.used].astype(np.int32)
+    chosen = np.argsort(-ranked, -1, kind="stable")[:, : how.used].astype(np.int32) // how.share
     weights = np.take_along_axis(scores, chosen, -1)
     if how.scoring == "softmax_selected":
         weights = _softmax(weights)

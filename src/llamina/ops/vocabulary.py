@@ -194,7 +194,10 @@ def pick(x: Value) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """How router scores choose experts and weigh them; a `_selected` scoring applies to the chosen ones only."""
+    """How router scores choose experts and weigh them; a `_selected` scoring applies to the chosen ones only.
+
+    `share` scored ones in a row stand for one expert, which the score of its own number weighs.
+    """
 
     used: int
     scoring: Scoring = "softmax"
@@ -202,6 +205,7 @@ class Routing:
     scale: float = 1.0
     groups: int = 1
     groups_used: int = 1
+    share: int = 1
 
 
 def route(scores: Value, how: Routing, bias: Weight | None = None) -> tuple[Value, Value]:

@@ -257,7 +257,7 @@ class Lowering(Calls):
             bias=self._constant(step.weights[0]) if step.weights else 0, out_ids=ids.ref, out_weights=weights.ref,
             out_scratch=self._new(12 * x.inner * self._rows(value)), experts=x.inner, used=how.used,
             scoring=SCORINGS[how.scoring], normalize=int(how.normalize), groups=how.groups,
-            groups_used=how.groups_used, factor=float(how.scale),
+            groups_used=how.groups_used, share=how.share, factor=float(how.scale),
         )  # fmt: skip
 
     def _mix(self, step: Step) -> None:

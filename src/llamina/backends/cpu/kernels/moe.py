@@ -59,7 +59,7 @@ def _two_best(x, n):
 @kernel
 def route(
     thread, threads, count, x, x_row, bias, out_ids, out_weights, out_scratch,
-    experts, used, scoring, normalize, groups, groups_used, factor: float,
+    experts, used, scoring, normalize, groups, groups_used, share, factor: float,
 ):  # fmt: skip
     """scoring 0: softmax of all, 1: sigmoid, 2 and 3: the same of the chosen. Scratch: 3 × experts floats a row."""
     for row in range(first(i64(count), thread, threads), first(i64(count), thread + 1, threads)):
@@ -85,8 +85,8 @@ def route(
                 if open_ and (best < 0 or f32(ranked + 4 * i) > f32(ranked + 4 * best)):
                     best = i
             set_f32(dropped + 4 * best, np.float32(1))
-            set_i32(ids + 4 * k, best)
-            set_f32(weights + 4 * k, f32(scores + 4 * best))
+            set_i32(ids + 4 * k, best // share)
+            set_f32(weights + 4 * k, f32(scores + 4 * (best // share)))
         if scoring == 2:
             softmax(weights, used)
         elif scoring == 3:
