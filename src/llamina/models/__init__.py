@@ -25,6 +25,7 @@ ALIASES = {  # architectures that share a file, and those whose own name has an 
     "granite_swa": "granite",
     "granitehybrid": "granite",
     "granitemoe": "granite",
+    "hrm_text": "hrm_text",
     "hunyuan-moe": "hunyuan_dense",
     "hunyuan_vl": "hunyuan_dense",
     "hy_v3": "dots1",
@@ -33,12 +34,20 @@ ALIASES = {  # architectures that share a file, and those whose own name has an 
     "mistral4": "deepseek2",
     "nemotron_h": "nemotron_h",
     "nemotron_h_moe": "nemotron_h",
+    "openelm": "qwen3",
     "orion": "stablelm",
+    "paddleocr": "qwen2vl",
+    "pangu-embedded": "qwen2vl",
     "phimoe": "phi3",
+    "qwen": "qwen2",
     "qwen35": "qwen3next",
     "qwen35moe": "qwen3next",
     "qwen3moe": "qwen3",
+    "qwen3vl": "qwen3",
+    "seed_oss": "seed_oss",
+    "spark2_5": "spark2_5",
     "starcoder": "gpt2",
+    "xverse": "llama",
 }
 
 

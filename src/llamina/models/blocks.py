@@ -2,6 +2,7 @@
 
 import math
 
+from llamina.errors import UnsupportedModel
 from llamina.models.config import Config
 from llamina.models.weights import Weights
 from llamina.ops import (
@@ -10,11 +11,14 @@ from llamina.ops import (
     Gate,
     Routing,
     Value,
+    Weight,
     activate,
     attend,
     attend_latent,
     clamp,
     concat,
+    div,
+    embed,
     expert_linear,
     gated,
     head_linear,
@@ -28,14 +32,27 @@ from llamina.ops import (
 
 
 def query_key_value(h: Value, w: Weights, config: Config, layer: int) -> tuple[Value, Value, Value]:
-    """q, k and v as (heads, dim), from three matrices or a fused one."""
+    """q, k and v as (heads, dim), from three matrices or a fused one; some files clamp them."""
     n = config.count("attention.head_count", 1, layer=layer)
     m = config.count("attention.head_count_kv", n, layer=layer)
     if "attn_qkv" in w:
         q, k, v = split(linear(h, w.attn_qkv), n * config.head_dim, m * config.head_dim, m * config.value_dim)
     else:
         q, k, v = linear(h, w.attn_q), linear(h, w.attn_k), linear(h, w.attn_v)
+    if limit := config.number("attention.clamp_kqv", 0.0):
+        q, k, v = (clamp(x, -limit, limit) for x in (q, k, v))
     return heads(q, n), heads(k, m), heads(v, m)
+
+
+def add_positions(x: Value, positions: Value, table: Weight, config: Config) -> Value:
+    """x plus its positions' learned vectors; there must be one for every position of the context."""
+    learned = table.shape[0]
+    if config.context > learned:
+        raise UnsupportedModel(
+            f"the model has learned {learned} positions, and the context is {config.context}: "
+            f"load it with a context of {learned} or less"
+        )
+    return x + embed(positions, table)
 
 
 def gated_mlp(h: Value, w: Weights, kind: Gate = "silu", suffix: str = "") -> Value:
@@ -49,8 +66,10 @@ def gated_mlp(h: Value, w: Weights, kind: Gate = "silu", suffix: str = "") -> Va
 
 
 def plain_mlp(h: Value, w: Weights, kind: Activation, suffix: str = "") -> Value:
-    """down(act(up))."""
-    return linear(activate(linear(h, getattr(w, f"ffn_up{suffix}")), kind), getattr(w, f"ffn_down{suffix}"))
+    """down(act(up)); AWQ files divide by scales before `down`."""
+    h = activate(linear(h, getattr(w, f"ffn_up{suffix}")), kind)
+    scales = w.get("ffn.act.scales")
+    return linear(div(h, scales) if scales else h, getattr(w, f"ffn_down{suffix}"))
 
 
 def experts(

@@ -3,7 +3,7 @@
 from llamina.models.blocks import experts, query_key_value
 from llamina.models.decoder import Decoder
 from llamina.models.weights import Weights
-from llamina.ops import Value, attend, clamp, flat, linear, rope
+from llamina.ops import Value, attend, flat, linear, rope
 
 
 class Model(Decoder):
@@ -11,12 +11,10 @@ class Model(Decoder):
 
     def setup(self) -> None:
         self.rope = self.config.rope(neox=True)
-        self.limit = self.config.positive("attention.clamp_kqv")
         self.routing = self.config.routing(normalize=True)
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:
-        qkv = query_key_value(self.norm(x, w.attn_norm), w, self.config, layer)
-        q, k, v = (clamp(value, -self.limit, self.limit) for value in qkv)
+        q, k, v = query_key_value(self.norm(x, w.attn_norm), w, self.config, layer)
         q, k = rope(q, self.rope), rope(k, self.rope)
         x = x + linear(flat(attend(q, k, v, layer, self.attention)), w.attn_output)
         return x + experts(self.norm(x, w.attn_output_norm), w, self.routing)

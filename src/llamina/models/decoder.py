@@ -24,14 +24,18 @@ class Decoder(ABC):
 
     def forward(self, tokens: Value, positions: Value) -> Value:
         """Logits of the wanted rows."""
-        x = self.embed(tokens, positions)
-        for layer in range(self.config.layers):
-            x = self.block(x, self.weights.layer(layer), layer)
+        x = self.blocks(self.embed(tokens, positions))
         logits = self.head(self.last_norm(pick(x)))
         rows = self.embeddings.shape[0]
         if logits.shape != (rows,):  # a sampled token must have an embedding
             raise UnsupportedModel(f"the file has {rows} embeddings and {logits.size} outputs: they must be as many")
         return logits
+
+    def blocks(self, x: Value) -> Value:
+        """All layers, one after the other."""
+        for layer in range(self.config.layers):
+            x = self.block(x, self.weights.layer(layer), layer)
+        return x
 
     @abstractmethod
     def block(self, x: Value, w: Weights, layer: int) -> Value:

@@ -1,4 +1,4 @@
-"""Qwen 3 and Qwen 3 MoE: NeoX rotation, each head of q and k normed before it; experts where the file has them."""
+"""Qwen 3, MoE and VL, OpenELM: NeoX rotation, each head of q and k normed before it; experts where there are some."""
 
 from llamina.models.blocks import query_key_value, sparse_mlp
 from llamina.models.decoder import Decoder
@@ -9,7 +9,7 @@ from llamina.ops import Value, attend, flat, linear, rope
 class Model(Decoder):
     def setup(self) -> None:
         c = self.config
-        self.rope = c.rope(neox=True)
+        self.rope = c.rope(neox=True, sections="interleaved")
         self.routing = c.routing(normalize=True)
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:

@@ -110,6 +110,17 @@ def _mul(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batc
     return x[0] * (x[1] if len(x) > 1 else w[0])
 
 
+@_meaning("div")
+def _div(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    return x[0] / (x[1] if len(x) > 1 else w[0])
+
+
+@_meaning("pad")
+def _pad(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    before = step.outputs[0].size - x[0].shape[1]
+    return np.pad(x[0], ((0, 0), (before, 0)), constant_values=step.attrs["fill"])
+
+
 @_meaning("scale")
 def _scale(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
     return x[0] * np.float32(step.attrs["factor"])

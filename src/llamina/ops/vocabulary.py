@@ -115,6 +115,12 @@ def mul(x: Value, y: Value | Weight) -> Value:
     return _emit("mul", *_operands(x, y))[0]
 
 
+def div(x: Value, y: Value | Weight) -> Value:
+    """x / y, y repeated over x where it is smaller."""
+    _check(_broadcasts(x.shape, y.shape), "div", x, y)
+    return _emit("div", *_operands(x, y))[0]
+
+
 def _operands(x: Value, y: Value | Weight) -> tuple[tuple[Value, ...], list[Shape], tuple[Weight, ...]]:
     return ((x, y), [x.shape], ()) if isinstance(y, Value) else ((x,), [x.shape], (y,))
 
@@ -133,6 +139,12 @@ def gated(gate: Value, up: Value, kind: Gate) -> Value:
     """activation(gate) × up; `swiglu_oai` cuts both at 7 (the gate only from above) and takes 1 + up."""
     _check(gate.shape == up.shape, "gated", gate, up)
     return _emit("gated", (gate, up), [up.shape], attrs={"kind": kind})[0]
+
+
+def pad(x: Value, before: int, fill: float) -> Value:
+    """(n,) → (before + n,): `fill`s, then x."""
+    _check(len(x.shape) == 1 and before >= 0, "pad", x)
+    return _emit("pad", (x,), [(before + x.size,)], attrs={"fill": fill})[0] if before else x
 
 
 def softcap(x: Value, cap: float) -> Value:

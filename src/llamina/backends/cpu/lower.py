@@ -99,6 +99,9 @@ class Lowering(Calls):
     def _mul(self, step: Step) -> None:
         self._binary(step, "mul")
 
+    def _div(self, step: Step) -> None:
+        self._binary(step, "div")
+
     def _gated(self, step: Step) -> None:
         self._binary(step, f"gated.{step.attrs['kind']}")
 
@@ -148,6 +151,15 @@ class Lowering(Calls):
             everywhere = Place(x.ref, x.row, x.head if x.outer == out.outer else 0, out.outer, x.inner)
             self._copy(value, everywhere, out.sliced(at, x.inner))
             at += x.inner
+
+    def _pad(self, step: Step) -> None:
+        value, x, out = step.inputs[0], self._place(step.inputs[0]), self._output(step.outputs[0])
+        before = out.inner - x.inner
+        self._emit(
+            "fill", count=self._count(value), out=out.ref, out_row=out.row, inner=before,
+            constant=float(step.attrs["fill"]),
+        )  # fmt: skip
+        self._copy(value, x, out.sliced(before, x.inner))
 
     # ---- norms and rotations -----------------------------------------------------------------------------
 

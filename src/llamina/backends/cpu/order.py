@@ -11,8 +11,8 @@ from llamina.backends.cpu.memory import Buffer
 from llamina.backends.cpu.native import Native
 
 ROW_BY_ROW = (
-    "add", "mul", "scale", "softcap", "at_most", "at_least", "temper", "copy", "rms_norm", "layer_norm", "activate",
-    "gated", "quantize",
+    "add", "mul", "div", "scale", "softcap", "at_most", "at_least", "temper", "copy", "rms_norm", "layer_norm",
+    "activate", "gated", "quantize",
 )  # fmt: skip
 """Kernels whose part i of n writes rows that depend on nothing but the same rows of what they read."""
 

@@ -162,6 +162,11 @@ def mul(x, y):
 
 
 @device
+def div(x, y):
+    return x / y
+
+
+@device
 def softcap(x, cap):
     return tanh8(x / cap) * cap
 
@@ -203,6 +208,14 @@ def temper(
 
 
 @kernel
+def fill(thread, threads, count, out, out_row, inner, constant: float):
+    """The first `inner` elements of each row become the constant."""
+    for row in range(first(i64(count), thread, threads), first(i64(count), thread + 1, threads)):
+        for i in range(inner):
+            set_f32(out + row * out_row + 4 * i, np.float32(constant))
+
+
+@kernel
 def pick(thread, threads, count, rows, x, x_row, out, out_row, inner):
     """Rows by their numbers."""
     for i in range(first(i64(count), thread, threads), first(i64(count), thread + 1, threads)):
@@ -211,9 +224,9 @@ def pick(thread, threads, count, rows, x, x_row, out, out_row, inner):
             set_f32(target + 4 * j, f32(source + 4 * j))
 
 
-KERNELS = {"add": binary(add), "mul": binary(mul), "scale": unary(mul), "softcap": unary(softcap)}
+KERNELS = {"add": binary(add), "mul": binary(mul), "div": binary(div), "scale": unary(mul), "softcap": unary(softcap)}
 KERNELS |= {"at_most": unary(at_most), "at_least": unary(at_least), "temper": temper}
-KERNELS |= {"copy": unary(same), "pick": pick}
+KERNELS |= {"copy": unary(same), "fill": fill, "pick": pick}
 KERNELS |= {f"activate.{name}": unary(_ignoring_constant(f)) for name, f in VECTOR.items()}
 KERNELS |= {f"activate.{name}": scalar_unary(f) for name, f in SCALAR.items()}
 KERNELS |= {f"gated.{name}": binary(_gate(f)) for name, f in VECTOR.items()}

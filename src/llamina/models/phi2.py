@@ -1,0 +1,20 @@
+"""Phi 1 and 2: LayerNorm, part of each head rotated; attention and a plain GeLU MLP run side by side."""
+
+from llamina.models.blocks import plain_mlp, query_key_value
+from llamina.models.decoder import Decoder
+from llamina.models.weights import Weights
+from llamina.ops import Value, attend, flat, linear, rope
+
+
+class Model(Decoder):
+    norm_kind = "layer"
+
+    def setup(self) -> None:
+        self.rope = self.config.rope(neox=True)
+
+    def block(self, x: Value, w: Weights, layer: int) -> Value:
+        h = self.norm(x, w.attn_norm)
+        q, k, v = query_key_value(h, w, self.config, layer)
+        q, k = rope(q, self.rope), rope(k, self.rope)
+        seen = linear(flat(attend(q, k, v, layer, self.attention)), w.attn_output)
+        return x + (seen + plain_mlp(h, w, "gelu"))

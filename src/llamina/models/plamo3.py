@@ -1,0 +1,25 @@
+"""PLaMo 3: norms before and behind attention and MLP, normed heads, seven windowed layers to each global one."""
+
+from llamina.models.blocks import gated_mlp, query_key_value
+from llamina.models.decoder import Decoder
+from llamina.models.weights import Weights
+from llamina.ops import Attention, Value, attend, flat, linear, rope
+
+
+class Model(Decoder):
+    def setup(self) -> None:
+        c = self.config
+        self.window = c.count("attention.sliding_window", 0, least=0)
+        self.rope_global = c.rope(neox=True)
+        self.rope_local = c.rope(neox=True, base=c.positive("rope.freq_base_swa", 10000.0), scaled=False)
+
+    def block(self, x: Value, w: Weights, layer: int) -> Value:
+        local = self.window > 0 and self.config.windowed(layer, period=8)
+        how = Attention(self.attention.scale, window=self.window if local else 0)
+        turn = self.rope_local if local else self.rope_global
+        q, k, v = query_key_value(self.norm(x, w.attn_norm), w, self.config, layer)
+        q, k = rope(self.norm(q, w.attn_q_norm), turn), rope(self.norm(k, w.attn_k_norm), turn)
+        h = linear(flat(attend(q, k, v, layer, how)), w.attn_output)
+        x = x + self.norm(h, w.post_attention_norm)
+        h = gated_mlp(self.norm(x, w.ffn_norm), w)
+        return x + self.norm(h, w.post_ffw_norm)
