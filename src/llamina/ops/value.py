@@ -26,11 +26,6 @@ class Weight:
     def __str__(self) -> str:
         return self.name.removesuffix(".weight")
 
-    @property
-    def unbiased(self) -> "Weight":
-        """Without its bias: where an architecture has none, one in the file is not applied."""
-        return replace(self, bias=None)
-
     def shaped(self, *shape: int) -> "Weight":
         """The same tensor seen in another shape (GGUF drops dimensions of 1)."""
         if int(np.prod(shape)) != int(np.prod(self.shape)) or shape[-1] % self.format.block:
