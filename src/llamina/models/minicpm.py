@@ -2,10 +2,10 @@
 
 import math
 
-from llamina.models.blocks import experts, gated_mlp, query_key_value
+from llamina.models.blocks import query_key_value, sparse_mlp
 from llamina.models.decoder import Decoder
 from llamina.models.weights import Weights
-from llamina.ops import Routing, Value, attend, flat, linear, rope, scale
+from llamina.ops import Value, attend, flat, linear, rope, scale
 
 
 class Model(Decoder):
@@ -13,7 +13,7 @@ class Model(Decoder):
         c = self.config
         self.rope = c.rope(neox=False)
         self.factors = self.rope_factors
-        self.routing = Routing(c.experts_used, normalize=True, scale=c.number("expert_weights_scale", 1.0) or 1.0)
+        self.routing = c.routing(normalize=True)
         # older files do not say
         self.embedding_scale = c.positive("embedding_scale", 12.0)
         self.residual_scale = c.positive("residual_scale", 1.4 / math.sqrt(c.layers))
@@ -27,8 +27,8 @@ class Model(Decoder):
         q, k = rope(q, self.rope, self.factors), rope(k, self.rope, self.factors)
         h = linear(flat(attend(q, k, v, layer, self.attention)), w.attn_output)
         x = x + scale(h, self.residual_scale)
-        h = self.norm(x, w.ffn_norm)
-        return x + scale(experts(h, w, self.routing) if self.config.experts else gated_mlp(h, w), self.residual_scale)
+        h = sparse_mlp(self.norm(x, w.ffn_norm), w, self.routing)
+        return x + scale(h, self.residual_scale)
 
     def head(self, x: Value) -> Value:
         return scale(super().head(x), 1 / self.logit_scale)

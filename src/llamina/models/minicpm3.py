@@ -2,10 +2,10 @@
 
 import math
 
-from llamina.models.blocks import gated_mlp
+from llamina.models.blocks import gated_mlp, latent_attention
 from llamina.models.decoder import Decoder
 from llamina.models.weights import Weights
-from llamina.ops import Value, attend, concat, flat, heads, linear, reshape, rope, scale, split
+from llamina.ops import Value, flat, heads, linear, reshape, rope, scale, split
 
 
 class Model(Decoder):
@@ -26,15 +26,12 @@ class Model(Decoder):
 
     def attend(self, h: Value, w: Weights, layer: int) -> Value:
         c, turned = self.config, self.rope.dims
-        plain = c.head_dim - turned
         q = linear(self.norm(linear(h, w.attn_q_a), w.attn_q_a_norm), w.attn_q_b)
-        q_plain, q_turned = split(heads(q, c.heads), plain, turned)
+        q, q_turned = split(heads(q, c.heads), c.head_dim - turned, turned)
         latent, k_turned = split(linear(h, w.attn_kv_a_mqa), self.latent, turned)
-        kv = heads(linear(self.norm(latent, w.attn_kv_a_norm), w.attn_kv_b), c.heads)
-        k_plain, v = split(kv, plain, c.value_dim)
-        q = concat(q_plain, rope(q_turned, self.rope, self.factors))
-        k = concat(k_plain, rope(reshape(k_turned, 1, turned), self.rope, self.factors))
-        return attend(q, k, v, layer, self.attention)
+        latent, k_turned = self.norm(latent, w.attn_kv_a_norm), reshape(k_turned, 1, turned)
+        q_turned, k_turned = (rope(x, self.rope, self.factors) for x in (q_turned, k_turned))
+        return latent_attention(q, q_turned, latent, k_turned, w, layer, self.attention)
 
     def head(self, x: Value) -> Value:
         return super().head(scale(x, 256 / self.config.width))

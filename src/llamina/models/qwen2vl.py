@@ -17,4 +17,4 @@ class Model(Decoder):
         return x + gated_mlp(self.norm(x, w.ffn_norm), w)
 
     def head(self, x: Value) -> Value:
-        return linear(x, (self.weights.get("output") or self.embeddings).unbiased)
+        return linear(x, self.weights.unbiased.get("output") or self.embeddings)

@@ -32,11 +32,6 @@ class Weight:
             raise UnsupportedModel(f"{self.name} is {list(self.shape)}, not {list(shape)}")
         return replace(self, shape=shape)
 
-    @property
-    def unbiased(self) -> "Weight":
-        """Without the bias: a few models leave theirs aside."""
-        return replace(self, bias=None)
-
 
 def constant(name: str, values: npt.ArrayLike) -> Weight:
     """Numbers that the architecture itself gives, as a weight."""
