@@ -189,6 +189,16 @@ def test_same_bits_however_it_is_cut(name: str) -> None:
     assert np.array_equal(got, run("cpu", plan, [beside], threads=2)[3:-1])
 
 
+def test_attention_both_ways() -> None:
+    """Every token sees the whole span, on any number of threads and beside any others."""
+    plan = _attention(Attention(0.3, causal=False))
+    want, got = (run(backend, plan, [[whole(TOKENS)]]) for backend in ("reference", "cpu"))
+    assert error(got, want) < 1e-10
+    assert error(got, run("cpu", _attention(Attention(0.3)), [[whole(TOKENS)]])) > 1e-3
+    beside = [whole([1, 2, 3], first_page=20, slot=1), whole(TOKENS, slot=3), whole([9], first_page=30, slot=2)]
+    assert np.array_equal(got, run("cpu", plan, [beside], threads=3)[3:-1])
+
+
 def test_half_precision_keys_and_values() -> None:
     plan = _attention(Attention(0.3))
     want = run("reference", plan, [[whole(TOKENS)]], kv_type="f16")

@@ -219,7 +219,7 @@ def _attend(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: B
     out = np.empty((batch.n_tokens, *step.outputs[0].shape), np.float32)
     slopes = alibi_slopes(x[0].shape[1], how.alibi)
     for t in range(batch.n_tokens):
-        n = position[t] + 1
+        n = (position[t] if how.causal else position[batch.starts[batch.sequences[t] + 1] - 1]) + 1
         pages = table[t, : -(-n // PAGE)]
         keys = _gather(kept[0], pages, n)
         values = keys[..., : state.shape[2]] if state.kind == "latent" else _gather(kept[1], pages, n)

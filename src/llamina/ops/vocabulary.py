@@ -174,17 +174,20 @@ def rope(x: Value, settings: Rope, factors: Weight | None = None) -> Value:
 @dataclass(frozen=True, slots=True)
 class Attention:
     """How scores become weights. `window` is how far a token sees, `chunk` the length of the stretches of the sequence
-    that do not see each other, `alibi` the largest bias; 0 is none of it."""
+    that do not see each other, `alibi` the largest bias; 0 is none of it. Without `causal` a token also sees those
+    behind it, as far as the step has them."""
 
     scale: float
     window: int = 0
     chunk: int = 0
     softcap: float = 0.0
     alibi: float = 0.0
+    causal: bool = True
 
 
 def attend(q: Value, k: Value, v: Value, layer: int, how: Attention, sinks: Weight | None = None) -> Value:
-    """Causal attention of (heads, dim) over all kept keys and values; keeps this step's first."""
+    """Attention of (heads, dim) over all kept keys and values; keeps this step's first."""
+    _check(how.causal or not (how.window or how.chunk or how.alibi), "attend, both ways,", q, k, v)
     _check(q.shape[1] == k.shape[1] and q.shape[0] % k.shape[0] == 0 and k.shape[0] == v.shape[0], "attend", q, k, v)
     _check(sinks is None or prod(sinks.shape) == q.shape[0], "attend", q, *([sinks] if sinks else []))
     state = State("kv", layer, (k.shape[0], k.shape[1], v.shape[1]), f"blk.{layer}.kv")

@@ -251,14 +251,14 @@ def attend_kernel(load: Any, size: int, latent: bool) -> Any:
 
     @routine
     def begin_rows(
-        cells, begin, tokens, head_0, n_heads, q, q_row, q_head, out, out_row, out_head, value_dim, positions, window,
-        chunk, slopes, sinks,
+        cells, begin, tokens, head_0, n_heads, q, q_row, q_head, out, out_row, out_head, value_dim, positions, last,
+        window, chunk, slopes, sinks,
     ):  # fmt: skip
         for row in range(begin, begin + tokens):
             for head in range(head_0, head_0 + n_heads):
                 begin_row(
                     cells, q + row * q_row + head * q_head, out + row * out_row + head * out_head, value_dim,
-                    i32(positions + 4 * row), window, chunk, f32(slopes + 4 * head),
+                    max(i32(positions + 4 * row), last), window, chunk, f32(slopes + 4 * head),
                     f32(sinks + 4 * head) if sinks else np.float32(0), sinks != 0,
                 )  # fmt: skip
                 cells += CELL
@@ -284,8 +284,8 @@ def attend_kernel(load: Any, size: int, latent: bool) -> Any:
     @kernel
     def run(
         thread, threads, spans, starts, q, q_row, q_head, keys, values, positions, tables, tables_row,
-        out, out_row, out_head, heads, kv_heads, key_dim, value_dim, window, chunk, slopes, sinks, scratch_pad,
-        scratch_size, worker, scale: float, cap: float,
+        out, out_row, out_head, heads, kv_heads, key_dim, value_dim, window, chunk, causal, slopes, sinks,
+        scratch_pad, scratch_size, worker, scale: float, cap: float,
     ):  # fmt: skip
         group = heads // kv_heads
         together = heads_together(group, kv_heads, i64(spans), threads)
@@ -294,9 +294,10 @@ def attend_kernel(load: Any, size: int, latent: bool) -> Any:
         turn = 0
         for s in range(i64(spans)):
             begin, end, table = i32(starts + 4 * s), i32(starts + 4 * s + 4), tables + s * tables_row
+            last = 0 if causal else i32(positions + 4 * (end - 1))  # what every token of the span sees at least
             while begin < end:
                 tokens = min(n_tokens, end - begin)
-                early, late = i32(positions + 4 * begin), i32(positions + 4 * (begin + tokens - 1))
+                early, late = i32(positions + 4 * begin), max(i32(positions + 4 * (begin + tokens - 1)), last)
                 lowest = lowest_seen(early, window, chunk)
                 head_0 = 0
                 while head_0 < heads:
@@ -305,7 +306,7 @@ def attend_kernel(load: Any, size: int, latent: bool) -> Any:
                     if turn == thread:
                         begin_rows(
                             cells, begin, tokens, head_0, n_heads, q, q_row, q_head, out, out_row, out_head, value_dim,
-                            positions, window, chunk, slopes, sinks,
+                            positions, last, window, chunk, slopes, sinks,
                         )  # fmt: skip
                         all_pages(
                             cells, tokens * n_heads, keys, values, table, kv_heads, kv_head, key_dim, value_dim,
