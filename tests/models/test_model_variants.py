@@ -141,6 +141,12 @@ VARIANTS = {
     "hunyuan_vl, repeating sections": Variant(
         "hunyuan_vl-dense", {"rope.dimension_sections": [2, 2, 2, 2], "rope.freq_base": 4.0}
     ),
+    "grok, yarn": Variant(
+        "grok-moe",
+        YARN
+        | {"rope.scaling.yarn_ext_factor": 0.8, "rope.scaling.yarn_attn_factor": 1.3}
+        | {"rope.scaling.yarn_beta_fast": 16.0, "rope.scaling.yarn_beta_slow": 2.0},
+    ),
     "jais, no bias by position": Variant("jais-dense", {"attention.max_alibi_bias": None}),
     "llama, linear": Variant("llama-dense", {"rope.scaling.factor": 4.0}),
     "llama, linear, its old key": Variant("llama-dense", {"rope.scale_linear": 4.0}),
@@ -149,8 +155,16 @@ VARIANTS = {
     "llama, yarn and factors": Variant("llama-dense", YARN | {"rope.scaling.attn_factor": 1.1}),
     "llama, short": Variant("llama-dense", LONGROPE, drop=("rope_freqs",), add=LONG),
     "llama, long": Variant("llama-dense", LONGROPE, drop=("rope_freqs",), add=LONG, context=512),
+    "mistral3, yarn": Variant(
+        "mistral3-dense", YARN | {"rope.scaling.yarn_log_multiplier": 0.5, "attention.temperature_scale": 0.1}
+    ),
     "phi3, short": Variant("phi3-dense", LONGROPE, add=LONG),
     "phi3, long": Variant("phi3-dense", LONGROPE, add=LONG, context=512),
+    "qwen2vl": Variant("qwen2vl-dense", {"rope.dimension_sections": [4, 6, 6, 0], "rope.freq_base": 4.0}),
+    "qwen3vl": Variant("qwen3vl-dense", {"rope.dimension_sections": [6, 5, 5, 0], "rope.freq_base": 4.0}),
+    "qwen3vl, a pair left over": Variant(
+        "qwen3vl-dense", {"rope.dimension_sections": [7, 4, 5, 0], "rope.freq_base": 4.0}
+    ),
 }  # fmt: skip
 
 

@@ -30,6 +30,7 @@ ALIASES = {  # architectures that share a file, and those whose own name has an 
     "hunyuan_vl": "hunyuan_dense",
     "hy_v3": "dots1",
     "internlm2": "llama",
+    "jais2": "nemotron",
     "lfm2moe": "lfm2",
     "mistral4": "deepseek2",
     "nemotron_h": "nemotron_h",

@@ -1,4 +1,4 @@
-"""Nemotron and Minitron: LayerNorm, NeoX rotation, a plain MLP of squared ReLUs."""
+"""Nemotron, Minitron and Jais 2: LayerNorm, NeoX rotation, a plain MLP of squared ReLUs."""
 
 from llamina.models.blocks import plain_mlp, query_key_value
 from llamina.models.decoder import Decoder
