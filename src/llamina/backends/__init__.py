@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from llamina.backends.states import Unit
 from llamina.errors import RequestError
 from llamina.ops.batch import Batch
 from llamina.plan import Plan
@@ -25,8 +26,25 @@ class Capacity:
     threads: int = 1
 
 
+class States(Protocol):
+    """What sequences keep between steps, as bytes: by page (keys and values) and by slot (recurrent states)."""
+
+    def copy(self, unit: Unit, source: int, target: int) -> None: ...
+
+    def size(self, unit: Unit) -> int:
+        """Bytes of one page or slot."""
+        ...
+
+    def read(self, unit: Unit, index: int) -> bytes: ...
+
+    def write(self, unit: Unit, index: int, data: bytes) -> None: ...
+
+
 class Program(Protocol):
     """A plan made runnable, with the memory of its states."""
+
+    @property
+    def states(self) -> States: ...
 
     def run(self, batch: Batch) -> npt.NDArray[np.float32]:
         """Logits [outputs, vocab]; the array is overwritten by the next run."""

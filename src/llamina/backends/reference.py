@@ -4,6 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from llamina.backends import Capacity, state_shapes
+from llamina.backends.states import HostStates
 from llamina.ops.batch import PAGE, Batch
 from llamina.ops.reference import Array, Reference
 from llamina.plan import Plan
@@ -24,6 +25,10 @@ class ReferenceProgram:
                 for state in plan.states
             }
         )
+        self.states = HostStates()
+        for state, arrays in self.reference.states.items():
+            for array in arrays:
+                self.states.add("slot" if state.kind == "recurrent" else "page", array)
 
     def run(self, batch: Batch) -> npt.NDArray[np.float32]:
         n = batch.n_tokens

@@ -34,7 +34,8 @@ class Llamina:
 
     def _submit(self, prompts: Tokens) -> list[Request]:
         greedy = Sampling(temperature=0)
-        return [self._engine.submit(Request(tokens, greedy, ignore_eos=True)) for tokens in prompts]
+        requests = [Request(tokens, greedy, ignore_eos=True, cache_prompt=False) for tokens in prompts]
+        return [self._engine.submit(request) for request in requests]
 
     def _fill(self, requests: list[Request], depth: int) -> None:
         """Compute all prompts; those that are through first are held back until the others are."""

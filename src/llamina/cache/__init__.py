@@ -1,5 +1,5 @@
 """What sequences keep between steps."""
 
-from llamina.cache.pages import Lease, Pages
+from llamina.cache.pages import Copy, Lease, Pages
 
-__all__ = ["Lease", "Pages"]
+__all__ = ["Copy", "Lease", "Pages"]

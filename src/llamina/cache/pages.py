@@ -1,9 +1,15 @@
 """Pages of keys and values, and slots of recurrent states, leased to sequences. Integers only, no arrays."""
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
+from llamina.cache.checkpoints import INTERVAL, Checkpoints, is_stop, next_stop
+from llamina.cache.prefix import Node, Prefixes
 from llamina.errors import CapacityError
 from llamina.ops.batch import PAGE
+
+Copy = tuple[Literal["page", "slot"], int, int]  # from one to another
 
 
 @dataclass(slots=True, eq=False)
@@ -11,51 +17,211 @@ class Lease:
     """The pages of one sequence in order, and its slot."""
 
     slot: int
+    scope: Hashable | None = None  # of the prefix tree; None: what it computes stays its own
     pages: list[int] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)  # of the tree, for the first of the pages
+    found: int = 0  # tokens that were computed before it was admitted
+    branch: int = 0  # tokens that the tree knew, whether or not their recurrent states were kept
+    passing: Node | None = None  # a checkpoint that the next one replaces
 
 
 class Pages:
-    """A pool. Every page and slot is either free or in exactly one lease."""
+    """A pool of pages, each free, leased (perhaps by several), or kept in case its tokens come again.
 
-    def __init__(self, pages: int, slots: int) -> None:
+    A leased page that anyone else refers to is never written: whoever wants to gets a copy. Copies are made in order
+    by whoever owns the arrays (`take_copies`), before anything is computed.
+    """
+
+    def __init__(self, pages: int, slots: int, checkpoints: int | None = None) -> None:
+        """With `checkpoints`, sequences have recurrent states; so many more slots keep states for later."""
         self.total = pages
+        self.recurrent = checkpoints is not None
         self._free = list(range(pages - 1, -1, -1))
+        self._holders: dict[int, int] = {}  # leases of each leased page
+        self._idle: dict[int, None] = {}  # pages that only the tree holds, those to forget first in front
+        self._tree = Prefixes()
         self._slots = list(range(slots - 1, -1, -1))
+        self._checkpoints = Checkpoints(range(slots, slots + (checkpoints or 0)))
         self._leases: dict[int, Lease] = {}  # by slot
+        self._copies: list[Copy] = []
+        self.asked = self.found = 0  # tokens of sequences that might have begun with kept pages, and did
 
     @property
     def free(self) -> int:
-        return len(self._free)
+        """Pages that no sequence holds; some of them may be kept until they are needed (`kept`)."""
+        return self.total - len(self._holders)
+
+    @property
+    def kept(self) -> int:
+        return len(self._idle)
 
     def holds(self, tokens: int) -> bool:
         """Whether a sequence of so many tokens would fit, had it all pages for itself."""
         return tokens <= self.total * PAGE
 
-    def admit(self) -> Lease | None:
-        """A lease without pages yet, or None while all slots are taken."""
+    def take_copies(self) -> list[Copy]:
+        """What is to be copied now, in this order."""
+        copies, self._copies = self._copies, []
+        return copies
+
+    # ---- leases ------------------------------------------------------------------------------------------
+
+    def admit(
+        self, tokens: Sequence[int] = (), scope: Hashable | None = None, reuse: bool = True, promised: int = 0
+    ) -> Lease | None:
+        """A lease that begins with what is known of `tokens` (`found` of them, never all), or None.
+
+        None while all slots are taken, or while there is no room for all tokens beside `promised` pages.
+        """
         if not self._slots:
             return None
-        lease = Lease(self._slots.pop())
+        nodes = self._tree.walk(self._tree.root(scope), tokens[:-1]) if reuse and scope is not None else []
+        branch = PAGE * len(nodes)
+        while self.recurrent and nodes and nodes[-1].slot is None:
+            nodes.pop()
+        woken = sum(node.page in self._idle for node in nodes)
+        if self.free - woken - promised < -(-len(tokens) // PAGE) - len(nodes):
+            return None
+        lease = self._seat(scope, [self._hold(node.page) for node in nodes], nodes)
+        lease.found, lease.branch = PAGE * len(nodes), branch
+        if reuse and scope is not None:
+            self._find_rest(lease, tokens)
+        return lease
+
+    def _seat(self, scope: Hashable | None, pages: list[int], nodes: list[Node]) -> Lease:
+        lease = Lease(self._slots.pop(), scope, pages, nodes)
         self._leases[lease.slot] = lease
         return lease
 
-    def extend(self, lease: Lease, tokens: int) -> bool:
-        """Make room for `tokens` tokens in all; False, and nothing changed, if the pool is exhausted."""
+    def _find_rest(self, lease: Lease, tokens: Sequence[int]) -> None:
+        """What is to be copied: recurrent states, or a page that begins as the next tokens do."""
+        if self.recurrent and lease.nodes:
+            self._copies.append(("slot", self._checkpoints.use(lease.nodes[-1]), lease.slot))
+        elif not self.recurrent and (near := self._tree.nearest(self._end(lease), tokens[lease.found : -1][:PAGE])):
+            node, shared = near
+            lease.pages.append(self._take())
+            self._copies.append(("page", node.page, lease.pages[-1]))
+            lease.found += shared
+        self.asked += len(tokens)
+        self.found += lease.found
+
+    def _end(self, lease: Lease) -> Node:
+        """Where the tree goes on from the lease's pages."""
+        return lease.nodes[-1] if lease.nodes else self._tree.root(lease.scope)
+
+    def extend(self, lease: Lease, start: int, stop: int) -> bool:
+        """Make room to write tokens [start, stop); False, and nothing changed, if the pool is exhausted."""
         self._check(lease)
-        wanted = -(-tokens // PAGE) - len(lease.pages)
-        if wanted > len(self._free):
+        first = start // PAGE
+        shared = first < len(lease.pages) and self._is_shared(lease.pages[first])
+        wanted = max(0, -(-stop // PAGE) - len(lease.pages))
+        if wanted + shared > self.free:
             return False
-        lease.pages.extend(self._free.pop() for _ in range(wanted))
+        if shared:
+            self._copy_on_write(lease, first)
+        lease.pages.extend(self._take() for _ in range(wanted))
         return True
+
+    def _copy_on_write(self, lease: Lease, at: int) -> None:
+        del lease.nodes[at:]
+        page, lease.pages[at] = lease.pages[at], self._take()
+        self._copies.append(("page", page, lease.pages[at]))
+        self._drop(page)
+
+    def fork(self, lease: Lease) -> Lease | None:
+        """Another lease of the same pages, with a copy of the recurrent states; None while all slots are taken."""
+        self._check(lease)
+        if not self._slots:
+            return None
+        twin = self._seat(lease.scope, [self._hold(page) for page in lease.pages], list(lease.nodes))
+        if self.recurrent:
+            self._copies.append(("slot", lease.slot, twin.slot))
+        return twin
+
+    def rewind(self, lease: Lease, tokens: int) -> None:
+        """Keep the first `tokens` tokens. Recurrent states cannot go back: release, and admit again."""
+        self._check(lease)
+        assert not self.recurrent
+        del lease.nodes[tokens // PAGE :]
+        while len(lease.pages) > -(-tokens // PAGE):
+            self._drop(lease.pages.pop())
 
     def release(self, lease: Lease) -> None:
         """Give everything back; the lease must not be used afterwards."""
         self._check(lease)
-        self._free.extend(reversed(lease.pages))
+        while lease.pages:
+            self._drop(lease.pages.pop())  # the last page first, which is thereby forgotten first
+        lease.nodes.clear()
         self._slots.append(lease.slot)
-        lease.pages.clear()
         del self._leases[lease.slot]
 
     def _check(self, lease: Lease) -> None:
         if self._leases.get(lease.slot) is not lease:
             raise CapacityError(f"the lease of slot {lease.slot} was released before: admit a new one")
+
+    # ---- what is kept ------------------------------------------------------------------------------------
+
+    def stop(self, lease: Lease, start: int, stop: int, known: int) -> int:
+        """Where [start, stop) of `known` tokens should end in one step, so that its recurrent states can be kept."""
+        return next_stop(start, stop, known, lease.branch) if self.recurrent and lease.scope is not None else stop
+
+    def keep(self, lease: Lease, tokens: Sequence[int], computed: int) -> None:
+        """Remember the pages of the first `computed` tokens, and the recurrent states after them."""
+        self._check(lease)
+        if lease.scope is None:
+            return
+        for at in range(len(lease.nodes), computed // PAGE):
+            self._keep_page(lease, at, tuple(tokens[PAGE * at : PAGE * at + PAGE]))
+        if self.recurrent and lease.nodes and is_stop(computed, len(tokens), lease.branch):
+            self._keep_state(lease, passing=computed == len(tokens) and computed % INTERVAL > 0)
+
+    def _keep_page(self, lease: Lease, at: int, tokens: tuple[int, ...]) -> None:
+        parent = self._end(lease)
+        node = parent.children.get(tokens) or self._tree.add(parent, tokens, lease.pages[at])
+        if node.page != lease.pages[at]:  # somebody was faster; the contents are the same
+            mine, lease.pages[at] = lease.pages[at], self._hold(node.page)
+            self._drop(mine)
+        lease.nodes.append(node)
+
+    def _keep_state(self, lease: Lease, passing: bool) -> None:
+        node = lease.nodes[-1]
+        if node.slot is None and (slot := self._checkpoints.take(node, lease.passing)) is not None:
+            self._copies.append(("slot", lease.slot, slot))
+            lease.passing = node if passing else None
+
+    def forget(self) -> None:
+        """Make every page free that no sequence holds."""
+        while self._idle:
+            self._free.append(self._evict())
+
+    def _evict(self) -> int:
+        """The page that was of no use for longest. Its node is a leaf: nobody holds a page and not those before it."""
+        page = next(iter(self._idle))
+        del self._idle[page]
+        self._checkpoints.drop(self._tree.remove(page))
+        return page
+
+    # ---- pages -------------------------------------------------------------------------------------------
+
+    def _take(self) -> int:
+        page = self._free.pop() if self._free else self._evict()
+        self._holders[page] = 1
+        return page
+
+    def _hold(self, page: int) -> int:
+        self._idle.pop(page, None)
+        self._holders[page] = self._holders.get(page, 0) + 1
+        return page
+
+    def _drop(self, page: int) -> None:
+        self._holders[page] -= 1
+        if self._holders[page]:
+            return
+        del self._holders[page]
+        if page in self._tree:
+            self._idle[page] = None
+        else:
+            self._free.append(page)
+
+    def _is_shared(self, page: int) -> bool:
+        return self._holders[page] > 1 or page in self._tree

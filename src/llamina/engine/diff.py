@@ -1,6 +1,7 @@
 """The CPU's plan beside the NumPy reference, step by step: the debugger for new models and kernels."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -47,26 +48,27 @@ def compare(engine: Engine, tokens: Sequence[int], tolerance: float | None = Non
 
     Without `tolerance`, a step with weights in blocks may differ by `ROUNDED` and any other by `EXACT`.
     """
-    program, plan, batch = _traced(engine.program), engine.plan, _batch(engine, tokens)
-    reference = ReferenceProgram(plan, engine._capacity).reference
-    n, last = batch.n_tokens, plan.last_uses()
-    values: dict[int, Array] = {plan.tokens.id: batch.tokens[:n], plan.positions.id: batch.positions[:n]}
-    for index, outputs in program.trace(batch):
-        step = plan.steps[index]
-        expected = reference.apply(step, [values[v.id] for v in step.inputs], batch)
-        error = max(distance(outputs[v.id], e) for v, e in zip(step.outputs, expected, strict=True))
-        limit = tolerance if tolerance is not None else ROUNDED if _rounds(step) else EXACT
-        yield Difference(index, step, error, limit)
-        values.update(outputs)
-        for spent in [v for v in values if last.get(v, 0) <= index]:
-            del values[spent]
+    program, plan = _traced(engine.program), engine.plan
+    with _laid_out(engine, tokens) as batch:
+        reference = ReferenceProgram(plan, engine._capacity).reference
+        n, last = batch.n_tokens, plan.last_uses()
+        values: dict[int, Array] = {plan.tokens.id: batch.tokens[:n], plan.positions.id: batch.positions[:n]}
+        for index, outputs in program.trace(batch):
+            step = plan.steps[index]
+            expected = reference.apply(step, [values[v.id] for v in step.inputs], batch)
+            error = max(distance(outputs[v.id], e) for v, e in zip(step.outputs, expected, strict=True))
+            limit = tolerance if tolerance is not None else ROUNDED if _rounds(step) else EXACT
+            yield Difference(index, step, error, limit)
+            values.update(outputs)
+            for spent in [v for v in values if last.get(v, 0) <= index]:
+                del values[spent]
 
 
 def end_to_end(engine: Engine, tokens: Sequence[int]) -> float:
     """How far the CPU's logits are from those of the reference on its own."""
-    batch = _batch(engine, tokens)
-    expected = ReferenceProgram(engine.plan, engine._capacity).run(batch)
-    return distance(engine.program.run(batch), expected)
+    with _laid_out(engine, tokens) as batch:
+        expected = ReferenceProgram(engine.plan, engine._capacity).run(batch)
+        return distance(engine.program.run(batch), expected)
 
 
 def distance(found: Array, expected: Array) -> float:
@@ -82,14 +84,21 @@ def _rounds(step: Step) -> bool:
     return step.op.endswith("linear") and step.weights[0].format.name not in PLAIN
 
 
-def _batch(engine: Engine, tokens: Sequence[int]) -> Batch:
-    """All tokens as one sequence in the first pages, with logits wanted of all that there is room for."""
-    room = min(engine.budget.tokens, engine.context, PAGE * engine._capacity.pages)
+@contextmanager
+def _laid_out(engine: Engine, tokens: Sequence[int]) -> Iterator[Batch]:
+    """All tokens as one sequence in pages of its own, with logits wanted of all that there is room for."""
+    room = min(engine.budget.tokens, engine.context, PAGE * engine.pages.free)
     if not 0 < len(tokens) <= room:
         raise RequestError(f"{len(tokens)} tokens were given: from 1 to {room} can be compared", "prompt")
-    pages = range(-(-len(tokens) // PAGE))
-    outputs = range(len(tokens))[-engine.budget.outputs :]
-    return engine.batch.fill([Span(tokens, 0, pages, 0, outputs)])
+    lease = engine.pages.admit()
+    if lease is None:
+        raise RequestError("the engine is busy: compare when it has nothing to do")
+    try:
+        engine.pages.extend(lease, 0, len(tokens))
+        outputs = range(len(tokens))[-engine.budget.outputs :]
+        yield engine.batch.fill([Span(tokens, 0, lease.pages, lease.slot, outputs)])
+    finally:
+        engine.pages.release(lease)
 
 
 def _traced(program: Program) -> Traced:

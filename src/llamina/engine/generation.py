@@ -19,7 +19,6 @@ class Generation:
     def __init__(self, engine: "Engine", request: Request) -> None:
         self.request = request
         self._engine = engine
-        self._read = 0  # of the request's pieces
         self._start = time.perf_counter()
         self._first = self._last = self._start
         self._stopped = False
@@ -28,15 +27,16 @@ class Generation:
         return self
 
     def __next__(self) -> str:
-        while self._read == len(self.request.pieces):
+        output = self.request.output
+        while output.read == len(output.pieces):
             if self.request.finish_reason is not None or self._stopped:
                 self.close()
                 if self.request.error is not None:
                     raise self.request.error
                 raise StopIteration
             self._advance()
-        self._read += 1
-        return self.request.pieces[self._read - 1]
+        output.read += 1
+        return output.pieces[output.read - 1]
 
     def _advance(self) -> None:
         before = len(self.request.known)
@@ -81,4 +81,5 @@ class Generation:
             len(self.request.generated),
             self._first - self._start,
             self._last - self._first,
+            self.request.cached or 0,
         )

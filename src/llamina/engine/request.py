@@ -1,7 +1,7 @@
 """A request from its submission to its last token."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Literal
 
@@ -9,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from llamina.cache import Lease
-from llamina.engine.stops import StopStrings
+from llamina.engine.output import Output
 from llamina.errors import RequestError
 from llamina.sampling import LogitsProcessor, Sampler, Sampling
-from llamina.tokenizer import Detokenizer
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 _numbers = count()
@@ -30,6 +29,11 @@ class Request:
     ignore_eos: bool = False  # go on after a token that ends a generation
     priority: int = 0  # each level is worth a head start of some earlier requests; below 0, later ones go first
     logits_processor: LogitsProcessor | None = None  # (tokens so far, logits) → logits, before everything else
+    cache_prompt: bool = True  # begin with what others have computed, and leave one's own work to others
+    cache_salt: str = ""  # work is shared only between requests with the same salt
+    truncate: bool = False  # drop old tokens of a prompt that is too long
+    context_shift: bool = False  # drop old tokens when the context is full, and go on
+    n_keep: int = 0  # the first tokens that are never dropped; BOS is not dropped in any case
 
     def __post_init__(self) -> None:
         limit = self.max_tokens
@@ -39,6 +43,8 @@ class Request:
             raise RequestError("the prompt is empty: at least one token is needed to continue from", "prompt")
         if not isinstance(self.priority, int) or isinstance(self.priority, bool):
             raise RequestError(f"priority is {self.priority!r}: a whole number is expected", "priority")
+        if not isinstance(self.n_keep, int) or isinstance(self.n_keep, bool) or self.n_keep < 0:
+            raise RequestError(f"n_keep is {self.n_keep!r}: a whole number of at least 0 is expected", "n_keep")
         if self.logits_processor is not None and not callable(self.logits_processor):
             message = f"logits_processor is {self.logits_processor!r}: a function of tokens and logits is expected"
             raise RequestError(message, "logits_processor")
@@ -47,27 +53,50 @@ class Request:
         self.known: list[int] = [int(t) for t in self.prompt]
         self.computed = 0
         self.lease: Lease | None = None
+        self.cached: int | None = None  # tokens of the prompt that others had computed, once it has run
+        self.dropped = 0  # old tokens that are not known any more
         self.finish_reason: FinishReason | None = None
         self.error: Exception | None = None  # why it ended, if nothing could be drawn
-        self.pieces: list[str] = []  # text, in the order it was made
+        self.output = Output(self.stop)
         self.rows: list[npt.NDArray[np.float32]] = []  # logits, where all are wanted
-        self.stops = StopStrings(self.stop)
-        self.detokenizer: Detokenizer | None = None
         self.sampler: Sampler | None = None
 
     @property
     def generated(self) -> list[int]:
-        return self.known[len(self.prompt) :]
+        return self.output.tokens
+
+    @property
+    def pieces(self) -> list[str]:
+        return self.output.pieces
 
     @property
     def pending(self) -> int:
         """Known tokens that are not in the cache yet."""
         return len(self.known) - self.computed
 
+    @property
+    def scope(self) -> Hashable | None:
+        """Requests of one scope compute the same for the same tokens and may see it; None: nothing is shared."""
+        return (self.cache_salt,) if self.cache_prompt else None
+
     def sample(self, logits: npt.NDArray[np.float32]) -> int:
         """The next token; `logits` is used up."""
         assert self.sampler is not None
         return self.sampler.sample(logits, self.known)
+
+    def fork(self, sampling: Sampling | None = None) -> "Request":
+        """Another that knows and has said the same."""
+        twin = replace(self, sampling=sampling or self.sampling)
+        twin.known, twin.cached, twin.dropped = list(self.known), self.cached, self.dropped
+        twin.output.tokens = list(self.output.tokens)
+        return twin
+
+    def shift(self, room: int, keep: int) -> None:
+        """Forget old tokens after the first `keep`, half of them at a time, until the known ones are within `room`."""
+        while len(self.known) > room:
+            half = (len(self.known) - keep) // 2
+            del self.known[keep : keep + half]
+            self.dropped += half
 
 
 @dataclass(frozen=True, slots=True)

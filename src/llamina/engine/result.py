@@ -13,6 +13,7 @@ class Usage:
     completion_tokens: int
     prompt_seconds: float
     completion_seconds: float
+    cached_tokens: int = 0  # of the prompt, computed before for another request
 
     @property
     def prompt_rate(self) -> float:

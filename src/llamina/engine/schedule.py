@@ -91,8 +91,10 @@ class _Step:
         n = self._limit(request, tokens)
         while request in self.running and n > 0:
             assert request.lease is not None
-            if self.pages.extend(request.lease, request.computed + n):
-                self.slices[request] = Slice(request, request.computed, request.computed + n)
+            start, known = request.computed, len(request.known)
+            stop = self.pages.stop(request.lease, start, start + n, known)
+            if self.pages.extend(request.lease, start, stop):
+                self.slices[request] = Slice(request, start, stop)
                 return
             self._preempt(self.running[-1])
 
@@ -121,26 +123,31 @@ class _Step:
         return True
 
     def _seat(self, request: Request) -> bool:
-        if len(self.running) >= self.budget.sequences or (lease := self.pages.admit()) is None:
+        if len(self.running) >= self.budget.sequences:
             return False
-        request.lease = lease
         promised = sum(_pages_ahead(r) for r in self.running)
-        if self.pages.free - promised < _pages_ahead(request):
-            self.pages.release(lease)
-            request.lease = None
+        lease = self.pages.admit(request.known, request.scope, not request.all_logits, promised)
+        if lease is None:
             return False
+        request.lease, request.computed = lease, lease.found
+        if request.cached is None:
+            request.cached = lease.found
         self.waiting.remove(request)
         insort_left(self.running, request, key=_rank)
         return True
 
     def _preempt(self, request: Request) -> None:
-        """Its pages go back to the pool; it will be computed again from its known tokens."""
-        assert request.lease is not None
-        self.pages.release(request.lease)
-        request.lease, request.computed = None, 0
         self.slices.pop(request, None)
-        self.running.remove(request)
-        insort_left(self.waiting, request, key=_rank)
+        requeue(request, self.running, self.waiting, self.pages)
+
+
+def requeue(request: Request, running: list[Request], waiting: list[Request], pages: Pages) -> None:
+    """Its pages go back to the pool; it will be computed again from its known tokens."""
+    assert request.lease is not None
+    pages.release(request.lease)
+    request.lease, request.computed = None, 0
+    running.remove(request)
+    insort_left(waiting, request, key=_rank)
 
 
 def _rank(request: Request) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +35,7 @@ class Sampler:
         breakers: Breakers | None = None,
         processor: LogitsProcessor | None = None,
     ) -> None:
+        self._stream = stream
         self.random = Random(params.seed, stream)
         self._processor = processor
         self._biased, self._bias = _bias(params, suppressed, vocab)
@@ -53,6 +55,16 @@ class Sampler:
         for stage in self._stages:
             stage(candidates)
         return self._choose(candidates)
+
+    def state(self) -> dict[str, Any]:
+        """What was left to chance or learnt from draws, as plain values."""
+        return {"seed": self.random.seed, "mu": self._choose.mu if isinstance(self._choose, Mirostat) else None}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on as the sampler whose state this is; it must have had the same parameters."""
+        self.random = Random(state["seed"], self._stream)
+        if isinstance(self._choose, Mirostat):
+            self._choose.mu = state["mu"]
 
 
 def _active(params: Sampling, breakers: Breakers) -> Active:

@@ -16,6 +16,7 @@ from llamina.backends.cpu.memory import Buffer, Place, Ref, pack
 from llamina.backends.cpu.native import Native, round_up
 from llamina.backends.cpu.order import chain, group, mark_lifetimes, rows_of
 from llamina.backends.cpu.team import Team
+from llamina.backends.states import HostStates, Unit
 from llamina.errors import CapacityError
 from llamina.ops import State, Value
 from llamina.ops.batch import PAGE, Batch
@@ -27,6 +28,7 @@ class CpuProgram:
 
     def __init__(self, plan: Plan, batch: Batch, capacity: Capacity, progress: Progress | None = None) -> None:
         self._memory: list[Any] = []
+        self.states = HostStates()
         states = {state: self._allocate_state(state, capacity) for state in plan.states}
         lowering = Lowering(plan, batch, capacity, states)
         self._keep = lowering.keep
@@ -66,6 +68,10 @@ class CpuProgram:
         for shape in state_shapes(state, capacity, PAGE):
             nbytes = int(np.prod(shape[:-1])) * round_up(shape[-1]) * size
             refs.append(Ref(Buffer(nbytes, self._zeros(nbytes + 64), own=True)))
+            unit: Unit = "slot" if state.kind == "recurrent" else "page"
+            self.states.add(
+                unit, np.frombuffer(self._memory[-1], np.uint8)[:nbytes].reshape(shape[0], nbytes // shape[0])
+            )
         return refs
 
     def run(self, batch: Batch) -> npt.NDArray[np.float32]:

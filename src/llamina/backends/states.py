@@ -1,0 +1,36 @@
+"""The memory of states on the host: arrays whose first axis counts pages or slots."""
+
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Unit = Literal["page", "slot"]
+
+
+class HostStates:
+    """States that NumPy can reach. A page or a slot is the same row of several arrays."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[Unit, list[npt.NDArray[Any]]] = {"page": [], "slot": []}
+
+    def add(self, unit: Unit, array: npt.NDArray[Any]) -> None:
+        self._arrays[unit].append(array)
+
+    def copy(self, unit: Unit, source: int, target: int) -> None:
+        for array in self._arrays[unit]:
+            array[target] = array[source]
+
+    def size(self, unit: Unit) -> int:
+        return sum(array[0].nbytes for array in self._arrays[unit])
+
+    def read(self, unit: Unit, index: int) -> bytes:
+        return b"".join(array[index].tobytes() for array in self._arrays[unit])
+
+    def write(self, unit: Unit, index: int, data: bytes) -> None:
+        start = 0
+        for array in self._arrays[unit]:
+            row = array[index]
+            part = np.frombuffer(data, array.dtype, row.size, start)
+            array[index] = part.reshape(row.shape)
+            start += row.nbytes

@@ -1,0 +1,56 @@
+"""Recurrent states kept at page boundaries, so that a sequence can be taken up where another passed."""
+
+from llamina.cache.prefix import Node
+from llamina.ops.batch import PAGE
+
+INTERVAL = 512  # tokens between the checkpoints of a long prompt
+
+
+class Checkpoints:
+    """Slots for kept states, each at a node of the prefix tree; the one that was used longest ago goes first."""
+
+    def __init__(self, slots: range) -> None:
+        self._free = list(reversed(slots))
+        self._kept: dict[Node, None] = {}  # in the order of use
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def take(self, node: Node, instead: Node | None = None) -> int | None:
+        """A slot for the state at `node`, which gives up the one it had `instead`; None if there are no slots."""
+        if instead is not None:
+            self.drop(instead)
+        if not self._free and self._kept:
+            self.drop(next(iter(self._kept)))
+        if not self._free:
+            return None
+        node.slot = self._free.pop()
+        self._kept[node] = None
+        return node.slot
+
+    def use(self, node: Node) -> int:
+        """The slot of a node that has one."""
+        assert node.slot is not None
+        self._kept[node] = self._kept.pop(node)
+        return node.slot
+
+    def drop(self, node: Node) -> None:
+        if node.slot is not None:
+            del self._kept[node]
+            self._free.append(node.slot)
+            node.slot = None
+
+
+def next_stop(start: int, stop: int, known: int, branch: int) -> int:
+    """Where tokens [start, stop) of `known` are to be cut so that a checkpoint can be kept.
+
+    Checkpoints are kept at intervals, where other sequences branched off (`branch`), and at the last page boundary
+    before the end of what is known.
+    """
+    wanted = (start // INTERVAL + 1) * INTERVAL, branch, (known - 1) // PAGE * PAGE
+    return min((at for at in wanted if start < at < stop), default=stop)
+
+
+def is_stop(at: int, known: int, branch: int) -> bool:
+    """Whether the state after `at` tokens is to be kept."""
+    return at % PAGE == 0 and (at % INTERVAL == 0 or at == branch or known - at <= PAGE)

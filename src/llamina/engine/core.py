@@ -1,0 +1,263 @@
+"""The heart: schedule, run, sample, append."""
+
+from bisect import insort
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from itertools import count
+from typing import get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from llamina.backends import Capacity, KvType, Program, compile_plan
+from llamina.cache import Pages
+from llamina.engine.limits import Limits
+from llamina.engine.request import Event, FinishReason, Request
+from llamina.engine.schedule import Budget, Slice, requeue, schedule
+from llamina.errors import RequestError
+from llamina.gguf import GGUF
+from llamina.models import Decoder
+from llamina.ops.batch import PAGE, Batch, Span
+from llamina.plan import Plan, record
+from llamina.sampling import BreakerTable, Sampler, Sampling
+from llamina.tokenizer import Tokenizer
+
+LOGITS_BYTES = 256 << 20  # address space for one step's logits; only what is used becomes resident
+HEAD_START = 64  # how many earlier requests of priority 0 one of priority 1 overtakes; so nobody waits for ever
+CHECKPOINTS = 4  # kept recurrent states for each sequence that may run
+
+
+class Core:
+    """A loaded model and the requests it is working on. Not for several threads at once."""
+
+    def __init__(
+        self,
+        file: GGUF,
+        model: Decoder,
+        *,
+        backend: str = "cpu",
+        threads: int = 1,
+        kv_type: KvType = "f16",
+        max_tokens: int = 512,
+        max_sequences: int = 16,
+        cache_tokens: int | None = None,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> None:
+        _check_options(kv_type, max_tokens=max_tokens, max_sequences=max_sequences, cache_tokens=cache_tokens)
+        self.file = file
+        self.model = model
+        self.context = model.config.context
+        self.plan: Plan = record(model.forward)
+        recurrent = any(state.kind == "recurrent" for state in self.plan.states)
+        checkpoints = CHECKPOINTS * max_sequences if recurrent else None
+        self.pages = Pages(-(-(cache_tokens or 2 * self.context) // PAGE), max_sequences, checkpoints)
+        self._capacity = Capacity(self.pages.total, max_sequences + (checkpoints or 0), kv_type, threads)
+        outputs = max(1, min(max_tokens, LOGITS_BYTES // (4 * self.plan.vocab)))
+        self.budget = Budget(max_tokens, outputs, min(max_sequences, outputs))  # each may make a token in every step
+        self.batch = Batch(max_tokens, outputs, max_sequences, -(-self.context // PAGE))
+        self.limits = Limits(self.context, PAGE * self.pages.total, self.plan.vocab)
+        self.running: list[Request] = []
+        self.waiting: list[Request] = []
+        self._arrivals = count()
+        self._closed = False
+        self.program: Program = compile_plan(backend, self.plan, self.batch, self._capacity, progress)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """Built on first use: a file without a vocabulary still has logits."""
+        return Tokenizer.from_metadata(self.file.metadata)
+
+    # ---- the step ----------------------------------------------------------------------------------------
+
+    def step(self) -> list[Event]:
+        """Advance every request that has a place in the next batch."""
+        self._check_open()
+        slices = schedule(self.running, self.waiting, self.pages, self.budget)
+        events: list[Event] = []
+        try:
+            for s, rows in zip(slices, self._compute(slices), strict=True):
+                events.append(self._advance(s, rows))
+        except BaseException:
+            for s in slices[len(events) :]:  # nobody knows how far these came: they are computed again
+                if s.request.lease is not None:
+                    requeue(s.request, self.running, self.waiting, self.pages)
+            raise
+        return events
+
+    def _compute(self, slices: list[Slice]) -> list[npt.NDArray[np.float32]]:
+        """The logits that each slice asked for."""
+        self._copy()
+        if not slices:
+            return []
+        logits = self.program.run(self.batch.fill([_span(s) for s in slices]))
+        return np.split(logits, np.cumsum([len(s.outputs) for s in slices])[:-1])
+
+    def _copy(self) -> None:
+        for unit, source, target in self.pages.take_copies():
+            self.program.states.copy(unit, source, target)
+
+    def _advance(self, s: Slice, rows: npt.NDArray[np.float32]) -> Event:
+        request, caught_up = s.request, s.caught_up
+        assert request.lease is not None
+        request.computed = s.stop
+        self.pages.keep(request.lease, request.known, request.computed)
+        if request.all_logits:
+            request.rows.append(rows.copy())
+        if not caught_up:
+            return Event(request)
+        return self._finish(request) if request.all_logits else self._draw(request, rows[0])
+
+    def _draw(self, request: Request, logits: npt.NDArray[np.float32]) -> Event:
+        try:
+            token = request.sample(logits)
+        except Exception as error:  # the caller's own function, or nothing left to choose: others go on
+            request.error = error
+            return self._finish(request, reason="error")
+        return self._append(request, token)
+
+    def _append(self, request: Request, token: int) -> Event:
+        request.known.append(token)
+        text = request.output.push(token)
+        if request.output.ended:
+            return self._finish(request, token, text)
+        if len(request.generated) == request.max_tokens:
+            return self._finish(request, token, text, "length")
+        if len(request.known) > self.limits.room:
+            if not request.context_shift:
+                return self._finish(request, token, text, "length")
+            request.shift(self.limits.room, self._keep(request))
+            requeue(request, self.running, self.waiting, self.pages)
+        return Event(request, token, text)
+
+    def _finish(
+        self, request: Request, token: int | None = None, text: str = "", reason: FinishReason = "stop"
+    ) -> Event:
+        if not request.all_logits:
+            text += request.output.finish()
+        request.finish_reason = reason
+        self._forget(request)
+        return Event(request, token, text, reason)
+
+    def _forget(self, request: Request) -> None:
+        if request.lease is not None:
+            self.pages.release(request.lease)
+            request.lease = None
+        for queue in (self.running, self.waiting):
+            if request in queue:
+                queue.remove(request)
+
+    # ---- requests ----------------------------------------------------------------------------------------
+
+    def submit(self, request: Request) -> Request:
+        """Queue a request; its events come out of `step`."""
+        self._check_open()
+        self.limits.check_tokens(request.known, "prompt")
+        if request.truncate or request.context_shift:
+            self.limits.check_keep(self._keep(request))
+        if request.truncate:
+            request.shift(self.limits.room, self._keep(request))
+        self.limits.check_fit(request)
+        self._begin(request)
+        insort(self.waiting, request, key=lambda r: r.rank)
+        return request
+
+    def _begin(self, request: Request) -> None:
+        if not request.all_logits:
+            request.output.begin(self.tokenizer, request.ignore_eos)
+            request.sampler = self._sampler(request)
+        request.rank = next(self._arrivals) - HEAD_START * request.priority
+
+    def _sampler(self, request: Request) -> Sampler:
+        params = request.sampling
+        return Sampler(
+            params,
+            self.plan.vocab,
+            suppressed=self.tokenizer.suppressed,
+            breakers=self._breakers(params.dry_sequence_breakers) if params.dry_multiplier else None,
+            processor=request.logits_processor,
+        )
+
+    @cached_property
+    def _breakers(self) -> BreakerTable:
+        return BreakerTable(self.tokenizer)
+
+    def cancel(self, request: Request) -> None:
+        """Stop working on a request; its pages are free at once."""
+        if request.finish_reason is None:
+            request.finish_reason = "cancelled"
+        self._forget(request)
+
+    def fork(self, request: Request, sampling: Sampling | None = None) -> Request:
+        """A second request that goes on from where this one is. They share pages until they differ.
+
+        Without `sampling` it says the same as the first: give it another seed.
+        """
+        self._check_open()
+        self.limits.check_fork(request)
+        twin = request.fork(sampling)
+        self._begin(twin)
+        if sampling is None and request.sampler is not None and twin.sampler is not None:
+            twin.sampler.restore(request.sampler.state())
+        if request.lease is not None and not self.waiting and len(self.running) < self.budget.sequences:
+            twin.lease, twin.computed = self.pages.fork(request.lease), request.computed
+        # without a place it waits, and finds the pages that it shares when its turn comes
+        insort(self.running if twin.lease else self.waiting, twin, key=lambda r: r.rank)
+        return twin
+
+    def rewind(self, request: Request, n: int, tokens: Sequence[int] = ()) -> None:
+        """Take back the last n tokens that a request made, and go on as if it had made `tokens` instead.
+
+        A request that was done is taken up again, unless there is nothing left for it to do.
+        """
+        self._check_open()
+        self.limits.check_tokens(tokens, "tokens")
+        self.limits.check_rewind(request, n, len(tokens))
+        kept = len(request.known) - n
+        request.known[kept:] = tokens
+        request.output.rewind(n)
+        for token in tokens:
+            request.output.push(token)
+        if request.lease is None:
+            self._reopen(request)
+        elif (computed := min(kept, len(request.known) - 1)) < request.computed:
+            if self.pages.recurrent:
+                requeue(request, self.running, self.waiting, self.pages)
+            else:
+                self.pages.rewind(request.lease, computed)
+                request.computed = computed
+
+    def _reopen(self, request: Request) -> None:
+        if request.finish_reason is not None:
+            request.finish_reason = None
+            insort(self.waiting, request, key=lambda r: r.rank)
+
+    def _keep(self, request: Request) -> int:
+        """The first tokens that are never dropped."""
+        return max(request.n_keep, int(request.known[0] == self.tokenizer.bos))
+
+    # ---- life --------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RequestError("the engine is closed: load the model again")
+
+    def close(self) -> None:
+        """End the backend's threads and forget all requests."""
+        for request in [*self.running, *self.waiting]:
+            self.cancel(request)
+        self.program.close()
+        self._closed = True
+
+
+def _span(s: Slice) -> Span:
+    lease = s.request.lease
+    assert lease is not None
+    return Span(s.request.known[s.start : s.stop], s.start, lease.pages, lease.slot, s.outputs)
+
+
+def _check_options(kv_type: str, **counts: int | None) -> None:
+    for name, value in counts.items():
+        if value is not None and value < 1:
+            raise RequestError(f"{name} is {value}: at least 1 is expected", name)
+    if kv_type not in get_args(KvType):
+        raise RequestError(f"kv_type is {kv_type!r}: {' or '.join(get_args(KvType))} is expected", "kv_type")

@@ -1,0 +1,63 @@
+"""What can be asked of an engine, refused before anything changes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from llamina.engine.request import Request
+from llamina.errors import CapacityError, ContextTooLong, RequestError
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Sizes that a request must respect."""
+
+    context: int
+    cache: int  # tokens that all pages hold
+    vocab: int
+
+    @property
+    def room(self) -> int:
+        """The longest sequence that can be continued."""
+        return min(self.context - 1, self.cache)
+
+    def check_tokens(self, tokens: Sequence[int], param: str) -> None:
+        if any(not 0 <= t < self.vocab for t in tokens):
+            raise RequestError(f"the {param} has a token outside the vocabulary of {self.vocab}", param)
+
+    def check_keep(self, keep: int) -> None:
+        if keep > self.room - 2:
+            raise RequestError(
+                f"n_keep is {keep} and there is room for {self.room} tokens: keep fewer, or load the model with a "
+                "larger context",
+                "n_keep",
+            )
+
+    def check_fit(self, request: Request) -> None:
+        n = len(request.known)
+        if n > (self.context if request.all_logits else self.context - 1):
+            raise ContextTooLong(
+                f"the prompt has {n} tokens and the context holds {self.context}: shorten it, load the model with a "
+                "larger context, or have old tokens dropped (truncate=True)",
+                "prompt",
+            )
+        if n > self.cache:
+            raise CapacityError(
+                f"the prompt has {n} tokens and the cache holds {self.cache}: "
+                "shorten it, or load the model with more cache_tokens"
+            )
+
+    def check_fork(self, request: Request) -> None:
+        if request.finish_reason is not None or request.all_logits:
+            why = "makes no tokens" if request.all_logits else f"is done ({request.finish_reason})"
+            raise RequestError(f"the request {why}: one that is generating can be forked", "request")
+
+    def check_rewind(self, request: Request, n: int, more: int) -> None:
+        """Whether `more` tokens can take the place of the last n."""
+        made, most = len(request.generated), request.max_tokens
+        there = min(made, len(request.known) - max(1, request.n_keep)) if request.dropped else made
+        if request.all_logits or not 0 <= n <= there:
+            raise RequestError(f"{n} tokens cannot be taken back: the request knows {there} that it made", "n")
+        if len(request.known) - n + more > self.room:
+            raise ContextTooLong(f"{more} more tokens do not fit: there is room for {self.room} in all", "tokens")
+        if most is not None and made - n + more >= most:
+            raise RequestError(f"max_tokens is {most}: after these tokens nothing is left to make", "tokens")

@@ -1,0 +1,52 @@
+"""What a request said so far: its tokens, and their text as it becomes certain."""
+
+from collections.abc import Sequence
+
+from llamina.engine.stops import StopStrings
+from llamina.tokenizer import Tokenizer
+
+
+class Output:
+    """Tokens in, text out. Half a character, and what may become a stop string, is held back."""
+
+    def __init__(self, stop: Sequence[str]) -> None:
+        self.tokens: list[int] = []
+        self.pieces: list[str] = []  # text, in the order it was made
+        self.read = 0  # how many of the pieces the caller has taken
+        self._stop = stop
+        self._stops = StopStrings(stop)
+
+    def begin(self, tokenizer: Tokenizer, ignore_eos: bool) -> None:
+        """Nothing can be said before this."""
+        self._tokenizer = tokenizer
+        self._enders = frozenset() if ignore_eos else tokenizer.eog
+        self.rewind(0)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last token, or a stop string, asks for an end."""
+        return self._stops.hit or any(token in self._enders for token in self.tokens[-1:])
+
+    def push(self, token: int) -> str:
+        """The text that a token makes certain, often none."""
+        self.tokens.append(token)
+        return self._say("" if token in self._enders else self._stops.push(self._detokenizer.push(token)))
+
+    def finish(self) -> str:
+        """What was held back."""
+        return self._say(self._stops.push(self._detokenizer.flush()) + self._stops.flush())
+
+    def rewind(self, n: int) -> None:
+        """Take the last n tokens back, with their text."""
+        tokens = self.tokens[: len(self.tokens) - n]
+        self.tokens, self.pieces = [], []
+        self._stops = StopStrings(self._stop)
+        self._detokenizer = self._tokenizer.stream(continued=True)
+        for token in tokens:
+            self.push(token)
+        self.read = min(self.read, len(self.pieces))
+
+    def _say(self, text: str) -> str:
+        if text:
+            self.pieces.append(text)
+        return text

@@ -1,0 +1,114 @@
+"""Every architecture goes on from what was kept exactly as if it had computed it anew: prefixes, forks, rewinds."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import llamina
+from llamina import Engine, Request, Sampling
+from llamina.gguf import open_model
+from llamina.models import architectures
+
+Files = Callable[[str], Path]
+Array = npt.NDArray[np.float32]
+GOLDEN = Path(os.environ.get("LLAMINA_GOLDEN") or Path(__file__).parents[3] / "shared" / "golden")
+SPECS = json.loads((GOLDEN / "archs.json").read_text()) if (GOLDEN / "archs.json").exists() else {}
+NAMES = sorted(name for name, spec in SPECS.items() if spec["arch"] in architectures())
+MADE = 6
+
+
+class Listener:
+    """Requests whose logits are remembered, row by row as they are sampled (greedily)."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.heard: dict[Request, list[Array]] = {}
+
+    def submit(self, tokens: list[int], made: int = MADE, **options: object) -> Request:
+        rows: list[Array] = []
+
+        def listen(history: object, logits: Array) -> Array:
+            rows.append(logits.copy())
+            return logits
+
+        request = Request(tokens, Sampling(temperature=0), made, logits_processor=listen, ignore_eos=True, **options)
+        self.heard[request] = rows
+        return self.engine.submit(request)
+
+    def run(self, *requests: Request) -> None:
+        while any(r.finish_reason is None for r in requests):
+            self.engine.step()
+
+    def alone(self, tokens: list[int], made: int = MADE) -> Array:
+        """The logits of a request that shares nothing."""
+        request = self.submit(tokens, made, cache_prompt=False)
+        self.run(request)
+        assert not request.cached
+        return np.array(self.heard[request])
+
+
+@pytest.fixture(params=NAMES)
+def listener(request: pytest.FixtureRequest, files: Files) -> Iterator[Listener]:
+    file = open_model(files(request.param))
+    size = file.tensors["token_embd.weight"].shape[0]
+    texts = {  # of no meaning, so that there can be generations
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": [f"<{i}>" for i in range(size)],
+        "tokenizer.ggml.scores": np.zeros(size, np.float32),
+        "tokenizer.ggml.token_type": np.ones(size, np.int32),
+    }
+    file.metadata.update(texts)
+    with llamina.load(file, threads=2, context=128) as engine:
+        yield Listener(engine)
+
+
+def test_same_bits_from_what_was_kept(listener: Listener) -> None:
+    """Whole, then with the same prompt, and with prompts that part from it within a page."""
+    engine, tokens = listener.engine, [7 * i % 61 for i in range(70)]
+    other = [*tokens[:37], *tokens[10:30]]
+    expected, elsewhere = listener.alone(tokens), listener.alone(other)
+
+    first = listener.submit(tokens)
+    listener.run(first)
+    assert first.cached == 0
+    again, parted = listener.submit(tokens), listener.submit(other)
+    listener.run(again, parted)
+    assert again.cached == 64
+    assert parted.cached == (0 if engine.pages.recurrent else 37)
+    for request, logits in ((first, expected), (again, expected), (parted, elsewhere)):
+        assert np.array_equal(listener.heard[request], logits)
+    once_more = listener.submit([*other[:36], *tokens[50:60]])
+    listener.run(once_more)
+    assert once_more.cached == (32 if engine.pages.recurrent else 36), "where the others parted"
+    assert np.array_equal(listener.heard[once_more], listener.alone([*other[:36], *tokens[50:60]]))
+
+
+def test_same_bits_forked_and_rewound(listener: Listener) -> None:
+    engine, tokens, forced = listener.engine, [7 * i % 61 for i in range(40)], [3, 4, 5]
+    expected = listener.alone(tokens, 12)
+    parent = listener.submit(tokens, 12)
+    while len(parent.generated) < 5:
+        engine.step()
+    child = engine.fork(parent)
+    listener.run(parent, child)
+    assert child.generated == parent.generated
+    assert np.array_equal(listener.heard[parent][:5], expected[:5])
+    both = listener.heard[parent][5:]  # they are heard in turns
+    assert np.array_equal(both[::2], expected[5:]) and np.array_equal(both[1::2], expected[5:])
+
+    running = listener.submit(tokens, 12)
+    while len(running.generated) < 9:
+        engine.step()
+    for request, back in ((parent, 8), (running, 5)):  # one that was done, and one that is not
+        listener.heard[request].clear()
+        engine.rewind(request, back, forced)
+    listener.run(parent, running)
+    expected = listener.alone([*tokens, *parent.generated[:4], *forced], 5)
+    for request in (parent, running):
+        assert request.generated[4:7] == forced and len(request.generated) == 12
+        assert np.array_equal(listener.heard[request], expected)
