@@ -38,6 +38,7 @@ from llamina.ops import (
     scale,
     scan,
     softcap,
+    softmax,
     split,
     temper,
 )
@@ -133,6 +134,7 @@ PLANS: dict[str, Forward] = {
     "rms norm of heads": elementwise(lambda x: norm(heads(x, 4), constant("n", 15), 1e-5)),
     "rms norm of groups": elementwise(lambda x: norm(heads(x, 4), constant("n", 4, 15), 1e-5)),
     "rms norm of a view": elementwise(lambda x: norm(split(heads(x, 4), 4, 11)[1], None, 1e-5)),
+    "softmax": elementwise(lambda x: softmax(heads(x, 4))),
     "layer norm": elementwise(lambda x: norm(x, constant("n", 60), 1e-5, "layer")),
     "rope": elementwise(lambda x: rope(heads(x, 5), Rope(12, 1e4))),
     "rope neox, part of it": elementwise(lambda x: rope(heads(x, 5), Rope(8, 1e4, neox=True, scale=0.25))),

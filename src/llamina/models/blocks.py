@@ -25,6 +25,7 @@ from llamina.ops import (
     heads,
     linear,
     mix,
+    norm,
     reshape,
     route,
     split,
@@ -99,6 +100,17 @@ def experts(
     if limit:
         gate, up = clamp(gate, -math.inf, limit), clamp(up, -limit, limit)
     return mix(expert_linear(gated(gate, up, kind), getattr(w, f"ffn_down{suffix}"), chosen), weights)
+
+
+def latent_parts(h: Value, w: Weights, config: Config) -> tuple[Value, Value, Value, Value]:
+    """MLA's q without and with position (heads, dim), the latent vector, and the key with position (1, dim)."""
+    low_rank = norm(linear(h, w.attn_q_a), w.attn_q_a_norm, config.eps) if "attn_q_a" in w else None
+    q = linear(h, w.attn_q) if low_rank is None else linear(low_rank, w.attn_q_b)
+    key, size = linear(h, w.attn_kv_a_mqa), config.count("attention.kv_lora_rank")
+    turned, q = key.size - size, heads(q, config.heads)
+    q, q_turned = split(q, q.shape[1] - turned, turned)
+    latent, k_turned = split(key, size, turned)
+    return q, q_turned, norm(latent, w.attn_kv_a_norm, config.eps), reshape(k_turned, 1, turned)
 
 
 def latent_attention(

@@ -36,3 +36,31 @@ def unit(x: Value, eps: float, length: float = 1.0) -> Value:
     """Each head as a vector of this length."""
     n = x.shape[-1]
     return scale(norm(x, None, eps / n), length * n**-0.5)
+
+
+def kimi_delta(h: Value, fade: Value, w: Weights, config: Config, layer: int) -> Value:
+    """Kimi's delta attention: q, k and v convolved one by one, and a decay (e**fade) for each key channel."""
+    n, dim, m = config.heads, config.count("kda.head_dim"), w.unbiased
+    if "attn_qkv" in w:
+        projected = split(linear(h, m.attn_qkv), n * dim, n * dim, n * dim)
+    else:
+        projected = [linear(h, m.attn_q), linear(h, m.attn_k), linear(h, m.attn_v)]
+    kernels = (w.ssm_conv1d_q, w.ssm_conv1d_k, w.ssm_conv1d_v)
+    convolved = (convolve(x, k.shaped(n * dim, k.shape[-1]), layer) for x, k in zip(projected, kernels, strict=True))
+    q, k, v = (heads(activate(x, "silu"), n) for x in convolved)
+    beta = activate(linear(h, w.ssm_beta.shaped(n, config.width)), "sigmoid")
+    q, k = unit(q, config.eps, dim**-0.5), unit(k, config.eps)
+    y = norm(linear_attend(q, k, v, activate(fade, "exp"), layer, beta), w.ssm_norm, config.eps)
+    gate = linear(h, w.ssm_g) if "ssm_g" in w else low_rank(h, w, "ssm_g")
+    return linear(flat(gated(heads(gate, n), y, "sigmoid")), w.attn_output)
+
+
+def rates(h: Value, w: Weights, config: Config) -> Value:
+    """What Kimi's decays are made of, (heads, dim)."""
+    return heads(low_rank(h, w, "ssm_f") + w.ssm_dt, config.heads)
+
+
+def low_rank(h: Value, w: Weights, name: str) -> Value:
+    """Two matrices of low rank, or the first one alone, which then is of full rank."""
+    h = linear(h, getattr(w, f"{name}_a"))
+    return linear(h, getattr(w, f"{name}_b")) if f"{name}_b" in w else h

@@ -35,6 +35,7 @@ from llamina.ops.vocabulary import (
     scale,
     scan,
     softcap,
+    softmax,
     split,
     temper,
 )
@@ -79,6 +80,7 @@ __all__ = [
     "scale",
     "scan",
     "softcap",
+    "softmax",
     "split",
     "temper",
 ]

@@ -281,6 +281,11 @@ def _route(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Ba
     return [chosen, weights * np.float32(how.scale)]
 
 
+@_meaning("softmax")
+def _softmax_of(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    return _softmax(x[0])
+
+
 def _softmax(x: Array) -> Array:
     e = np.exp(x - x.max(-1, keepdims=True))
     return np.asarray(e / e.sum(-1, keepdims=True))

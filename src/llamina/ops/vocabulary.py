@@ -164,6 +164,11 @@ def temper(x: Value, length: int, factor: float, offset: float = 0.0) -> Value:
     return _emit("temper", (x,), [x.shape], attrs={"length": length, "factor": factor, "offset": offset})[0]
 
 
+def softmax(x: Value) -> Value:
+    """Over the last dimension."""
+    return _emit("softmax", (x,), [x.shape])[0]
+
+
 def rope(x: Value, settings: Rope, factors: Weight | None = None) -> Value:
     """(heads, dim) rotated by its position; `factors` divide the frequencies."""
     _check(len(x.shape) == 2 and settings.dims <= x.shape[1] and settings.dims % 2 == 0, "rope", x)

@@ -111,6 +111,9 @@ class Lowering(Calls):
     def _softcap(self, step: Step) -> None:
         self._unary(step, "softcap", step.attrs["cap"])
 
+    def _softmax(self, step: Step) -> None:
+        self._unary(step, "softmax")
+
     def _at_most(self, step: Step) -> None:
         self._unary(step, "at_most", step.attrs["limit"])
 

@@ -12,7 +12,7 @@ from llamina.backends.cpu.native import Native
 
 ROW_BY_ROW = (
     "add", "mul", "div", "scale", "softcap", "at_most", "at_least", "temper", "copy", "rms_norm", "layer_norm",
-    "activate", "gated", "quantize",
+    "activate", "gated", "quantize", "softmax",
 )  # fmt: skip
 """Kernels whose part i of n writes rows that depend on nothing but the same rows of what they read."""
 

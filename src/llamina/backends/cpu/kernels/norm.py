@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from llamina.backends.cpu.kernels.device import device, kernel
-from llamina.backends.cpu.kernels.memory import f32, i64
+from llamina.backends.cpu.kernels.memory import f32, i64, set_f32
 from llamina.backends.cpu.kernels.simd import load_f32, load_f32_part, splat_f32, store_f32, store_f32_part
 from llamina.backends.cpu.kernels.work import first
 
@@ -83,4 +83,20 @@ def layer_norm(
         affine(source, target, inner, mean, factor, w + head * w_head if w else 0, b + head * w_head if b else 0)
 
 
-KERNELS = {"rms_norm": rms_norm, "layer_norm": layer_norm}
+@kernel
+def softmax(thread, threads, count, x, x_row, x_head, out, out_row, out_head, outer, inner, constant: float):
+    end = first(i64(count) * outer, thread + 1, threads)
+    for item in range(first(i64(count) * outer, thread, threads), end):
+        row, head = item // outer, item % outer
+        source, target = x + row * x_row + head * x_head, out + row * out_row + head * out_head
+        top = f32(source)
+        for i in range(1, inner):
+            top = max(top, f32(source + 4 * i))
+        total = 0.0
+        for i in range(inner):
+            total += math.exp(np.float64(f32(source + 4 * i) - top))
+        for i in range(inner):
+            set_f32(target + 4 * i, np.float32(math.exp(np.float64(f32(source + 4 * i) - top)) / total))
+
+
+KERNELS = {"rms_norm": rms_norm, "layer_norm": layer_norm, "softmax": softmax}
