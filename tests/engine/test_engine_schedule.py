@@ -203,6 +203,13 @@ def test_all_logits_take_outputs() -> None:
     assert [len(s[0].outputs) for s in steps] == [10, 10, 5]
 
 
+def test_whole_requests_wait_for_a_step_that_holds_them() -> None:
+    desk = Desk(Pages(8, 4), Budget(tokens=32, outputs=32, sequences=4, whole=True))
+    for n in (20, 25, 7, 1):
+        desk.add(n, all_logits=True)
+    assert [spans(desk.step()) for _ in range(3)] == [[(0, 1), (0, 20), (0, 7)], [(0, 25)], []]
+
+
 def test_outputs_never_exceed_the_budget() -> None:
     """A request that takes every output leaves none for a prompt that would be through in the same step."""
     desk = Desk(Pages(8, 4), Budget(tokens=32, outputs=10, sequences=4))

@@ -11,6 +11,7 @@ import pytest
 
 import llamina
 from llamina.engine import Request
+from llamina.errors import CapacityError, RequestError
 from llamina.models import architectures
 
 Files = Callable[[str], Path]
@@ -32,7 +33,10 @@ def test_llama_cpp_logits(name: str, backend: str, files: Files, truth: dict[str
 
 @pytest.mark.parametrize("name", NAMES)
 def test_same_bits_however_it_is_cut(name: str, files: Files, truth: dict[str, npt.NDArray[np.float32]]) -> None:
-    """Whole, in chunks, token by token; one thread or two; alone or beside others."""
+    """Whole, in chunks, token by token; one thread or two; alone or beside others.
+
+    A model that reads both ways cannot be cut and says so.
+    """
     tokens = [int(t) for t in truth[f"{name}.tokens"]]
     with llamina.load(files(name), threads=2) as engine:
         whole = engine.logits(tokens)
@@ -44,4 +48,16 @@ def test_same_bits_however_it_is_cut(name: str, files: Files, truth: dict[str, n
         assert np.array_equal(np.concatenate(requests[1].rows), whole)
     for chunk in (1, 3, 16):
         with llamina.load(files(name), threads=1, max_tokens=chunk) as engine:
-            assert np.array_equal(engine.logits(tokens), whole)
+            if engine.model.causal:
+                assert np.array_equal(engine.logits(tokens), whole)
+            else:
+                with pytest.raises(CapacityError, match="one step"):
+                    engine.logits(tokens)
+
+
+def test_reading_both_ways_writes_nothing(files: Files) -> None:
+    with llamina.load(files("dream-dense"), backend="reference") as engine:
+        with pytest.raises(RequestError, match="both ways"):
+            engine.generate([1, 2, 3])
+        early = engine.logits([1, 2, 3, 4])[0]
+        assert not np.array_equal(early, engine.logits([1, 2, 3, 5])[0]), "the first token sees the last"

@@ -53,9 +53,10 @@ class Core:
         self.pages = Pages(-(-(cache_tokens or 2 * self.context) // PAGE), max_sequences, checkpoints)
         self._capacity = Capacity(self.pages.total, max_sequences + (checkpoints or 0), kv_type, threads)
         outputs = max(1, min(max_tokens, LOGITS_BYTES // (4 * self.plan.vocab)))
-        self.budget = Budget(max_tokens, outputs, min(max_sequences, outputs))  # each may make a token in every step
+        whole = not model.causal
+        self.budget = Budget(max_tokens, outputs, min(max_sequences, outputs), whole)  # a token for each in every step
         self.batch = Batch(max_tokens, outputs, max_sequences, -(-self.context // PAGE))
-        self.limits = Limits(self.context, PAGE * self.pages.total, self.plan.vocab)
+        self.limits = Limits(self.context, PAGE * self.pages.total, self.plan.vocab, outputs if whole else None)
         self.running: list[Request] = []
         self.waiting: list[Request] = []
         self._arrivals = count()

@@ -14,6 +14,7 @@ class Limits:
     context: int
     cache: int  # tokens that all pages hold
     vocab: int
+    step: int | None = None  # tokens of one step, where a request must be computed in one
 
     @property
     def room(self) -> int:
@@ -44,6 +45,15 @@ class Limits:
             raise CapacityError(
                 f"the prompt has {n} tokens and the cache holds {self.cache}: "
                 "shorten it, or load the model with more cache_tokens"
+            )
+        if self.step is not None and not request.all_logits:
+            raise RequestError(
+                "the model reads its tokens both ways and cannot write one after the other: ask for their logits"
+            )
+        if self.step is not None and n > self.step:
+            raise CapacityError(
+                f"the prompt has {n} tokens and must be computed in one step, which holds {self.step}: "
+                "shorten it, or load the model with more max_tokens"
             )
 
     def check_fork(self, request: Request) -> None:

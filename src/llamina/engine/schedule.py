@@ -19,6 +19,7 @@ class Budget:
     tokens: int
     outputs: int
     sequences: int
+    whole: bool = False  # a request is computed in one step, for its tokens see each other both ways
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,8 @@ class _Step:
             self._preempt(self.running[-1])
 
     def _limit(self, request: Request, tokens: int) -> int:
+        if self.budget.whole:
+            return request.pending if request.pending <= min(self.tokens_left, self.outputs_left) else 0
         n = min(request.pending, tokens, self.tokens_left)
         if request.all_logits:
             return min(n, self.outputs_left)

@@ -19,6 +19,7 @@ ALIASES = {  # architectures that share a file, and those whose own name has an 
     "chatglm": "llama",
     "codeshell": "starcoder2",
     "cohere2": "command_r",
+    "dream": "llada",
     "ernie4_5": "ernie4_5",
     "ernie4_5-moe": "ernie4_5",
     "exaone": "qwen2",

@@ -18,7 +18,8 @@ class Config:
     def __init__(self, metadata: Mapping[str, Any], context: int | None = None) -> None:
         self._metadata = metadata
         self.architecture = str(metadata.get("general.architecture", ""))
-        self.layers = self.count("block_count") - self.count("nextn_predict_layers", 0, least=0)  # drafting layers last
+        drafting = self.count("nextn_predict_layers", 0, least=0)  # the last ones, not part of the model proper
+        self.layers = self.count("block_count", least=drafting + 1) - drafting
         self.width = self.count("embedding_length")
         self.trained_context = self.count("context_length", 2048)
         self.context = context or self.trained_context

@@ -13,8 +13,12 @@ class Decoder(ABC):
     """One model: its config and weights. `forward` is ordinary code over values and is recorded by running it."""
 
     norm_kind: Literal["rms", "layer"] = "rms"
+    causal = True  # a token sees those before it; if not, all of its sequence, which is then computed in one step
 
     def __init__(self, config: Config, weights: Weights) -> None:
+        if self.causal and not config.flag("attention.causal", True):
+            name = config.architecture
+            raise UnsupportedModel(f"{name}.attention.causal is false: the file embeds text and writes none")
         self.config = config
         self.weights = weights
         self.setup()
@@ -67,4 +71,5 @@ class Decoder(ABC):
 
     @property
     def attention(self) -> Attention:
-        return Attention(scale=self.config.number("attention.scale", 0.0) or self.config.head_dim**-0.5)
+        scale = self.config.number("attention.scale", 0.0) or self.config.head_dim**-0.5
+        return Attention(scale, causal=self.causal)

@@ -1,6 +1,5 @@
 """LFM 2: short gated convolutions, here and there attention with normed q and k; experts in lfm2moe."""
 
-from llamina.errors import UnsupportedModel
 from llamina.models.blocks import query_key_value, sparse_mlp
 from llamina.models.decoder import Decoder
 from llamina.models.weights import Weights
@@ -10,8 +9,6 @@ from llamina.ops import Attention, Value, attend, convolve, flat, linear, rope, 
 class Model(Decoder):
     def setup(self) -> None:
         c = self.config
-        if not c.flag("attention.causal", True):
-            raise UnsupportedModel(f"{c.architecture}.attention.causal is false: the file embeds text and writes none")
         self.rope = c.rope(neox=True)
         window = c.count("attention.sliding_window", 0, least=0) if c.architecture == "lfm2" else 0
         self.how = Attention(c.value_dim**-0.5, window=window)
