@@ -11,6 +11,7 @@ from llamina.ops import (
     Attention,
     Rope,
     Routing,
+    Selection,
     Value,
     Weight,
     activate,
@@ -37,6 +38,7 @@ from llamina.ops import (
     route,
     scale,
     scan,
+    select,
     softcap,
     softmax,
     split,
@@ -81,6 +83,21 @@ def _latent(tokens: Value, positions: Value) -> Value:
     x = start(tokens)
     q, k = heads(project(x, 4 * 30, "q"), 4), heads(project(x, 30, "kk"), 1)
     return pick(flat(attend_latent(q, k, 22, 0, Attention(0.2))))
+
+
+def _chosen(how: Selection, weighed: bool, latent: bool = False) -> Forward:
+    def forward(tokens: Value, positions: Value) -> Value:
+        x = start(tokens)
+        iq, ik = heads(project(x, 2 * 10, "index q"), 2), heads(project(x, 10, "index k"), 1)
+        iq, ik = rope(iq, Rope(10, 1e4)), rope(ik, Rope(10, 1e4))  # so that no scores are equal
+        seen = select(iq, ik, 0, how, project(x, 2, "index w") if weighed else None)
+        q, k, v = (heads(project(x, n * 12, name), n) for name, n in (("q", 6), ("kk", 2), ("vvv", 2)))
+        attention = Attention(0.3, block=how.block)
+        if latent:
+            return pick(flat(attend_latent(q, heads(project(x, 12, "l"), 1), 9, 0, attention, seen)))
+        return pick(flat(attend(q, k, v, 0, attention, None, seen)))
+
+    return forward
 
 
 def _route(how: Routing, bias: bool = False) -> Forward:
@@ -153,6 +170,12 @@ PLANS: dict[str, Forward] = {
     "attention, sinks": _attention(Attention(0.3), sinks=True),
     "attention, long dim": _attention(Attention(0.1), dim=64, group=1),
     "latent attention": _latent,
+    "attention to the chosen": _chosen(Selection(256, 5), True),
+    "attention to chosen blocks": _chosen(Selection(256, 3, 4, local=1), False),
+    "attention to large chosen blocks": _chosen(Selection(256, 1, 20), False),
+    "attention to whole chosen blocks": _chosen(Selection(256, 3, 4, whole=True), True),
+    "latent attention to the chosen": _chosen(Selection(256, 5), True, latent=True),
+    "latent attention to all": _chosen(Selection(256, 256), True, latent=True),
     "route softmax": _route(Routing(3)),
     "route normalized": _route(Routing(3, normalize=True, scale=2.5)),
     "route sigmoid with bias": _route(Routing(4, "sigmoid", True), bias=True),

@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from llamina.ops.attention import choose, gather, weigh
 from llamina.ops.batch import PAGE, Batch
 from llamina.ops.rotation import alibi_slopes, frequencies
 from llamina.ops.value import State, Step, Weight
@@ -210,50 +211,32 @@ def _rope(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Bat
 @_meaning("attend")
 def _attend(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
     state, how = step.states[0], step.attrs["how"]
-    kept = ref.states[state]
-    slots = np.arange(batch.n_tokens)
-    table, position = batch.tables[batch.sequences[slots]], batch.positions[slots]
-    page = table[slots, position // PAGE]
-    for store, new in zip(kept, x[1:], strict=True):
-        store[page, :, position % PAGE] = new
+    q, new, seen = x[0], x[1 : 1 + len(ref.states[state])], x[1 + len(ref.states[state]) :]
+    slopes = alibi_slopes(q.shape[1], how.alibi)
     out = np.empty((batch.n_tokens, *step.outputs[0].shape), np.float32)
-    slopes = alibi_slopes(x[0].shape[1], how.alibi)
-    for t in range(batch.n_tokens):
-        n = (position[t] if how.causal else position[batch.starts[batch.sequences[t] + 1] - 1]) + 1
-        pages = table[t, : -(-n // PAGE)]
-        keys = _gather(kept[0], pages, n)
-        values = keys[..., : state.shape[2]] if state.kind == "latent" else _gather(kept[1], pages, n)
-        out[t] = _weigh(x[0][t], keys, values, how, slopes, w[0] if w else None)
+    for t, kept in enumerate(_keep(ref, state, new, batch, how.causal)):
+        values = kept[0][..., : state.shape[2]] if state.kind == "latent" else kept[1]
+        out[t] = weigh(q[t], kept[0], values, how, slopes, w[0] if w else None, seen[0][t] if seen else None)
     return out
 
 
-def _gather(store: Array, pages: Array, n: int) -> Array:
-    """[pages, heads, PAGE, dim] → [heads, n, dim]."""
-    rows = store[pages].transpose(1, 0, 2, 3)
-    return rows.reshape(rows.shape[0], -1, rows.shape[3])[:, :n].astype(np.float32)
+@_meaning("select")
+def _select(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    out = np.empty((batch.n_tokens, *step.outputs[0].shape), np.int32)
+    for t, kept in enumerate(_keep(ref, step.states[0], x[1:2], batch)):
+        out[t] = choose(x[0][t], kept[0][0], x[2][t] if len(x) > 2 else None, step.attrs["how"])
+    return out
 
 
-def _weigh(q: Array, keys: Array, values: Array, how: Any, slopes: Array, sinks: Array | None) -> Array:
-    """One token: q [heads, dim], keys and values [kv heads, n, dim] → [heads, value dim]."""
-    group, n = len(q) // len(keys), keys.shape[1]
-    keys, values = np.repeat(keys, group, 0), np.repeat(values, group, 0)
-    scores = np.einsum("hd,hnd->hn", q, keys, dtype=np.float64) * how.scale
-    if how.softcap:
-        scores = np.tanh(scores / how.softcap) * how.softcap
-    distance = np.arange(n) - (n - 1)
-    scores = scores + slopes[:, None] * distance
-    if how.window:
-        scores[:, -distance >= how.window] = -np.inf
-    if how.chunk:
-        scores[:, : (n - 1) // how.chunk * how.chunk] = -np.inf
-    top = scores.max(-1, keepdims=True)
-    if sinks is not None:
-        top = np.maximum(top, sinks[:, None])
-    weights = np.exp(scores - top)
-    total = weights.sum(-1, keepdims=True)
-    if sinks is not None:
-        total = total + np.exp(sinks[:, None] - top)
-    return np.einsum("hn,hnd->hd", weights / total, values).astype(np.float32)
+def _keep(ref: Reference, state: State, new: list[Array], batch: Batch, causal: bool = True) -> Iterator[list[Array]]:
+    """Keep this step's rows, then give each token what is kept up to it (or its sequence's last), [heads, n, dim]."""
+    stores, slots = ref.states[state], np.arange(batch.n_tokens)
+    table, position = batch.tables[batch.sequences[slots]], batch.positions[slots]
+    for store, rows in zip(stores, new, strict=True):
+        store[table[slots, position // PAGE], :, position % PAGE] = rows
+    for t in slots:
+        n = (position[t] if causal else position[batch.starts[batch.sequences[t] + 1] - 1]) + 1
+        yield [gather(store, table[t, : -(-n // PAGE)], n) for store in stores]
 
 
 @_meaning("pick")

@@ -180,7 +180,7 @@ def rope(x: Value, settings: Rope, factors: Weight | None = None) -> Value:
 class Attention:
     """How scores become weights. `window` is how far a token sees, `chunk` the length of the stretches of the sequence
     that do not see each other, `alibi` the largest bias; 0 is none of it. Without `causal` a token also sees those
-    behind it, as far as the step has them."""
+    behind it, as far as the step has them. `block` is that of the `select` to follow."""
 
     scale: float
     window: int = 0
@@ -188,23 +188,64 @@ class Attention:
     softcap: float = 0.0
     alibi: float = 0.0
     causal: bool = True
+    block: int = 1
 
 
-def attend(q: Value, k: Value, v: Value, layer: int, how: Attention, sinks: Weight | None = None) -> Value:
-    """Attention of (heads, dim) over all kept keys and values; keeps this step's first."""
-    _check(how.causal or not (how.window or how.chunk or how.alibi), "attend, both ways,", q, k, v)
+def attend(
+    q: Value, k: Value, v: Value, layer: int, how: Attention, sinks: Weight | None = None, seen: Value | None = None
+) -> Value:
+    """Attention of (heads, dim) over all kept keys and values, or those `seen`; keeps this step's first."""
+    _check(how.causal or not (how.window or how.chunk or how.alibi or seen is not None), "attend, both ways,", q, k, v)
     _check(q.shape[1] == k.shape[1] and q.shape[0] % k.shape[0] == 0 and k.shape[0] == v.shape[0], "attend", q, k, v)
     _check(sinks is None or prod(sinks.shape) == q.shape[0], "attend", q, *([sinks] if sinks else []))
+    _check(seen is None or seen.shape[0] in (1, k.shape[0]), "attend", q, k, *([seen] if seen is not None else []))
     state = State("kv", layer, (k.shape[0], k.shape[1], v.shape[1]), f"blk.{layer}.kv")
-    shape = (q.shape[0], v.shape[1])
-    return _emit("attend", (q, k, v), [shape], (sinks,), {"how": how}, (state,))[0]
+    inputs = (q, k, v, *([seen] if seen is not None else []))
+    return _emit("attend", inputs, [(q.shape[0], v.shape[1])], (sinks,), {"how": how}, (state,))[0]
 
 
-def attend_latent(q: Value, k: Value, value_dim: int, layer: int, how: Attention) -> Value:
+def attend_latent(q: Value, k: Value, value_dim: int, layer: int, how: Attention, seen: Value | None = None) -> Value:
     """Attention over one shared latent key whose first `value_dim` elements are the value."""
     _check(k.shape[0] == 1 and q.shape[1] == k.shape[1] and value_dim <= k.shape[1], "attend_latent", q, k)
+    _check(seen is None or seen.shape[0] == 1, "attend_latent", q, *([seen] if seen is not None else []))
     state = State("latent", layer, (1, k.shape[1], value_dim), f"blk.{layer}.latent")
-    return _emit("attend", (q, k), [(q.shape[0], value_dim)], (), {"how": how}, (state,))[0]
+    inputs = (q, k, *([seen] if seen is not None else []))
+    return _emit("attend", inputs, [(q.shape[0], value_dim)], (), {"how": how}, (state,))[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The `top` best of the blocks of `block` positions that a token sees, of up to `context` positions.
+
+    A block's score is that of its best position, and the last `local` blocks are among the chosen in any case. If only
+    `whole` blocks compete, it is that of its last position, and an unfinished block is chosen besides.
+    """
+
+    context: int
+    top: int
+    block: int = 1
+    local: int = 0
+    whole: bool = False
+
+    @property
+    def words(self) -> int:
+        """How many numbers of 32 bits hold one for each block."""
+        return -(-self.context // (32 * self.block))
+
+
+def select(q: Value, k: Value, layer: int, how: Selection, weights: Value | None = None) -> Value:
+    """Blocks of positions to attend to, a bit each: (heads or 1, words), by q (heads, dim) × the kept k (1, dim).
+
+    With `weights` (heads,) all heads choose together, a position's score being Σ weight × relu(q × k).
+    """
+    _check(q.shape[1] == k.shape[1] and k.shape[0] == 1, "select", q, k)
+    _check(weights is None or weights.shape == q.shape[:1], "select", q, *([weights] if weights is not None else []))
+    if min(how.top, how.block) < 1:
+        raise UnsupportedModel(f"{how.top} blocks of {how.block} positions cannot be chosen: the file does not fit")
+    state = State("latent", layer, (1, k.shape[1], 0), f"blk.{layer}.index")
+    inputs = (q, k, *([weights] if weights is not None else []))
+    shape = (1 if weights is not None else q.shape[0], how.words)
+    return _emit("select", inputs, [shape], (), {"how": how}, (state,), integer=(True,))[0]
 
 
 def pick(x: Value) -> Value:

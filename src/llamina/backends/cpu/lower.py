@@ -11,7 +11,7 @@ from llamina.backends.cpu.layout import scratch_bytes
 from llamina.backends.cpu.memory import Buffer, Place, Ref, split_shape
 from llamina.backends.cpu.native import Argument, reading, size_of, writing
 from llamina.errors import KernelError
-from llamina.ops import Attention, Routing, State, Step, Value, Weight
+from llamina.ops import Attention, Routing, Selection, State, Step, Value, Weight
 from llamina.ops.batch import Batch
 from llamina.ops.rotation import alibi_slopes, frequencies
 from llamina.plan import Plan
@@ -46,10 +46,13 @@ class Lowering(Calls):
         weights = [step.weights[0] for step in plan.steps if step.op.endswith("linear")]
         widest = max((w.shape[-1] for w in weights), default=1)
         experts = max((w.shape[0] for w in weights if len(w.shape) == 3), default=0)
-        items = max((v.size for step in plan.steps for v in step.inputs if v.integer), default=1)
+        items = max((step.inputs[1].size for step in plan.steps if step.op == "expert_linear"), default=1)
         items = max(items, *(w.shape[0] for w in weights if len(w.shape) == 3), 1)
         latent = max((64 * state.shape[2] + 64 for state in plan.states if state.kind == "latent"), default=0)
-        return latent + scratch_bytes(widest, (experts + 2 + items * len(self._batch.tokens)) if experts else 0)
+        scores = max((4 * step.attrs["how"].context + 64 for step in plan.steps if step.op == "select"), default=0)
+        return max(latent, scores) + scratch_bytes(
+            widest, (experts + 2 + items * len(self._batch.tokens)) if experts else 0
+        )
 
     def _inputs(self, plan: Plan) -> None:
         for value, array in ((plan.tokens, self._batch.tokens), (plan.positions, self._batch.positions)):
@@ -284,28 +287,47 @@ class Lowering(Calls):
 
     # ---- states ------------------------------------------------------------------------------------------
 
+    def _keep(self, state: State, values: tuple[Value, ...]) -> None:
+        """Each token's rows into the pages of its sequence."""
+        for kind, value, store in zip(("keys", "values"), values, self._states[state], strict=False):
+            x = self._place(value)
+            self._emit(
+                f"keep_{kind}.{self._capacity.kv_type}", count=self._count(value), **reading(x), **self._where(),
+                out=store, heads=state.shape[0], dim=x.inner,
+            )  # fmt: skip
+
     def _attend(self, step: Step) -> None:
         how: Attention = step.attrs["how"]
         state, stores = step.states[0], self._states[step.states[0]]
         heads, key_dim, value_dim = state.shape
-        where = self._where()
-        for kind, value, store in zip(("keys", "values"), step.inputs[1:], stores, strict=False):
-            x = self._place(value)
-            self._emit(
-                f"keep_{kind}.{self._capacity.kv_type}", count=self._count(value), **reading(x), **where, out=store,
-                sequences=self._fixed(self._batch.sequences), heads=heads, dim=x.inner,
-            )  # fmt: skip
+        self._keep(state, step.inputs[1:])
         q, out = self._place(step.inputs[0]), self._output(step.outputs[0])
+        chosen = [self._place(value) for value in step.inputs[1 + len(stores) :]]
         kernel = "attend_latent" if state.kind == "latent" else "attend"
         self._emit(
             f"{kernel}.{self._capacity.kv_type}", spans=self._batch.counts.ctypes.data + 16,
             starts=self._fixed(self._batch.starts), q=q.ref, q_row=q.row, q_head=q.head,
-            keys=stores[0], values=stores[-1], **where, **writing(out), heads=q.outer, kv_heads=heads,
+            keys=stores[0], values=stores[-1], **self._where(), **writing(out), heads=q.outer, kv_heads=heads,
             key_dim=key_dim, value_dim=value_dim, window=how.window, chunk=how.chunk, causal=int(how.causal),
             slopes=self._fixed(alibi_slopes(q.outer, how.alibi)),
             sinks=self._constant(step.weights[0]) if step.weights else 0,
             scratch_pad=Ref(self.scratch), scratch_size=self.scratch_size,
+            seen=chosen[0].ref if chosen else 0, seen_row=chosen[0].row if chosen else 0,
+            seen_head=chosen[0].head if chosen and chosen[0].outer > 1 else 0, block=how.block,
             scale=float(how.scale), cap=float(how.softcap),
+        )  # fmt: skip
+
+    def _select(self, step: Step) -> None:
+        how: Selection = step.attrs["how"]
+        self._keep(step.states[0], step.inputs[1:2])
+        q, out = self._place(step.inputs[0]), self._output(step.outputs[0])
+        weights = self._place(step.inputs[2]) if len(step.inputs) > 2 else None
+        self._emit(
+            f"select.{self._capacity.kv_type}", count=self._count(step.inputs[0]), q=q.ref, q_row=q.row, q_head=q.head,
+            weights=weights.ref if weights else 0, weights_row=weights.row if weights else 0,
+            keys=self._states[step.states[0]][0], **self._where(), **writing(out), heads=q.outer, groups=out.outer,
+            dim=q.inner, words=how.words, top=how.top, block=how.block, local=how.local, whole=int(how.whole),
+            scratch_pad=Ref(self.scratch), scratch_size=self.scratch_size,
         )  # fmt: skip
 
     def _where(self) -> dict[str, Argument]:
@@ -313,6 +335,7 @@ class Lowering(Calls):
         batch = self._batch
         return {
             "positions": self._fixed(batch.positions),
+            "sequences": self._fixed(batch.sequences),
             "tables": self._fixed(batch.tables),
             "tables_row": batch.tables.strides[0],
         }

@@ -6,7 +6,19 @@ from typing import Any
 
 from llamina.errors import KernelError
 
-ROOMS = ("walk", "elementwise", "norm", "rope", "attention", "embed", "moe", "recurrent", "quantize", "matmul")
+ROOMS = (
+    "walk",
+    "elementwise",
+    "norm",
+    "rope",
+    "attention",
+    "select",
+    "embed",
+    "moe",
+    "recurrent",
+    "quantize",
+    "matmul",
+)
 
 
 def find(name: str) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from llamina.backends.cpu.kernels.device import device, kernel, routine
-from llamina.backends.cpu.kernels.memory import f32, i32, i64, set_f16, set_f32, set_i64, stack_of
+from llamina.backends.cpu.kernels.memory import f32, i32, i64, set_f16, set_f32, set_i64, stack_of, u32
 from llamina.backends.cpu.kernels.simd import (
     cvt_f32,
     f32x8,
@@ -39,7 +39,7 @@ from llamina.ops.batch import PAGE
 MOST_ROWS = 64  # (token, head) pairs of one task
 TOKENS = 8  # of one task, at the most
 CELL = 128  # a row's place in the scratch: the page's 16 weights, then what the names below say
-TOP, SUM, SLOPE, SHRINK, QUERY, OUT, POSITION, LOWEST = 64, 68, 72, 76, 80, 88, 96, 104
+TOP, SUM, SLOPE, SHRINK, QUERY, OUT, POSITION, LOWEST, SEEN = 64, 68, 72, 76, 80, 88, 96, 104, 112
 scratch = stack_of(MOST_ROWS * CELL)
 MINUS_INF = fill_of(f32x8, float("-inf"))
 assert PAGE == 16
@@ -115,6 +115,11 @@ def take_scores(cell, at, scale, cap):
     s1 = shape_scores(load_f32(cell + 32), at + 8, position, lowest, scale, cap, slope)
     before = f32(cell + TOP)
     top = max(before, hmax_f32(max_f32(s0, s1)))
+    if top == np.float32(-np.inf):  # nothing of it was chosen, nor of any page before
+        store_f32(cell, zero_f32())
+        store_f32(cell + 32, zero_f32())
+        set_f32(cell + SHRINK, np.float32(1))
+        return
     shrink = first_f32(exp8(splat_f32(before - top)))
     p0, p1 = exp8(s0 - splat_f32(top)), exp8(s1 - splat_f32(top))
     store_f32(cell, p0)
@@ -194,12 +199,37 @@ def lowest_seen(position, window, chunk):
     return max(lowest, position // chunk * chunk) if chunk else lowest
 
 
+@device
+def chosen(cell, block):
+    """Whether a row's bits have a block."""
+    return u32(i64(cell + SEEN) + 4 * (block >> 5)) >> (block & 31) & 1
+
+
 @routine
-def begin_row(cell, query, out, value_dim, position, window, chunk, slope, sink, has_sink):
+def hide(cell, at, block):
+    """The scores of what was not chosen."""
+    for i in range(PAGE):
+        if not chosen(cell, (at + i) // block):
+            set_f32(cell + 4 * i, np.float32(-np.inf))
+
+
+@routine
+def unseen(cells, rows, at, block):
+    """Whether no row has chosen anything of a page."""
+    for r in range(rows):
+        for b in range(at // block, (at + PAGE - 1) // block + 1):
+            if chosen(cells + r * CELL, b):
+                return False
+    return True
+
+
+@routine
+def begin_row(cell, query, out, value_dim, position, window, chunk, slope, sink, has_sink, seen):
     set_i64(cell + QUERY, query)
     set_i64(cell + OUT, out)
     set_i64(cell + POSITION, position)
     set_i64(cell + LOWEST, lowest_seen(position, window, chunk))
+    set_i64(cell + SEEN, seen)
     set_f32(cell + SLOPE, slope)
     set_f32(cell + TOP, sink if has_sink else np.float32(-np.inf))
     set_f32(cell + SUM, np.float32(1) if has_sink else np.float32(0))
@@ -240,52 +270,58 @@ def attend_kernel(load: Any, size: int, latent: bool) -> Any:
     read_latent = read_values(load, size)
 
     @routine
-    def one_page(cells, rows, keys, values, step, key_dim, value_dim, at, low, high, scale, cap):
+    def one_page(cells, rows, keys, values, step, key_dim, value_dim, at, low, high, block, scale, cap):
         for r in range(0, rows, 4):
             c0, c1 = cells + r * CELL, cells + min(r + 1, rows - 1) * CELL
             c2, c3 = cells + min(r + 2, rows - 1) * CELL, cells + min(r + 3, rows - 1) * CELL
             score(c0, c1, c2, c3, keys, key_dim)
             for i in range(r, min(r + 4, rows)):
+                if i64(cells + SEEN):
+                    hide(cells + i * CELL, at, block)
                 take_scores(cells + i * CELL, at, scale, cap)
             weigh(c0, c1, c2, c3, values, step, value_dim, low, high)
 
     @routine
     def begin_rows(
         cells, begin, tokens, head_0, n_heads, q, q_row, q_head, out, out_row, out_head, value_dim, positions, last,
-        window, chunk, slopes, sinks,
+        window, chunk, slopes, sinks, seen, seen_row,
     ):  # fmt: skip
         for row in range(begin, begin + tokens):
             for head in range(head_0, head_0 + n_heads):
                 begin_row(
                     cells, q + row * q_row + head * q_head, out + row * out_row + head * out_head, value_dim,
                     max(i32(positions + 4 * row), last), window, chunk, f32(slopes + 4 * head),
-                    f32(sinks + 4 * head) if sinks else np.float32(0), sinks != 0,
+                    f32(sinks + 4 * head) if sinks else np.float32(0), sinks != 0, seen + row * seen_row,
                 )  # fmt: skip
                 cells += CELL
 
     @routine
     def all_pages(
-        cells, rows, keys, values, table, kv_heads, kv_head, key_dim, value_dim, lowest, late, pad, scale, cap
+        cells, rows, keys, values, table, kv_heads, kv_head, key_dim, value_dim, lowest, late, pad, block, scale, cap
     ):
         """Through the pages that any of the rows sees, then to the end of each row."""
         key_page, value_page = PAGE * key_dim * size, PAGE * ((value_dim + 7) & ~7) * size
         step = 4 * value_dim if latent else ((value_dim + 7) & ~7) * size
         for p in range(lowest >> 4, (late >> 4) + 1):
             page, at = i32(table + 4 * p) * kv_heads + kv_head, p * PAGE
+            if i64(cells + SEEN) and unseen(cells, rows, at, block):
+                continue
             low, high = max(lowest - at, 0), min(late - at + 1, PAGE)
             kept = values + page * value_page
             if latent:
                 read_latent(keys + page * key_page, pad, value_dim)
                 kept = pad + 64
-            one_page(cells, rows, keys + page * key_page, kept, step, key_dim, value_dim, at, low, high, scale, cap)
+            one_page(
+                cells, rows, keys + page * key_page, kept, step, key_dim, value_dim, at, low, high, block, scale, cap
+            )
         for r in range(rows):
             end_row(cells + r * CELL, value_dim)
 
     @kernel
     def run(
-        thread, threads, spans, starts, q, q_row, q_head, keys, values, positions, tables, tables_row,
-        out, out_row, out_head, heads, kv_heads, key_dim, value_dim, window, chunk, causal, slopes, sinks,
-        scratch_pad, scratch_size, worker, scale: float, cap: float,
+        thread, threads, spans, starts, q, q_row, q_head, keys, values, positions, sequences, tables, tables_row,
+        out, out_row, out_head, heads, kv_heads, key_dim, value_dim, window, chunk, causal, slopes, sinks, scratch_pad,
+        scratch_size, seen, seen_row, seen_head, block, worker, scale: float, cap: float,
     ):  # fmt: skip
         group = heads // kv_heads
         together = heads_together(group, kv_heads, i64(spans), threads)
@@ -306,11 +342,11 @@ def attend_kernel(load: Any, size: int, latent: bool) -> Any:
                     if turn == thread:
                         begin_rows(
                             cells, begin, tokens, head_0, n_heads, q, q_row, q_head, out, out_row, out_head, value_dim,
-                            positions, last, window, chunk, slopes, sinks,
+                            positions, last, window, chunk, slopes, sinks, seen + kv_head * seen_head, seen_row,
                         )  # fmt: skip
                         all_pages(
                             cells, tokens * n_heads, keys, values, table, kv_heads, kv_head, key_dim, value_dim,
-                            lowest, late, pad, np.float32(scale), np.float32(cap),
+                            lowest, late, pad, block, np.float32(scale), np.float32(cap),
                         )  # fmt: skip
                     turn = turn + 1 if turn + 1 < threads else 0
                     head_0 += n_heads
