@@ -46,6 +46,7 @@ ALIASES = {  # architectures that share a file, and those whose own name has an 
     "qwen35moe": "qwen3next",
     "qwen3moe": "qwen3",
     "qwen3vl": "qwen3",
+    "qwen3vlmoe": "qwen3",
     "seed_oss": "seed_oss",
     "spark2_5": "spark2_5",
     "starcoder": "gpt2",

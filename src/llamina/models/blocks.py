@@ -9,7 +9,9 @@ from llamina.ops import (
     Activation,
     Attention,
     Gate,
+    Rope,
     Routing,
+    Selection,
     Value,
     Weight,
     activate,
@@ -27,7 +29,10 @@ from llamina.ops import (
     mix,
     norm,
     reshape,
+    rope,
     route,
+    scale,
+    select,
     split,
 )
 
@@ -114,7 +119,14 @@ def latent_parts(h: Value, w: Weights, config: Config) -> tuple[Value, Value, Va
 
 
 def latent_attention(
-    q: Value, q_turned: Value, latent: Value, k_turned: Value, w: Weights, layer: int, how: Attention
+    q: Value,
+    q_turned: Value,
+    latent: Value,
+    k_turned: Value,
+    w: Weights,
+    layer: int,
+    how: Attention,
+    seen: Value | None = None,
 ) -> Value:
     """MLA over one latent vector per token: q's part without position is carried into the latent space, values out.
 
@@ -124,10 +136,24 @@ def latent_attention(
     if "attn_k_b" not in w:
         keys = heads(linear(latent, w.attn_kv_b), n)
         k, v = split(keys, plain, keys.shape[1] - plain)
-        return attend(concat(q, q_turned), concat(k, k_turned), v, layer, how)
-    absorbed = head_linear(q, w.attn_k_b.shaped(n, size, plain))
-    seen = attend_latent(concat(absorbed, q_turned), concat(reshape(latent, 1, size), k_turned), size, layer, how)
-    return head_linear(seen, w.attn_v_b.shaped(n, math.prod(w.attn_v_b.shape) // (n * size), size))
+        return attend(concat(q, q_turned), concat(k, k_turned), v, layer, how, seen=seen)
+    absorbed = concat(head_linear(q, w.attn_k_b.shaped(n, size, plain)), q_turned)
+    out = attend_latent(absorbed, concat(reshape(latent, 1, size), k_turned), size, layer, how, seen)
+    return head_linear(out, w.attn_v_b.shaped(n, math.prod(w.attn_v_b.shape) // (n * size), size))
+
+
+def lightning(
+    h: Value, low_rank: Value, w: Weights, layer: int, choice: Selection, turn: Rope, eps: float
+) -> Value | None:
+    """DeepSeek's indexer: the positions worth attending to, unless there is room for all."""
+    if choice.top >= choice.context:
+        return None
+    index = w.part("indexer")
+    k = norm(heads(linear(h, index.attn_k), 1), index.k_norm, eps, "layer")
+    n = index.proj.shape[0]
+    q = heads(linear(low_rank, index.attn_q_b), n)
+    weights = scale(linear(h, index.proj), (n * q.shape[1]) ** -0.5)
+    return select(rope(q, turn), rope(k, turn), layer, choice, weights)
 
 
 def sparse_mlp(h: Value, w: Weights, how: Routing, kind: Gate = "silu", weigh_gates: bool = False) -> Value:

@@ -18,6 +18,10 @@ class Weights:
     def layer(self, index: int) -> "Weights":
         return Weights(self._tensors, f"blk.{index}.")
 
+    def part(self, name: str) -> "Weights":
+        """Tensors whose names go on after a dot, as in `blk.0.indexer.proj`."""
+        return Weights(self._tensors, f"{self._prefix}{name}.")
+
     @property
     def unbiased(self) -> "Weights":
         """The same without the biases that come along: an architecture may not use those a file has."""
