@@ -49,6 +49,14 @@ def save(golden: Golden, path: Path, name: str, metadata: dict[str, Any], shapes
         ("mamba2-dense", {}, {"blk.0.ssm_conv1d.weight": [1024, 1]}),
         ("mamba2-dense", {}, {"blk.0.ssm_conv1d.bias": [1023]}),
         ("jamba-dense", {}, {"blk.1.ssm_a": [512, 64]}),
+        ("mamba2-dense", {"ssm.group_count": 3}, {}),
+        ("qwen35-dense", {}, {"blk.0.ssm_a": [3]}),
+        ("qwen35-dense", {}, {"blk.0.ssm_beta.weight": [3, 256]}),
+        ("qwen35-dense", {"ssm.group_count": 1}, {}),
+        ("kimi-linear-moe", {}, {"blk.1.ssm_conv1d_q.weight": [128, 1, 1]}),
+        ("kimi-linear-moe", {"kda.head_dim": 64}, {}),
+        ("minimax-01-moe", {}, {"blk.0.attn_qkv.weight": [512, 256]}),
+        ("lfm2-dense", {"attention.causal": False}, {}),
     ],
 )
 def test_refused(

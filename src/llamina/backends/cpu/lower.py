@@ -340,9 +340,12 @@ class Lowering(Calls):
             "tables_row": batch.tables.strides[0],
         }
 
-    def _spans(self) -> dict[str, Argument]:
-        batch = self._batch
+    def _recurrent(self, step: Step) -> dict[str, Argument]:
+        """The state, with the bytes of one slot, and where in it and in the batch each sequence stands."""
+        batch, state = self._batch, self._states[step.states[0]][0]
         return {
+            "out_state": state,
+            "slot_size": state.buffer.nbytes // self._capacity.slots,
             "sequences": batch.counts.ctypes.data + 16,
             "starts": self._fixed(batch.starts),
             "positions": self._fixed(batch.positions),
@@ -354,19 +357,17 @@ class Lowering(Calls):
         w = step.weights[0]
         by_tap = np.ascontiguousarray(decode(w.data, w.format, w.shape).T)
         self._emit(
-            "convolve", **self._spans(), x=x.ref, x_row=x.row, w=self._fixed(by_tap),
+            "convolve", **self._recurrent(step), x=x.ref, x_row=x.row, w=self._fixed(by_tap),
             bias=self._constant(step.weights[1]) if len(step.weights) > 1 else 0,
-            out_state=self._states[step.states[0]][0], out=out.ref, out_row=out.row,
-            channels=w.shape[0], taps=w.shape[1],
+            out=out.ref, out_row=out.row, channels=w.shape[0], taps=w.shape[1],
         )  # fmt: skip
 
     def _scan(self, step: Step) -> None:
         x, dt, b, c = (self._place(v) for v in step.inputs)
         a, out = step.weights[0], self._output(step.outputs[0])
         self._emit(
-            "scan", **self._spans(), x=x.ref, x_row=x.row, dt=dt.ref, dt_row=dt.row, a=self._constant(a),
-            b=b.ref, b_row=b.row, c=c.ref, c_row=c.row, out_state=self._states[step.states[0]][0],
-            out=out.ref, out_row=out.row, channels=x.inner, n=b.inner,
+            "scan", **self._recurrent(step), x=x.ref, x_row=x.row, dt=dt.ref, dt_row=dt.row, a=self._constant(a),
+            b=b.ref, b_row=b.row, c=c.ref, c_row=c.row, out=out.ref, out_row=out.row, channels=x.inner, n=b.inner,
         )  # fmt: skip
 
     def _linear_attend(self, step: Step) -> None:
@@ -378,9 +379,9 @@ class Lowering(Calls):
         else:
             decay = others[0]
         self._emit(
-            "linear_attend", **self._spans(), q=q.ref, q_row=q.row, q_head=q.head, k=k.ref, k_row=k.row, k_head=k.head,
-            v=v.ref, v_row=v.row, v_head=v.head, decay=decay.ref, decay_row=decay.row, decay_head=decay.head,
-            decay_step=4 if decay.inner > 1 else 0, beta=beta.ref if beta else 0, beta_row=beta.row if beta else 0,
-            out_state=self._states[step.states[0]][0], **writing(out), heads=v.outer, groups=k.outer,
-            key_dim=k.inner, dim=v.inner, tiled=int(step.attrs["tiled"]),
+            "linear_attend", **self._recurrent(step), q=q.ref, q_row=q.row, q_head=q.head, k=k.ref, k_row=k.row,
+            k_head=k.head, v=v.ref, v_row=v.row, v_head=v.head, decay=decay.ref, decay_row=decay.row,
+            decay_head=decay.head, decay_step=4 if decay.inner > 1 else 0, beta=beta.ref if beta else 0,
+            beta_row=beta.row if beta else 0, **writing(out), heads=v.outer, groups=k.outer, key_dim=k.inner,
+            dim=v.inner, tiled=int(step.attrs["tiled"]),
         )  # fmt: skip

@@ -27,14 +27,15 @@ def convolved(x, x_row, begin, t, state, past, channels, w, bias, lanes):
 
 @kernel
 def convolve(
-    thread, threads, sequences, starts, positions, slots, x, x_row, w, bias, out_state, out, out_row, channels, taps
-):
+    thread, threads, out_state, slot_size, sequences, starts, positions, slots, x, x_row, w, bias, out, out_row,
+    channels, taps,
+):  # fmt: skip
     """Each channel with its own taps, w [taps, channels]; the state holds the last inputs, [slot, taps-1, channels]."""
     registers, past = (channels + 7) // 8, taps - 1
     low, high = 8 * first(registers, thread, threads), min(8 * first(registers, thread + 1, threads), channels)
     for s in range(i64(sequences)):
         begin, end = i32(starts + 4 * s), i32(starts + 4 * s + 4)
-        state = out_state + i32(slots + 4 * s) * past * channels * 4
+        state = out_state + i32(slots + 4 * s) * slot_size
         if i32(positions + 4 * begin) == 0:
             for k in range(past):
                 clear(state + 4 * (k * channels + low), high - low)
@@ -52,14 +53,14 @@ def convolve(
 
 @kernel
 def scan(
-    thread, threads, sequences, starts, positions, slots, x, x_row, dt, dt_row, a, b, b_row, c, c_row,
-    out_state, out, out_row, channels, n,
+    thread, threads, out_state, slot_size, sequences, starts, positions, slots, x, x_row, dt, dt_row, a, b, b_row,
+    c, c_row, out, out_row, channels, n,
 ):  # fmt: skip
     """h ← h·exp(dt·a) + dt·x·b, y = h·c for each channel; the state is [slot, channels, n]."""
     for s in range(i64(sequences)):
         begin, end = i32(starts + 4 * s), i32(starts + 4 * s + 4)
         for channel in range(first(channels, thread, threads), first(channels, thread + 1, threads)):
-            h = out_state + (i32(slots + 4 * s) * channels + channel) * n * 4
+            h = out_state + i32(slots + 4 * s) * slot_size + channel * n * 4
             if i32(positions + 4 * begin) == 0:
                 clear(h, n)
             for t in range(begin, end):
@@ -119,8 +120,8 @@ def move(tile, q, k, decay, step, new, n):
 
 @kernel
 def linear_attend(
-    thread, threads, sequences, starts, positions, slots, q, q_row, q_head, k, k_row, k_head, v, v_row, v_head,
-    decay, decay_row, decay_head, decay_step, beta, beta_row, out_state, out, out_row, out_head,
+    thread, threads, out_state, slot_size, sequences, starts, positions, slots, q, q_row, q_head, k, k_row, k_head,
+    v, v_row, v_head, decay, decay_row, decay_head, decay_step, beta, beta_row, out, out_row, out_head,
     heads, groups, key_dim, dim, tiled,
 ):  # fmt: skip
     """Each head's matrix lies in tiles of eight columns, [slot, heads, dim/8, key_dim, 8]; columns do not meet."""
@@ -131,7 +132,7 @@ def linear_attend(
         for item in range(first(heads * tiles, thread, threads), first(heads * tiles, thread + 1, threads)):
             head, column = item // tiles, item % tiles * 8
             group = head % groups if tiled else head * groups // heads
-            tile = out_state + (i32(slots + 4 * s) * heads * tiles + item) * key_dim * 32
+            tile = out_state + i32(slots + 4 * s) * slot_size + item * key_dim * 32
             if fresh:
                 clear(tile, 8 * key_dim)
             for t in range(begin, end):
