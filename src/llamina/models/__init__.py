@@ -47,6 +47,7 @@ ALIASES = {  # architectures that share a file, and those whose own name has an 
     "qwen3moe": "qwen3",
     "qwen3vl": "qwen3",
     "qwen3vlmoe": "qwen3",
+    "rnd1": "llada_moe",
     "seed_oss": "seed_oss",
     "spark2_5": "spark2_5",
     "starcoder": "gpt2",
