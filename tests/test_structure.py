@@ -33,6 +33,7 @@ ORDER = [
     "cache",
     "sampling",
     "hub",
+    "convert",
     "engine",
     "bench",
     "cli",
@@ -50,6 +51,7 @@ ONLY = {
     "cache": {"errors", "ops"},
     "sampling": {"errors", "tokenizer"},
     "hub": {"errors", "places", "gguf"},
+    "convert": {"errors", "gguf", "quant", "tokenizer"},
 }
 NEVER = {"backends": {"models", "tokenizer"}}
 

@@ -289,3 +289,19 @@ def test_a_failure_leaves_the_old_file(small: Path, contents: Any) -> None:
         write(small, {}, [*contents.tensors, ("late", (1,), F32, broken)])
     contents.check(GGUF.open(small))
     assert list(small.parent.iterdir()) == [small]
+
+
+@pytest.mark.parametrize("byteorder", ["little", "big"])
+def test_data_in_parts(byteorder: ByteOrder, tmp_path: Path) -> None:
+    """A maker may give a tensor piece by piece; the pieces are written as they come."""
+    rows = np.arange(12, dtype=np.float32).reshape(4, 3)
+    write(tmp_path / "a.gguf", {}, [("t", (4, 3), F32, lambda: iter(rows))], byteorder=byteorder)
+    assert np.array_equal(GGUF.open(tmp_path / "a.gguf").tensors["t"].data.view("<f4").reshape(4, 3), rows)
+
+
+@pytest.mark.parametrize("parts", [3, 5])
+def test_parts_that_are_not_the_whole(parts: int, tmp_path: Path) -> None:
+    row = np.zeros(3, np.float32)
+    with pytest.raises(RequestError, match=r"t: (36|60) bytes, where F32 \(4, 3\) takes 48"):
+        write(tmp_path / "a.gguf", {}, [("t", (4, 3), F32, lambda: iter([row] * parts))])
+    assert list(tmp_path.iterdir()) == []

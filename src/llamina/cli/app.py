@@ -18,6 +18,7 @@ VERBS = {
     "list": "List the models on this machine.",
     "rm": "Delete a model.",
     "info": "Tell what is in a GGUF file.",
+    "convert": "Make a GGUF file of a Hugging Face folder.",
     "tokenize": "Show the tokens of a text.",
     "detokenize": "Show the text of tokens.",
     "plan": "Look into how a model is computed.",

@@ -33,8 +33,9 @@ def count_text(count: float) -> str:
 class Meter:
     """Progress: a bar while it lasts on a terminal, elsewhere one line at its beginning."""
 
-    def __init__(self, unit: Literal["bytes", "kernels"], quiet: bool = False) -> None:
+    def __init__(self, unit: Literal["bytes", "kernels"], quiet: bool = False, doing: str = "fetching") -> None:
         self._unit = unit
+        self._doing = "compiling" if unit == "kernels" else doing
         self._quiet = quiet
         self._said: set[str] = set()
         self._bar: Any = None
@@ -60,14 +61,14 @@ class Meter:
         text = (
             f"compiling {total} kernels for this CPU, once"
             if self._unit == "kernels"
-            else f"fetching {what}" + (f" ({bytes_text(total)})" if total else "")
+            else f"{self._doing} {what}" + (f" ({bytes_text(total)})" if total else "")
         )
         if text not in self._said:
             self._said.add(text)
             note(text)
 
     def _draw(self, what: str, done: int, total: int) -> None:
-        title = f"compiling {what}" if self._unit == "kernels" else f"fetching {what}"
+        title = f"{self._doing} {what}"
         if self._bar is None:
             self._bar = _bar(self._unit)
             self._bar.add_task(title, total=total)

@@ -1,4 +1,4 @@
-"""Writing GGUF files: the header first, then tensor after tensor, one in memory at a time."""
+"""Writing GGUF files: the header first, then tensor after tensor, one (or a part of it) in memory at a time."""
 
 import os
 import secrets
@@ -20,8 +20,10 @@ from llamina.gguf.tensor import Tensor, swap_bytes
 from llamina.gguf.types import ByteOrder, Bytes, Kind, TensorType, ValueType
 
 Data: TypeAlias = bytes | bytearray | memoryview | npt.NDArray[Any]
+# What makes a tensor's data when its turn comes: all of it, or parts in order, each of whole blocks.
+Maker: TypeAlias = Callable[[], Data | Iterator[Data]]
 # A tensor to write: one that was read, or name, shape (rows first), type, and the data or what makes it.
-Source: TypeAlias = Tensor | tuple[str, tuple[int, ...], TensorType, Data | Callable[[], Data]]
+Source: TypeAlias = Tensor | tuple[str, tuple[int, ...], TensorType, Data | Maker]
 
 
 def write(
@@ -54,9 +56,10 @@ def write(
         if pending:
             _pad(file, size, step)
         for tensor in pending:
-            data = tensor.bytes()
-            data = data if byteorder == "little" else swap_bytes(data, tensor.type, tensor.name)
-            _pad(file, file.write(data.data), step)
+            for part in tensor.parts():
+                data = part if byteorder == "little" else swap_bytes(part, tensor.type, tensor.name)
+                file.write(data.data)
+            _pad(file, tensor.nbytes, step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ class _Pending:
     name: str
     shape: tuple[int, ...]
     type: TensorType
-    data: Data | Callable[[], Data]
+    data: Data | Maker
 
     @classmethod
     def of(cls, source: Source) -> "_Pending":
@@ -82,18 +85,23 @@ class _Pending:
     def nbytes(self) -> int:
         return self.type.size(self.shape)
 
-    def bytes(self) -> Bytes:
-        """The data, flat and little-endian."""
+    def parts(self) -> Iterator[Bytes]:
+        """The data, flat and little-endian, of exactly the right size."""
         data = self.data() if callable(self.data) else self.data
-        if isinstance(data, np.ndarray):
-            data = np.ascontiguousarray(data, data.dtype.newbyteorder("<")).reshape(-1).view(np.uint8)
-        flat = np.frombuffer(data, np.uint8)
-        if flat.nbytes != self.nbytes:
+        written = 0
+        for part in data if isinstance(data, Iterator) else (data,):
+            if isinstance(part, np.ndarray):
+                part = np.ascontiguousarray(part, part.dtype.newbyteorder("<")).reshape(-1).view(np.uint8)
+            flat = np.frombuffer(part, np.uint8)
+            written += flat.nbytes
+            if written > self.nbytes or flat.nbytes % self.type.nbytes:
+                break
+            yield flat
+        if written != self.nbytes:
             raise RequestError(
-                f"{self.name}: {flat.nbytes} bytes, where {self.type.name} {self.shape} takes {self.nbytes}",
+                f"{self.name}: {written} bytes, where {self.type.name} {self.shape} takes {self.nbytes}",
                 "tensors",
             )
-        return flat
 
 
 def _check_names(pending: list[_Pending]) -> None:

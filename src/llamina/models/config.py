@@ -23,7 +23,7 @@ class Config:
         self.width = self.count("embedding_length")
         self.trained_context = self.count("context_length", 2048)
         self.context = context or self.trained_context
-        self.heads = self.count("attention.head_count", 1)
+        self.heads = self.count("attention.head_count", 1, least=0) or 1  # models without attention say 0
         self.kv_heads = self.count("attention.head_count_kv", self.heads)
         default_dim = self.width // self.heads
         self.head_dim = self.count("attention.key_length", default_dim)

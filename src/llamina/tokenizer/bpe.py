@@ -33,7 +33,7 @@ class BytePairs:
         self._hole = len(vocabulary.texts)
         self._escape = vocabulary.rules.escape_spaces
         self._rust = RustTokenizer(_model(vocabulary, vocabulary.pre, _pairs(merges or ())))
-        self._rust.pre_tokenizer = _cuts(vocabulary.pre)
+        self._rust.pre_tokenizer = cuts(vocabulary.pre)
 
     def encode(self, text: str) -> list[int]:
         if not self._escape:
@@ -135,7 +135,8 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-def _cuts(pre: Pretokenizer) -> pre_tokenizers.PreTokenizer:
+def cuts(pre: Pretokenizer) -> pre_tokenizers.PreTokenizer:
+    """What takes a text apart before its parts are merged."""
     steps: list[Any] = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in pre.patterns]
     if pre.byte_level:
         steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))

@@ -1,0 +1,90 @@
+"""Hyper-parameters → GGUF's keys: what all families have, then what a family adds or takes away."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from llamina.convert.families import Family
+from llamina.convert.rotation import Rotation
+from llamina.convert.safetensors import read_json
+from llamina.convert.settings import Settings
+from llamina.errors import ModelFileError, UnsupportedModel
+
+# GGUF's key, and the names of a whole number in config.json.
+_COUNTS = {
+    "feed_forward_length": "intermediate_size n_inner ffn_dim",
+    "expert_count": "num_local_experts num_experts n_routed_experts",
+    "expert_used_count": "num_experts_per_tok num_experts_per_token",
+    "vocab_size": "vocab_size",
+}
+_EPSILONS = {
+    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+    "attention.layer_norm_epsilon": "layer_norm_eps layer_norm_epsilon norm_epsilon",
+}
+_POOLING = {"mean_tokens": 1, "cls_token": 2, "lasttoken": 3}
+
+
+def model_metadata(folder: Path, family: Family, settings: Settings, notes: list[str]) -> dict[str, object]:
+    """The keys of the architecture, which is named in each."""
+    found: dict[str, object] = {
+        "block_count": settings.layers,
+        "context_length": settings.context,
+        "embedding_length": settings.width,
+        "attention.head_count": settings.heads if settings.get("num_attention_heads n_head n_heads") else None,
+    }
+    if found["attention.head_count"] is not None:
+        found["attention.head_count_kv"] = settings.kv_heads
+    if settings.get("head_dim") is not None:
+        found |= {"attention.key_length": settings.head_dim, "attention.value_length": settings.head_dim}
+    found |= {key: settings.count(names) for key, names in _COUNTS.items() if settings.get(names) is not None}
+    found |= {key: settings.number(names) for key, names in _EPSILONS.items() if settings.get(names) is not None}
+    if family.rotates:
+        found |= Rotation.read(settings).metadata(settings.context)
+    found |= _windows(family, settings, notes)
+    if family.encoder:
+        found |= _pooling(folder)
+    if family.pads:
+        found["context_length"] = settings.context - settings.count("pad_token_id", 1, least=0) - 1
+    found |= family.keys(settings)
+    return {f"{family.architecture}.{key}": value for key, value in found.items() if value is not None}
+
+
+def _windows(family: Family, settings: Settings, notes: list[str]) -> dict[str, object]:
+    """The sliding window, and the layers that see no further."""
+    window = settings.get("sliding_window")
+    if not window or settings.get("use_sliding_window", True) is False:
+        return {}
+    if not family.windows:
+        if window < settings.context:
+            notes.append(f"sliding_window {window} is left out: {family.architecture} in GGUF sees the whole context")
+        return {}
+    found: dict[str, object] = {"attention.sliding_window": settings.count("sliding_window")}
+    windowed = settings.windowed
+    if windowed is None and (period := settings.get("sliding_window_pattern _sliding_window_pattern")) is not None:
+        windowed = [bool((layer + 1) % period) for layer in range(settings.layers)]
+    if windowed is not None:
+        if len(windowed) != settings.layers:
+            raise ModelFileError(f"config.json: layer_types has {len(windowed)} entries for {settings.layers} layers")
+        found["attention.sliding_window_pattern"] = windowed
+    return found
+
+
+def _pooling(folder: Path) -> dict[str, object]:
+    """How an embedding comes of its tokens', as sentence-transformers writes it down."""
+    modules = folder / "modules.json"
+    if not modules.is_file():
+        return {}
+    try:
+        listed: list[dict[str, Any]] = json.loads(modules.read_bytes())
+        path = next((folder / module["path"] for module in listed if module["type"].endswith("Pooling")), None)
+    except (ValueError, TypeError, KeyError):
+        raise ModelFileError(f"{modules} is damaged: fetch it again") from None
+    if path is None:
+        return {}
+    told = read_json(path / "config.json")
+    kinds = [number for name, number in _POOLING.items() if told.get(f"pooling_mode_{name}")]
+    if len(kinds) != 1:
+        raise UnsupportedModel(
+            f"{path / 'config.json'} asks for a pooling that is not the mean, the first or the last token"
+        )
+    return {"pooling_type": kinds[0]}

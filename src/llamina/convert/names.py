@@ -1,0 +1,179 @@
+"""Hugging Face's names of modules → GGUF's, per family. `*` is a layer; a second `*` is stacked (experts, heads).
+
+Names are without the wrapper that holds the decoder (`model.`, `transformer.`, ...). What ends in `.weight` or
+`.bias` in a file is looked up without that ending, which the result then gets back. Several results, separated by
+spaces, each take their part of the tensor (edits.py says which).
+"""
+
+import re
+
+WRAPPERS = re.compile(
+    r"^(model\.language_model\.|language_model\.model\.|language_model\.|model\.|transformer\.|gpt_neox\.|backbone\."
+    r"|bert\.|roberta\.)"
+)
+# Masks and tables that can be computed, and the rest of models that see and hear.
+UNUSED = re.compile(
+    r"(rotary_emb\.inv_freq|\.attn\.bias|\.attn\.masked_bias|\.attention\.bias|\.attention\.masked_bias|position_ids)$"
+)
+SENSES = re.compile(r"^(model\.)?(vision_tower|vision_model|multi_modal_projector|audio_tower|visual|embed_vision)\.")
+
+
+def _in_layers(prefix: str, names: dict[str, str]) -> dict[str, str]:
+    return {
+        f"{prefix}.*.{theirs}": " ".join(f"blk.*.{name}" for name in ours.split()) for theirs, ours in names.items()
+    }
+
+
+_ENDS = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}
+_ATTENTION = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+}
+_MLP = {"mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+_EXPERTS = {
+    "mlp.gate": "ffn_gate_inp",
+    "mlp.experts.*.gate_proj": "ffn_gate_exps",
+    "mlp.experts.*.up_proj": "ffn_up_exps",
+    "mlp.experts.*.down_proj": "ffn_down_exps",
+    "mlp.experts.gate_up_proj": "ffn_gate_exps.weight ffn_up_exps.weight",
+    "mlp.experts.down_proj": "ffn_down_exps.weight",
+}
+_QK_NORMS = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
+_LLAMA = _ATTENTION | _MLP | {"post_attention_layernorm": "ffn_norm"}
+
+LLAMA = _ENDS | _in_layers("layers", _LLAMA)
+MIXTRAL = LLAMA | _in_layers(
+    "layers",
+    {
+        "block_sparse_moe.gate": "ffn_gate_inp",
+        "block_sparse_moe.experts.*.w1": "ffn_gate_exps",
+        "block_sparse_moe.experts.*.w3": "ffn_up_exps",
+        "block_sparse_moe.experts.*.w2": "ffn_down_exps",
+    },
+)
+QWEN3 = LLAMA | _in_layers("layers", _QK_NORMS)
+QWEN2_MOE = LLAMA | _in_layers(
+    "layers",
+    _EXPERTS
+    | {
+        "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+        "mlp.shared_expert.up_proj": "ffn_up_shexp",
+        "mlp.shared_expert.down_proj": "ffn_down_shexp",
+        "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    },
+)
+QWEN3_MOE = QWEN3 | _in_layers("layers", _EXPERTS)
+GEMMA2 = _ENDS | _in_layers(
+    "layers",
+    _ATTENTION
+    | _MLP
+    | {
+        "post_attention_layernorm": "post_attention_norm",
+        "pre_feedforward_layernorm": "ffn_norm",
+        "post_feedforward_layernorm": "post_ffw_norm",
+    },
+)
+GEMMA3 = GEMMA2 | _in_layers("layers", _QK_NORMS)
+PHI3 = LLAMA | _in_layers("layers", {"self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up"})
+COHERE = _ENDS | _in_layers("layers", _ATTENTION | _MLP | _QK_NORMS)
+OLMO2 = _ENDS | _in_layers(
+    "layers",
+    _ATTENTION
+    | _MLP
+    | _QK_NORMS
+    | {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm"},
+)
+STABLELM = LLAMA | _in_layers(
+    "layers", {"self_attn.q_layernorm.norms.*": "attn_q_norm", "self_attn.k_layernorm.norms.*": "attn_k_norm"}
+)
+STARCODER2 = LLAMA | _in_layers("layers", {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"})
+DEEPSEEK = LLAMA | _in_layers(
+    "layers",
+    _EXPERTS
+    | {
+        "self_attn.q_a_proj": "attn_q_a",
+        "self_attn.q_a_layernorm": "attn_q_a_norm",
+        "self_attn.q_b_proj": "attn_q_b",
+        "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
+        "self_attn.kv_a_layernorm": "attn_kv_a_norm",
+        "self_attn.kv_b_proj": "attn_k_b attn_v_b",
+        "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
+        "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
+        "mlp.shared_experts.up_proj": "ffn_up_shexp",
+        "mlp.shared_experts.down_proj": "ffn_down_shexp",
+    },
+)
+
+FALCON = {"word_embeddings": "token_embd", "ln_f": "output_norm", "lm_head": "output"} | _in_layers(
+    "h",
+    {
+        "input_layernorm": "attn_norm",
+        "ln_mlp": "attn_norm",
+        "ln_attn": "attn_norm_2",
+        "self_attention.query_key_value": "attn_qkv",
+        "self_attention.dense": "attn_output",
+        "mlp.dense_h_to_4h": "ffn_up",
+        "mlp.dense_4h_to_h": "ffn_down",
+    },
+)
+BLOOM = (
+    FALCON
+    | {"word_embeddings_layernorm": "token_embd_norm"}
+    | _in_layers("h", {"post_attention_layernorm": "ffn_norm"})
+)
+GPT2 = {"wte": "token_embd", "wpe": "position_embd", "ln_f": "output_norm", "lm_head": "output"} | _in_layers(
+    "h",
+    {
+        "ln_1": "attn_norm",
+        "attn.c_attn": "attn_qkv",
+        "attn.c_proj": "attn_output",
+        "ln_2": "ffn_norm",
+        "mlp.c_fc": "ffn_up",
+        "mlp.c_proj": "ffn_down",
+    },
+)
+GPT_NEOX = {"embed_in": "token_embd", "final_layer_norm": "output_norm", "embed_out": "output"} | _in_layers(
+    "layers",
+    {
+        "input_layernorm": "attn_norm",
+        "attention.query_key_value": "attn_qkv",
+        "attention.dense": "attn_output",
+        "post_attention_layernorm": "ffn_norm",
+        "mlp.dense_h_to_4h": "ffn_up",
+        "mlp.dense_4h_to_h": "ffn_down",
+    },
+)
+MAMBA2 = {"embeddings": "token_embd", "norm_f": "output_norm", "lm_head": "output"} | _in_layers(
+    "layers",
+    {
+        "norm": "attn_norm",
+        "mixer.in_proj": "ssm_in",
+        "mixer.conv1d": "ssm_conv1d",
+        "mixer.dt_bias": "ssm_dt.bias",
+        "mixer.A_log": "ssm_a",
+        "mixer.D": "ssm_d",
+        "mixer.norm": "ssm_norm",
+        "mixer.out_proj": "ssm_out",
+    },
+)
+BERT = {
+    "embeddings.word_embeddings": "token_embd",
+    "embeddings.position_embeddings": "position_embd",
+    "embeddings.token_type_embeddings": "token_types",
+    "embeddings.LayerNorm": "token_embd_norm",
+} | _in_layers(
+    "encoder.layer",
+    {
+        "attention.self.query": "attn_q",
+        "attention.self.key": "attn_k",
+        "attention.self.value": "attn_v",
+        "attention.output.dense": "attn_output",
+        "attention.output.LayerNorm": "attn_output_norm",
+        "intermediate.dense": "ffn_up",
+        "output.dense": "ffn_down",
+        "output.LayerNorm": "layer_output_norm",
+    },
+)

@@ -1,0 +1,118 @@
+"""Rotary settings: from config.json's old and new spellings to GGUF's keys and frequency factors."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from llamina.convert.settings import Settings
+from llamina.errors import ModelFileError, UnsupportedModel
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """How a model turns queries and keys."""
+
+    dims: int
+    base: float
+    local_base: float | None  # of layers with a sliding window, where it differs
+    kind: str
+    scaling: Mapping[str, Any]
+    original_context: int | None
+
+    @classmethod
+    def read(cls, settings: Settings, head_dim: int | None = None) -> "Rotation":
+        found = _mapping(settings.get("rope_parameters rope_scaling"))
+        scaling = _mapping(found.get("full_attention", found))
+        local = _mapping(found.get("sliding_attention"))
+        inner = Settings(scaling)
+        part = inner.number("partial_rotary_factor", settings.number("partial_rotary_factor rotary_pct rope_pct", 1.0))
+        base = inner.number("rope_theta", settings.number("rope_theta rotary_emb_base", 10000.0))
+        local_base = Settings(local).get("rope_theta", settings.get("rope_local_base_freq"))
+        original = inner.get("original_max_position_embeddings", settings.get("original_max_position_embeddings"))
+        return cls(
+            dims=int(part * (head_dim or settings.head_dim)),
+            base=base,
+            local_base=None if local_base is None else float(local_base),
+            kind=str(inner.get("rope_type type", "default")).lower(),
+            scaling=scaling,
+            original_context=None if original is None else int(original),
+        )
+
+    def metadata(self, context: int) -> dict[str, object]:
+        """GGUF's keys, the architecture being implied."""
+        found: dict[str, object] = {"rope.dimension_count": self.dims, "rope.freq_base": self.base}
+        if self.local_base is not None:
+            found["rope.freq_base_swa"] = self.local_base
+        match self.kind:
+            case "default" | "llama3" | "dynamic":  # llama3 is a tensor; dynamic leaves the trained context alone
+                return found
+            case "linear":
+                return found | {"rope.scaling.type": "linear", "rope.scaling.factor": self._number("factor")}
+            case "yarn":
+                return found | self._yarn(context)
+            case "longrope" | "su":
+                return found | self._longrope(context)
+        raise UnsupportedModel(f"config.json: rope_type {self.kind!r} has no counterpart in GGUF")
+
+    def factors(self) -> dict[str, npt.NDArray[np.float32]]:
+        """Divisors of the frequencies, as tensors."""
+        if self.kind == "llama3":
+            return {"rope_freqs.weight": self._llama3()}
+        if self.kind in ("longrope", "su"):
+            return {f"rope_factors_{reach}.weight": self._listed(f"{reach}_factor") for reach in ("long", "short")}
+        return {}
+
+    def _number(self, name: str, default: float | None = None) -> float:
+        value = Settings(self.scaling).number(name, default)
+        if value <= 0:
+            raise ModelFileError(f"config.json: {name} of the rotation is {value}: a number above 0 is expected")
+        return value
+
+    def _yarn(self, context: int) -> dict[str, object]:
+        factor = self._number("factor")
+        found: dict[str, object] = {
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": factor,
+            "rope.scaling.original_context_length": self.original_context or context,
+        }
+        for name in ("beta_fast", "beta_slow"):
+            if name in self.scaling:
+                found[f"rope.scaling.yarn_{name}"] = self._number(name)
+        if self.scaling.get("attention_factor") is not None:  # GGUF's multiplies the one that YaRN has of itself
+            found["rope.scaling.attn_factor"] = self._number("attention_factor") / (1 + 0.1 * math.log(factor))
+        return found
+
+    def _longrope(self, context: int) -> dict[str, object]:
+        original = self.original_context or context
+        stretch = context / original
+        magnitude = math.sqrt(1 + math.log(stretch) / math.log(original)) if stretch > 1 else 1.0
+        return {
+            "rope.scaling.type": "longrope",
+            "rope.scaling.original_context_length": original,
+            "rope.scaling.attn_factor": self._number("attention_factor", magnitude),
+        }
+
+    def _listed(self, name: str) -> npt.NDArray[np.float32]:
+        values = np.asarray(self.scaling.get(name), np.float32)
+        if values.shape != (self.dims // 2,):
+            raise ModelFileError(
+                f"config.json: {name} has shape {values.shape}, and {self.dims // 2} values are expected"
+            )
+        return values
+
+    def _llama3(self) -> npt.NDArray[np.float32]:
+        """1 for quick frequencies, the factor for slow ones, and a blend between."""
+        factor, low, high = (
+            self._number(n, d) for n, d in (("factor", 8), ("low_freq_factor", 1), ("high_freq_factor", 4))
+        )
+        turns = (self.original_context or 8192) * self.base ** -(np.arange(0, self.dims, 2) / self.dims) / (2 * math.pi)
+        blend = np.clip((turns - low) / (high - low), 0, 1)
+        return (1 / ((1 - blend) / factor + blend)).astype(np.float32)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,99 @@
+"""safetensors: the length of a JSON header, the header, and the bytes of the tensors; one file or several."""
+
+import json
+import os
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from llamina.convert.lazy import DTYPES, Array, Lazy
+from llamina.errors import ModelFileError, UnsupportedModel
+
+_LENGTH = 8  # bytes of the header's length
+_LONGEST = 100 << 20  # of a header, as the format itself limits it
+_INDEX = "model.safetensors.index.json"
+
+
+def tensors_of(folder: Path) -> dict[str, Lazy]:
+    """The tensors of a model's folder by name. Only headers are read now."""
+    found: dict[str, Lazy] = {}
+    for path in _files(folder):
+        for name, tensor in _tensors(path).items():
+            if name in found:
+                raise ModelFileError(f"{path.name} holds {name}, and so does another file of {folder}")
+            found[name] = tensor
+    return found
+
+
+def _files(folder: Path) -> list[Path]:
+    index = folder / _INDEX
+    if index.is_file():
+        places = read_json(index).get("weight_map")
+        if not isinstance(places, dict):
+            raise ModelFileError(f"{index} has no weight_map: fetch it again")
+        paths = [folder / Path(str(name)).name for name in sorted(set(places.values()))]
+    else:
+        paths = sorted(folder.glob("model*.safetensors"))
+    missing = [path.name for path in paths if not path.is_file()]
+    if missing:
+        raise ModelFileError(f"{folder} lacks {', '.join(missing)}, which its index names: fetch the rest")
+    if not paths:
+        raise ModelFileError(_nothing(folder))
+    return paths
+
+
+def _nothing(folder: Path) -> str:
+    if any(folder.glob("*.bin")) or any(folder.glob("*.pth")):
+        return f"{folder} holds PyTorch's pickles and no model*.safetensors: save it as safetensors first"
+    return f"{folder} has no model*.safetensors: fetch the weights too"
+
+
+def _tensors(path: Path) -> dict[str, Lazy]:
+    size = os.path.getsize(path)
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(_LENGTH), "little")
+        if not 2 <= length <= min(_LONGEST, size - _LENGTH):
+            raise ModelFileError(f"{path} is no safetensors file, or cut off: its header would have {length} bytes")
+        header = _parse(file.read(length), path)
+    start = _LENGTH + length
+    return {
+        name: _tensor(path, name, entry, start, size - start)
+        for name, entry in header.items()
+        if name != "__metadata__"
+    }
+
+
+def _tensor(path: Path, name: str, entry: Any, start: int, available: int) -> Lazy:
+    try:
+        dtype, shape = str(entry["dtype"]), tuple(int(n) for n in entry["shape"])
+        first, last = (int(n) for n in entry["data_offsets"])
+    except (KeyError, TypeError, ValueError):
+        raise ModelFileError(f"{path}: the header's entry of {name} is damaged: fetch the file again") from None
+    size = prod(shape) * DTYPES[dtype].itemsize if dtype in DTYPES else last - first
+    if not 0 <= first <= last <= available or any(n < 0 for n in shape) or last - first != size:
+        raise ModelFileError(f"{path}: {name} lies outside the file, which is cut off or damaged: fetch it again")
+
+    def load() -> Array:
+        if dtype not in DTYPES:
+            raise UnsupportedModel(f"{name} is {dtype}, which llamina cannot convert: save it as {', '.join(DTYPES)}")
+        return np.fromfile(path, DTYPES[dtype], prod(shape), offset=start + first).reshape(shape)
+
+    return Lazy.of(shape, dtype, load)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A file that holds a JSON object."""
+    return dict(_parse(path.read_bytes(), path))
+
+
+def _parse(content: bytes, path: Path) -> Mapping[str, Any]:
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise ModelFileError(f"{path} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ModelFileError(f"{path} holds no JSON object, but a {type(value).__name__}")
+    return value

@@ -1,0 +1,136 @@
+"""A Hugging Face folder → a GGUF file, tensor by tensor."""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from llamina.convert.families import family_of
+from llamina.convert.lazy import Array, Lazy
+from llamina.convert.metadata import model_metadata
+from llamina.convert.rename import renamed
+from llamina.convert.safetensors import tensors_of
+from llamina.convert.scales import unscaled
+from llamina.convert.settings import Settings
+from llamina.convert.tokenizer import tokenizer_metadata
+from llamina.errors import ModelNotFound, RequestError
+from llamina.gguf import TensorType, tensor_type, write
+
+FILE_TYPES = {"F32": 0, "F16": 1, "Q8_0": 7, "BF16": 32}  # of general.file_type
+Progress = Callable[[str, int, int], None]
+# Matrices that are small, or that kernels expect in 32 bits.
+_ALWAYS_F32 = re.compile(
+    r".*(_norm|\.ffn_gate_inp|\.ffn_gate_inp_shexp|\.ssm_conv1d|^position_embd|^token_types)\.weight"
+)
+_SNAPSHOT = re.compile(r"models--(?:.*--)?(.+)")  # a folder of Hugging Face's cache
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """What came of a folder; `notes` say what a reader of the file should know."""
+
+    path: Path
+    architecture: str
+    type: str
+    tensors: int
+    parameters: int
+    bytes: int
+    notes: tuple[str, ...]
+
+
+def convert(
+    folder: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    type: str | None = None,
+    pre: str | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Converted:
+    """Convert a folder to `out`, else to a file in the working directory that is named after the folder.
+
+    `type` is f32, f16, bf16 or q8_0, for matrices; without it they stay as they are stored. `pre` names the way text
+    is cut, where it is not found. The file appears when it is complete. One tensor of the folder is in memory at once.
+    """
+    source = Path(folder)
+    if not source.is_dir():
+        raise ModelNotFound(f"{source} is not a folder: give one with config.json and model*.safetensors")
+    settings = Settings.read(source)
+    family = family_of(settings)
+    settings = settings.assuming(family.defaults)
+    family.check(settings)
+    notes: list[str] = []
+    tensors = renamed(family, settings, unscaled(tensors_of(source), settings), notes)
+    wanted = _wanted(type, tensors)
+    path = Path(out) if out is not None else Path(f"{_name(source)}-{wanted.name}.gguf")
+    if path.exists() and not overwrite:
+        raise RequestError(f"{path} exists already: name another file, or overwrite it on purpose", "out")
+    metadata: dict[str, object] = {
+        "general.architecture": family.architecture,
+        "general.type": "model",
+        "general.name": _name(source),
+        "general.file_type": FILE_TYPES[wanted.name],
+        "general.quantization_version": 2,
+        **model_metadata(source, family, settings, notes),
+        **tokenizer_metadata(source, settings, tensors["token_embd.weight"].shape[0], pre, notes),
+    }
+    if family.encoder:
+        metadata["tokenizer.ggml.token_type_count"] = settings.count("type_vocab_size", 1)
+    _write(path, metadata, tensors, wanted, notes, progress)
+    parameters = sum(tensor.size for tensor in tensors.values())
+    size = path.stat().st_size
+    return Converted(path, family.architecture, wanted.name, len(tensors), parameters, size, tuple(notes))
+
+
+def _write(
+    path: Path,
+    metadata: Mapping[str, object],
+    tensors: Mapping[str, Lazy],
+    wanted: TensorType,
+    notes: list[str],
+    progress: Progress | None,
+) -> None:
+    kinds = {name: _kind(name, tensor.shape, wanted) for name, tensor in tensors.items()}
+    if narrow := [name for name, kind in kinds.items() if wanted.name == "Q8_0" and kind.name == "F16"]:
+        notes.append(f"{len(narrow)} matrices are F16: their rows are not whole blocks of Q8_0 ({narrow[0]})")
+    total = sum(kinds[name].size(tensor.shape) for name, tensor in tensors.items())
+    done = 0
+
+    def data(name: str) -> Iterator[Array]:
+        nonlocal done
+        for part in tensors[name].encoded(kinds[name], name):
+            yield part
+            done += part.nbytes
+            if progress is not None:
+                progress(path.name, done, total)
+
+    write(path, metadata, [(name, t.shape, kinds[name], partial(data, name)) for name, t in tensors.items()])
+
+
+def _wanted(name: str | None, tensors: Mapping[str, Lazy]) -> TensorType:
+    """The type of matrices: as asked for, else what most of them are stored in."""
+    if name is None:
+        sizes: Counter[str] = Counter()
+        for tensor in tensors.values():
+            sizes[tensor.dtype] += tensor.size
+        stored = sizes.most_common(1)[0][0]
+        return tensor_type(stored if stored in FILE_TYPES else "BF16" if stored.startswith("F8") else "F32")
+    if name.upper() not in FILE_TYPES:
+        raise RequestError(f"type {name!r} cannot be converted to: {', '.join(FILE_TYPES).lower()} can", "type")
+    return tensor_type(name)
+
+
+def _kind(name: str, shape: tuple[int, ...], wanted: TensorType) -> TensorType:
+    if len(shape) < 2 or not name.endswith(".weight") or _ALWAYS_F32.fullmatch(name):
+        return tensor_type("F32")
+    return tensor_type("F16") if shape[-1] % wanted.block else wanted
+
+
+def _name(folder: Path) -> str:
+    """What a folder is called; in Hugging Face's cache that is further up."""
+    path = folder.resolve()
+    match = _SNAPSHOT.fullmatch(path.parent.parent.name) if path.parent.name == "snapshots" else None
+    return match[1] if match else path.name

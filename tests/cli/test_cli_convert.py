@@ -1,0 +1,56 @@
+"""`llamina convert`."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from convert.convert_folders import folder
+
+Invoke = Callable[..., Result]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return folder(tmp_path / "Tiny-Llama", "llama")
+
+
+def test_convert(invoke: Invoke, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = invoke("convert", "Tiny-Llama")
+    assert (result.exit_code, result.stdout) == (0, "Tiny-Llama-F32.gguf\n")
+    assert result.stderr.splitlines()[-1].startswith("llama, 98.63K parameters in F32: ")
+    told = json.loads(invoke("info", "Tiny-Llama-F32.gguf", "--json").stdout)
+    assert told["architecture"] == "llama" and told["runs"] is True and told["chat_template"] is True
+    assert invoke("convert", "Tiny-Llama").exit_code == 2
+    assert invoke("convert", "Tiny-Llama", "--force", "--quiet").stderr == ""
+
+
+def test_as_json(invoke: Invoke, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.gguf"
+    told = json.loads(invoke("convert", model, "-o", out, "--type", "q8_0", "--json").stdout)
+    assert told["path"] == str(out) and told["type"] == "Q8_0" and told["bytes"] == out.stat().st_size
+    assert told["notes"] == []
+
+
+def test_notes_are_said(invoke: Invoke, model: Path, tmp_path: Path) -> None:
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"sliding_window": 128}))
+    result = invoke("convert", model, "-o", tmp_path / "out.gguf")
+    assert "sliding_window 128 is left out: llama in GGUF sees the whole context" in result.stderr
+
+
+def test_mistakes(invoke: Invoke, model: Path, tmp_path: Path) -> None:
+    missing = invoke("convert", tmp_path / "nothing")
+    assert missing.exit_code == 3 and "is not a folder" in missing.stderr
+    shutil.copy(model / "config.json", tmp_path)
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"architectures": ["LlamoForCausalLM"]}))
+    unknown = invoke("convert", model)
+    assert (
+        unknown.exit_code == 1 and "LlamoForCausalLM, which llamina cannot convert; the nearest are" in unknown.stderr
+    )
+    assert invoke("convert", model, "--type", "q4_k").exit_code == 2

@@ -1,0 +1,200 @@
+"""Tiny models of `transformers`, converted: our logits and llama.cpp's are those that `transformers` computed."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from convert_folders import HERE, MODELS, TOKENS, bits, folder, save, weights
+
+import llamina
+from llamina.convert import FILE_TYPES, convert
+from llamina.convert.families import FAMILIES
+from llamina.errors import LlaminaError
+from llamina.gguf import GGUF
+from llamina.models import architectures
+
+Make = Callable[..., Path]
+F32 = npt.NDArray[np.float32]
+ENCODERS = {"bert", "roberta"}
+# llama.cpp looks for the norms of queries and keys in models of 64 layers and more only.
+UNKNOWN_TO_LLAMA_CPP = {"command-r-plus"}
+# GGUF's GELU is the one with a hyperbolic tangent; these were trained with the exact one.
+APPROXIMATE = {"falcon", "gptneox", "bert"}
+
+
+@pytest.fixture(scope="session")
+def truth() -> dict[str, F32]:
+    return dict(np.load(HERE / "logits.npz"))
+
+
+@pytest.fixture(scope="session")
+def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
+    """The file that a stored model becomes."""
+    top = tmp_path_factory.mktemp("convert")
+
+    def find(name: str) -> Path:
+        path = top / f"{name}.gguf"
+        if not path.exists():
+            convert(folder(top / name / "tiny", name), path, type="f32")
+        return path
+
+    return find
+
+
+def nmse(got: F32, want: F32) -> float:
+    return float(np.sum(np.square(got - want)) / np.sum(np.square(want)))
+
+
+def test_every_family_has_a_model() -> None:
+    made = {spec["config"]["architectures"][0] for spec in MODELS.values()}
+    same = {"LlamaModel", "Qwen2Model", "BertForMaskedLM", "Gemma3ForConditionalGeneration", "XLMRobertaModel"}
+    assert set(FAMILIES) - made == same
+
+
+@pytest.mark.parametrize("name", sorted(set(MODELS) - ENCODERS))
+def test_logits_are_those_of_transformers(name: str, make: Make, truth: dict[str, F32]) -> None:
+    path = make(name)
+    architecture = GGUF.open(path).metadata["general.architecture"]
+    if architecture not in architectures():
+        pytest.skip(f"{architecture} does not run here yet")
+    with llamina.load(path, kv_type="f32", context=256, threads=1) as engine:
+        assert nmse(engine.logits(TOKENS), truth[name]) < (1e-6 if architecture in APPROXIMATE else 1e-10)
+
+
+@pytest.mark.parametrize("name", sorted(set(MODELS) - UNKNOWN_TO_LLAMA_CPP))
+def test_llama_cpp_reads_the_same(name: str, make: Make, truth: dict[str, F32]) -> None:
+    pytest.importorskip("xllamacpp")
+    from convert_peer import Peer
+
+    peer = Peer(make(name))
+    got = peer.hidden(TOKENS) if name in ENCODERS else peer.logits(TOKENS)
+    peer.close()
+    assert nmse(got, truth[name]) < 1e-5  # its cache of keys and values has 16 bits
+
+
+@pytest.mark.parametrize("name", ["llama", "mixtral", "gemma3", "falcon", "mamba2"])
+def test_the_same_greedy_tokens(name: str, make: Make) -> None:
+    pytest.importorskip("xllamacpp")
+    from convert_peer import Peer
+
+    with llamina.load(make(name), context=256, threads=1) as engine:
+        ours = engine.generate(TOKENS, max_tokens=6, temperature=0, ignore_eos=True).tokens
+    peer = Peer(make(name))
+    rows = peer.logits([*TOKENS, *ours])
+    peer.close()
+    for token, row in zip(ours, rows[len(TOKENS) - 1 :], strict=False):
+        assert row[token] > row.max() - 0.02 * row.std(), "but for a close call"
+
+
+def test_shards_change_nothing(tmp_path: Path) -> None:
+    whole = convert(folder(tmp_path / "a" / "m", "llama"), tmp_path / "a.gguf")
+    parts = convert(folder(tmp_path / "b" / "m", "llama", shards=3), tmp_path / "b.gguf")
+    assert whole.path.read_bytes() == parts.path.read_bytes()
+
+
+def test_matrices_stay_as_they_are_stored(tmp_path: Path) -> None:
+    made = convert(folder(tmp_path / "m", "llama-bf16"), tmp_path / "a.gguf")
+    assert (made.type, made.notes) == ("BF16", ())
+    stored = weights(MODELS["llama-bf16"])["model.layers.1.mlp.up_proj.weight"][1]
+    tensors = GGUF.open(made.path).tensors
+    assert tensors["blk.1.ffn_up.weight"].data.tobytes() == stored.tobytes()
+    assert tensors["blk.1.ffn_norm.weight"].type.name == "F32"
+
+
+@pytest.mark.parametrize("kind", [name.lower() for name in FILE_TYPES])
+def test_types(kind: str, tmp_path: Path, truth: dict[str, F32]) -> None:
+    made = convert(folder(tmp_path / "m", "qwen3"), tmp_path / "a.gguf", type=kind)
+    file = GGUF.open(made.path)
+    assert file.metadata["general.file_type"] == FILE_TYPES[kind.upper()]
+    assert file.tensors["blk.0.attn_q.weight"].type.name == made.type == kind.upper()
+    assert made.bytes == made.path.stat().st_size and made.tensors == len(file.tensors)
+    with llamina.load(made.path, context=64, threads=1) as engine:
+        assert nmse(engine.logits(TOKENS), truth["qwen3"]) < 1e-2
+
+
+def test_rows_that_are_not_whole_blocks(tmp_path: Path) -> None:
+    path = folder(tmp_path / "m", "llama")
+    spec = json.loads(json.dumps(MODELS["llama"]))
+    spec["tensors"]["model.layers.0.mlp.down_proj.weight"] = [64, 40]
+    save(path / "model.safetensors", weights(spec))
+    made = convert(path, tmp_path / "a.gguf", type="q8_0")
+    assert GGUF.open(made.path).tensors["blk.0.ffn_down.weight"].type.name == "F16"
+    assert "blk.0.ffn_down.weight" in made.notes[0]
+
+
+def test_values_too_large_for_f16(tmp_path: Path) -> None:
+    path = folder(tmp_path / "m", "llama")
+    tensors = weights(MODELS["llama"])
+    tensors["lm_head.weight"][1][3, 4] = 1e5
+    save(path / "model.safetensors", tensors)
+    with pytest.raises(LlaminaError, match=r"output\.weight holds 100000, which is too large for F16"):
+        convert(path, tmp_path / "a.gguf", type="f16")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_spellings_of_older_versions(tmp_path: Path) -> None:
+    """rope_theta beside rope_scaling, whose type is called `type`; nothing about the head or the ties."""
+    new, old = folder(tmp_path / "new" / "m", "llama"), folder(tmp_path / "old" / "m", "llama")
+    config: dict[str, Any] = json.loads((old / "config.json").read_text())
+    scaling = config.pop("rope_parameters")
+    config["rope_theta"] = scaling.pop("rope_theta")
+    config["rope_scaling"] = scaling | {"type": scaling.pop("rope_type")}
+    (old / "config.json").write_text(json.dumps(config))
+    made = [convert(path, path / "out.gguf").path.read_bytes() for path in (new, old)]
+    assert made[0] == made[1]
+
+
+def test_the_text_model_of_one_that_sees(tmp_path: Path) -> None:
+    plain, seeing = folder(tmp_path / "a" / "m", "gemma3"), folder(tmp_path / "b" / "m", "gemma3")
+    config = json.loads((seeing / "config.json").read_text())
+    whole = {"architectures": ["Gemma3ForConditionalGeneration"], "text_config": config, "vision_config": {}}
+    (seeing / "config.json").write_text(json.dumps(whole))
+    tensors = {name.replace("model.", "language_model.model.", 1): x for name, x in weights(MODELS["gemma3"]).items()}
+    tensors["vision_tower.embeddings.weight"] = ("F32", np.zeros((2, 2), np.float32))
+    save(seeing / "model.safetensors", tensors)
+    made = [convert(path, path / "out.gguf") for path in (plain, seeing)]
+    assert made[0].path.read_bytes() == made[1].path.read_bytes()
+    assert made[1].notes == ("1 tensors of vision or sound are left out: GGUF keeps the text model",)
+
+
+def test_experts_in_one_tensor(tmp_path: Path) -> None:
+    single, fused = folder(tmp_path / "a" / "m", "qwen3moe"), folder(tmp_path / "b" / "m", "qwen3moe")
+    tensors = weights(MODELS["qwen3moe"])
+    for layer in range(2):
+        root = f"model.layers.{layer}.mlp.experts"
+        parts = {
+            kind: np.stack([tensors.pop(f"{root}.{i}.{kind}_proj.weight")[1] for i in range(4)])
+            for kind in ("gate", "up", "down")
+        }
+        tensors[f"{root}.gate_up_proj"] = ("F32", np.concatenate([parts["gate"], parts["up"]], axis=1))
+        tensors[f"{root}.down_proj"] = ("F32", parts["down"])
+    save(fused / "model.safetensors", tensors)
+    made = [convert(path, path / "out.gguf").path.read_bytes() for path in (single, fused)]
+    assert made[0] == made[1]
+
+
+def test_eight_bit_floats_with_scales(tmp_path: Path) -> None:
+    path = folder(tmp_path / "m", "deepseek3")
+    config = json.loads((path / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "fp8", "weight_block_size": [48, 32]}
+    (path / "config.json").write_text(json.dumps(config))
+    tensors = weights(MODELS["deepseek3"])
+    name = "model.layers.0.mlp.up_proj.weight"  # [96, 64]
+    coded = np.random.default_rng(1).integers(0, 127, (96, 64), np.uint8)
+    scales = np.array([[0.5, 2], [4, 1]], np.float32)
+    tensors |= {name: ("F8_E4M3", coded), f"{name}_scale_inv": ("F32", scales)}
+    save(path / "model.safetensors", tensors)
+    made = convert(path, tmp_path / "a.gguf", type="f32")
+    got = GGUF.open(made.path).tensors["blk.0.ffn_up.weight"].data.view(np.float32).reshape(96, 64)
+    exponent, mantissa = (coded >> 3).astype(int), (coded & 7) / 8
+    plain = np.where(exponent == 0, mantissa * 2.0**-6, (1 + mantissa) * 2.0 ** (exponent - 7))
+    assert np.array_equal(got, plain * np.kron(scales, np.ones((48, 32))))
+
+
+def test_bits_are_the_upper_half() -> None:
+    """The writer of these tests itself."""
+    assert bits(np.array([1.0, -2.5], np.float32)).tolist() == [0x3F80, 0xC020]
