@@ -3,6 +3,8 @@
 Experts have no gate, may work in a narrower latent space, and stand beside a shared one.
 """
 
+from dataclasses import replace
+
 from llamina.models.blocks import plain_mlp, query_key_value
 from llamina.models.decoder import Decoder
 from llamina.models.ssm import mamba2
@@ -31,11 +33,4 @@ class Model(Decoder):
 
     def routing(self, layer: int) -> Routing:
         c = self.config
-        return Routing(
-            c.count("expert_used_count", layer=layer),
-            scoring="sigmoid",
-            normalize=c.flag("expert_weights_norm"),
-            scale=c.number("expert_weights_scale", 1.0) or 1.0,
-            groups=c.count("expert_group_count", 1),
-            groups_used=c.count("expert_group_used_count", 1),
-        )
+        return replace(c.routing(), scoring="sigmoid", used=c.count("expert_used_count", layer=layer))
