@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from llamina.errors import LlaminaError
 
 if TYPE_CHECKING:
-    from llamina.engine import Completion, Engine, Request, load
+    from llamina.engine import Completion, Engine, Request, Session, load
     from llamina.sampling import Sampling
     from llamina.tokenizer import Tokenizer
 
@@ -18,6 +18,7 @@ _PLACES = {
     "Completion": "engine",
     "Engine": "engine",
     "Request": "engine",
+    "Session": "engine",
     "load": "engine",
     "Sampling": "sampling",
     "Tokenizer": "tokenizer",
@@ -33,4 +34,4 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(f".{_PLACES[name]}", __name__), name)
 
 
-__all__ = ["Completion", "Engine", "LlaminaError", "Request", "Sampling", "Tokenizer", "__version__", "load"]
+__all__ = ["Completion", "Engine", "LlaminaError", "Request", "Sampling", "Session", "Tokenizer", "__version__", "load"]

@@ -9,6 +9,7 @@ LlaminaError
 │   ├── ContextTooLong      the prompt does not fit the context
 │   ├── InvalidSampling     a sampling parameter is out of range
 │   └── TemplateError       the chat template failed or refused the messages
+├── SnapshotError           the snapshot is damaged, or of another version or model
 ├── CapacityError           no pages, slots or memory left
 ├── RecordingError          a model file did something that cannot be recorded
 └── KernelError             a backend cannot compile or run a step
@@ -53,6 +54,10 @@ class InvalidSampling(RequestError):
 
 class TemplateError(RequestError):
     """The chat template failed or refused the messages."""
+
+
+class SnapshotError(LlaminaError):
+    """The snapshot is damaged, or of another version or model."""
 
 
 class CapacityError(LlaminaError):

@@ -200,7 +200,6 @@ def test_whole_pages_are_shared_and_parts_are_copied() -> None:
     assert third is not None
     assert third.found == 36 and third.pages[:2] == first.pages[:2]
     assert pages.take_copies() == [("page", longer.pages[2], third.pages[2])]
-    assert (pages.asked, pages.found) == (40 + 38 + 50 + 38, 0 + 32 + 32 + 36)
 
 
 @pytest.mark.parametrize("scopes", [("a", "b"), ("a", None), (None, None)], ids=str)
@@ -209,6 +208,13 @@ def test_nothing_is_shared_between_scopes(scopes: tuple[str | None, str | None])
     run(pages, list(range(40)), scopes[0])
     lease = pages.admit(list(range(40)), scopes[1])
     assert lease is not None and lease.found == 0
+
+
+def test_without_sharing() -> None:
+    pages = Pages(16, 4, sharing=False)
+    run(pages, list(range(40)))
+    lease = pages.admit(list(range(40)), "a")
+    assert lease is not None and lease.found == 0 and pages.kept == 0
 
 
 def test_the_least_recently_used_goes_first() -> None:

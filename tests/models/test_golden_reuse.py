@@ -30,15 +30,18 @@ class Listener:
         self.heard: dict[Request, list[Array]] = {}
 
     def submit(self, tokens: list[int], made: int = MADE, **options: object) -> Request:
-        rows: list[Array] = []
+        request = Request(tokens, Sampling(temperature=0), made, ignore_eos=True, **options)
+        return self.listen(self.engine.submit(request))
 
-        def listen(history: object, logits: Array) -> Array:
+    def listen(self, request: Request) -> Request:
+        rows, draw = self.heard.setdefault(request, []), request.sample
+
+        def sample(logits: Array) -> int:
             rows.append(logits.copy())
-            return logits
+            return draw(logits)
 
-        request = Request(tokens, Sampling(temperature=0), made, logits_processor=listen, ignore_eos=True, **options)
-        self.heard[request] = rows
-        return self.engine.submit(request)
+        request.sample = sample  # type: ignore[method-assign]
+        return request
 
     def run(self, *requests: Request) -> None:
         while any(r.finish_reason is None for r in requests):
@@ -96,12 +99,11 @@ def test_same_bits_forked_and_rewound(listener: Listener) -> None:
     parent = listener.submit(tokens, 12)
     while len(parent.generated) < 5:
         engine.step()
-    child = engine.fork(parent)
+    child = listener.listen(engine.fork(parent))
     listener.run(parent, child)
     assert child.generated == parent.generated
-    assert np.array_equal(listener.heard[parent][:5], expected[:5])
-    both = listener.heard[parent][5:]  # they are heard in turns
-    assert np.array_equal(both[::2], expected[5:]) and np.array_equal(both[1::2], expected[5:])
+    assert np.array_equal(listener.heard[parent], expected)
+    assert np.array_equal(listener.heard[child], expected[5:])
 
     running = listener.submit(tokens, 12)
     while len(running.generated) < 9:
@@ -114,3 +116,29 @@ def test_same_bits_forked_and_rewound(listener: Listener) -> None:
     for request in (parent, running):
         assert request.generated[4:7] == forced and len(request.generated) == 12
         assert np.array_equal(listener.heard[request], expected)
+
+
+def test_same_bits_from_a_snapshot(listener: Listener) -> None:
+    """Of one that runs, and of one that was done; beside others, and in pages that others have used."""
+    engine, tokens = listener.engine, [7 * i % 61 for i in range(40)]
+    expected = listener.alone(tokens, 12)
+    request = listener.submit(tokens, 12)
+    while len(request.generated) < 5:
+        engine.step()
+    data = engine.snapshot(request)
+    listener.run(request)
+    engine.pages.forget()
+    company = listener.submit(tokens[::-1], 12)
+    engine.step()
+    again = listener.listen(engine.resume(data))
+    assert again.computed == 44 and again in engine.running
+    listener.run(again, company)
+    assert np.array_equal(listener.heard[again], expected[5:])
+    assert np.array_equal(listener.heard[company], listener.alone(tokens[::-1], 12))
+    data = engine.snapshot(request)
+    engine.pages.forget()
+    assert engine.resume(data).generated == request.generated
+    after = listener.submit([*tokens, *request.generated, 1, 2], 3)
+    listener.run(after)
+    assert after.cached == 48
+    assert np.array_equal(listener.heard[after], listener.alone([*tokens, *request.generated, 1, 2], 3))

@@ -32,9 +32,10 @@ class Pages:
     by whoever owns the arrays (`take_copies`), before anything is computed.
     """
 
-    def __init__(self, pages: int, slots: int, checkpoints: int | None = None) -> None:
+    def __init__(self, pages: int, slots: int, checkpoints: int | None = None, *, sharing: bool = True) -> None:
         """With `checkpoints`, sequences have recurrent states; so many more slots keep states for later."""
         self.total = pages
+        self._sharing = sharing
         self.recurrent = checkpoints is not None
         self._free = list(range(pages - 1, -1, -1))
         self._holders: dict[int, int] = {}  # leases of each leased page
@@ -44,7 +45,6 @@ class Pages:
         self._checkpoints = Checkpoints(range(slots, slots + (checkpoints or 0)))
         self._leases: dict[int, Lease] = {}  # by slot
         self._copies: list[Copy] = []
-        self.asked = self.found = 0  # tokens of sequences that might have begun with kept pages, and did
 
     @property
     def free(self) -> int:
@@ -75,6 +75,7 @@ class Pages:
         """
         if not self._slots:
             return None
+        scope = scope if self._sharing else None
         nodes = self._tree.walk(self._tree.root(scope), tokens[:-1]) if reuse and scope is not None else []
         branch = PAGE * len(nodes)
         while self.recurrent and nodes and nodes[-1].slot is None:
@@ -102,8 +103,6 @@ class Pages:
             lease.pages.append(self._take())
             self._copies.append(("page", node.page, lease.pages[-1]))
             lease.found += shared
-        self.asked += len(tokens)
-        self.found += lease.found
 
     def _end(self, lease: Lease) -> Node:
         """Where the tree goes on from the lease's pages."""

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from llamina.cli.terminal import note
-from llamina.engine import Completion, Engine, Generation
+from llamina.engine import Completion, Engine, Generation, Session
 
 INTERRUPTED = 130
 
@@ -24,6 +24,17 @@ def begin(engine: Engine, prompt: str, system: str | None, raw: bool, options: d
         return engine.stream(prompt, **options)
     before = [{"role": "system", "content": system}] if system is not None else []
     return engine.stream_chat([*before, {"role": "user", "content": prompt.rstrip("\n")}], **options)
+
+
+def open_session(engine: Engine, path: str, system: str | None) -> Session:
+    """The conversation that is saved there, or a new one."""
+    if engine.tokenizer.chat_template is None:
+        raise click.UsageError("the model has no chat template, and --session is a conversation: leave it out")
+    if not Path(path).exists():
+        return Session(engine, [{"role": "system", "content": system}] if system is not None else [])
+    if system is not None:
+        raise click.UsageError(f"{path} is under way, and --system begins a conversation: leave it out")
+    return Session.load(engine, path)
 
 
 class Answer:

@@ -27,6 +27,12 @@ def _limit(ctx: click.Context, param: click.Parameter, value: int) -> int | None
 )
 @model_options
 @click.option("--system", metavar="TEXT", help="A system message for the model's chat template.")
+@click.option(
+    "--session",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Go on with the conversation in FILE, or begin one, and save it there.",
+)
 @click.option("--raw", is_flag=True, help="Continue the text as it is, without the chat template.")
 @click.option(
     "-n",
@@ -69,6 +75,7 @@ def command(
     model: str | None,
     hf: str | None,
     system: str | None,
+    session: str | None,
     raw: bool,
     threads: int | None,
     backend: str,
@@ -88,13 +95,16 @@ def command(
       llamina run "Summarize this:" --file notes.txt
       git diff | llamina run --system "Write a commit message for this diff."
       llamina run -hf user/repo:Q8_0 "Tell me a joke" --json
+      llamina run --session talk.llamina "And why is that?"
     """
-    from llamina.cli.answer import Answer, begin
+    from llamina.cli.answer import Answer, begin, open_session
     from llamina.engine.request import request_of
 
     question = _prompt(prompt, text, file)
     if raw and system:
         raise click.UsageError("--system is part of the chat template, which --raw leaves out: drop one of them")
+    if raw and session:
+        raise click.UsageError("--session is a conversation, and --raw leaves the chat template out: drop one of them")
     options = {"max_tokens": max_tokens, **given(options)}
     request_of([0], **options)  # mistakes are told before any download
     path = locate(model, hf, quiet)
@@ -105,8 +115,13 @@ def command(
         engine = load(path, backend=backend, threads=threads, context=context, progress=meter)
     with engine:
         seconds = time.perf_counter() - start
-        answer = Answer(begin(engine, question, system, raw, options), path, seconds)
-        return answer.print_json() if as_json else answer.print_text(verbose, quiet)
+        talk = open_session(engine, session, system) if session else None
+        asked = talk.ask(question.rstrip("\n"), **options) if talk else begin(engine, question, system, raw, options)
+        answer = Answer(asked, path, seconds)
+        code = answer.print_json() if as_json else answer.print_text(verbose, quiet)
+        if talk and session:
+            talk.save(session)
+        return code
 
 
 def _prompt(prompt: str | None, text: str | None, file: Any) -> str:

@@ -5,5 +5,6 @@ from llamina.engine.generation import Generation
 from llamina.engine.load import load
 from llamina.engine.request import Event, Request
 from llamina.engine.result import Completion, Usage
+from llamina.engine.session import Session
 
-__all__ = ["Completion", "Engine", "Event", "Generation", "Request", "Usage", "load"]
+__all__ = ["Completion", "Engine", "Event", "Generation", "Request", "Session", "Usage", "load"]

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from llamina.backends import Capacity, KvType, Program, compile_plan
-from llamina.cache import Pages
+from llamina.cache import Lease, Pages
 from llamina.engine.limits import Limits
 from llamina.engine.request import Event, FinishReason, Request
 from llamina.engine.schedule import Budget, Slice, requeue, schedule
 from llamina.errors import RequestError
-from llamina.gguf import GGUF
+from llamina.gguf import GGUF, fingerprint
 from llamina.models import Decoder
 from llamina.ops.batch import PAGE, Batch, Span
 from llamina.plan import Plan, record
@@ -46,11 +46,13 @@ class Core:
         _check_options(kv_type, max_tokens=max_tokens, max_sequences=max_sequences, cache_tokens=cache_tokens)
         self.file = file
         self.model = model
+        self.backend, self.kv_type = backend, kv_type
         self.context = model.config.context
         self.plan: Plan = record(model.forward)
         recurrent = any(state.kind == "recurrent" for state in self.plan.states)
         checkpoints = CHECKPOINTS * max_sequences if recurrent else None
-        self.pages = Pages(-(-(cache_tokens or 2 * self.context) // PAGE), max_sequences, checkpoints)
+        pages = -(-(cache_tokens or 2 * self.context) // PAGE)
+        self.pages = Pages(pages, max_sequences, checkpoints, sharing=self.plan.causal)
         self._capacity = Capacity(self.pages.total, max_sequences + (checkpoints or 0), kv_type, threads)
         outputs = max(1, min(max_tokens, LOGITS_BYTES // (4 * self.plan.vocab)))
         whole = not model.causal
@@ -67,6 +69,11 @@ class Core:
     def tokenizer(self) -> Tokenizer:
         """Built on first use: a file without a vocabulary still has logits."""
         return Tokenizer.from_metadata(self.file.metadata)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Which model it is, by the contents of its file."""
+        return fingerprint(self.file)
 
     # ---- the step ----------------------------------------------------------------------------------------
 
@@ -87,13 +94,14 @@ class Core:
 
     def _compute(self, slices: list[Slice]) -> list[npt.NDArray[np.float32]]:
         """The logits that each slice asked for."""
-        self._copy()
+        self.copy_states()
         if not slices:
             return []
         logits = self.program.run(self.batch.fill([_span(s) for s in slices]))
         return np.split(logits, np.cumsum([len(s.outputs) for s in slices])[:-1])
 
-    def _copy(self) -> None:
+    def copy_states(self) -> None:
+        """What the pool has promised to copy; states are as they should be afterwards."""
         for unit, source, target in self.pages.take_copies():
             self.program.states.copy(unit, source, target)
 
@@ -158,15 +166,24 @@ class Core:
         if request.truncate:
             request.shift(self.limits.room, self._keep(request))
         self.limits.check_fit(request)
-        self._begin(request)
-        insort(self.waiting, request, key=lambda r: r.rank)
+        self.begin(request)
+        self.place(request, None, 0)
         return request
 
-    def _begin(self, request: Request) -> None:
+    def begin(self, request: Request) -> None:
+        """Give it what it speaks with, and its rank."""
         if not request.all_logits:
             request.output.begin(self.tokenizer, request.ignore_eos)
             request.sampler = self._sampler(request)
         request.rank = next(self._arrivals) - HEAD_START * request.priority
+
+    def place(self, request: Request, lease: Lease | None, computed: int) -> None:
+        """Let it run with what is computed, if there is a place and nobody waits for it; otherwise let it wait."""
+        if lease is not None and (self.waiting or len(self.running) >= self.budget.sequences):
+            self.pages.release(lease)  # it will find what it left there when its turn comes
+            lease = None
+        request.lease, request.computed = lease, computed if lease else 0
+        insort(self.running if lease else self.waiting, request, key=lambda r: r.rank)
 
     def _sampler(self, request: Request) -> Sampler:
         params = request.sampling
@@ -196,13 +213,10 @@ class Core:
         self._check_open()
         self.limits.check_fork(request)
         twin = request.fork(sampling)
-        self._begin(twin)
+        self.begin(twin)
         if sampling is None and request.sampler is not None and twin.sampler is not None:
             twin.sampler.restore(request.sampler.state())
-        if request.lease is not None and not self.waiting and len(self.running) < self.budget.sequences:
-            twin.lease, twin.computed = self.pages.fork(request.lease), request.computed
-        # without a place it waits, and finds the pages that it shares when its turn comes
-        insort(self.running if twin.lease else self.waiting, twin, key=lambda r: r.rank)
+        self.place(twin, self.pages.fork(request.lease) if request.lease else None, request.computed)
         return twin
 
     def rewind(self, request: Request, n: int, tokens: Sequence[int] = ()) -> None:

@@ -11,6 +11,8 @@ from llamina.engine.core import Core
 from llamina.engine.generation import Generation
 from llamina.engine.request import Request, request_of
 from llamina.engine.result import Completion
+from llamina.engine.shelf import put_away, take_up
+from llamina.engine.snapshot import Snapshot
 
 
 class Engine(Core):
@@ -59,6 +61,21 @@ class Engine(Core):
         while request.finish_reason is None:
             self.step()
         return np.concatenate(request.rows)
+
+    def follow(self, request: Request) -> Generation:
+        """The text that a request has yet to make; for one that was forked or resumed."""
+        request.output.read = len(request.output.pieces)
+        return Generation(self, request)
+
+    def snapshot(self, request: Request) -> bytes:
+        """A request as bytes: its tokens, what is computed of them, and where its sampler stands."""
+        self._check_open()
+        return put_away(self, request).pack()
+
+    def resume(self, data: bytes) -> Request:
+        """Go on with a request from a snapshot, as it would have gone on; one that was done is only remembered."""
+        self._check_open()
+        return take_up(self, Snapshot.unpack(data))
 
     def __enter__(self) -> Self:
         return self

@@ -133,7 +133,7 @@ class _Step:
         if lease is None:
             return False
         request.lease, request.computed = lease, lease.found
-        if request.cached is None:
+        if request.cached is None:  # not again when it was preempted
             request.cached = lease.found
         self.waiting.remove(request)
         insort_left(self.running, request, key=_rank)

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from llamina.gguf.encode import kind_of
+from llamina.gguf.fingerprint import fingerprint
 from llamina.gguf.reader import GGUF
 from llamina.gguf.shards import open_model, write_shards
 from llamina.gguf.tensor import Tensor
@@ -31,6 +32,7 @@ __all__ = [
     "TensorType",
     "Value",
     "ValueType",
+    "fingerprint",
     "kind_of",
     "open_model",
     "open_url",

@@ -1,0 +1,84 @@
+"""Requests put away and taken up again: what a snapshot says, found in an engine and brought back into one."""
+
+from typing import TYPE_CHECKING, Any
+
+from llamina.cache import Lease
+from llamina.engine.request import Request
+from llamina.engine.snapshot import Snapshot, read_request, write_request
+from llamina.errors import SnapshotError
+from llamina.ops.batch import PAGE
+
+if TYPE_CHECKING:
+    from llamina.engine.core import Core
+
+
+def put_away(engine: "Core", request: Request) -> Snapshot:
+    """The request with what is computed of it; of one without a lease, what the prefix tree still has."""
+    header = {
+        "model": engine.fingerprint,
+        "name": engine.file.metadata.get("general.name", ""),
+        "layout": _layout(engine),
+        "request": write_request(request),
+    }
+    borrowed = engine.pages.admit(request.known, request.scope) if request.lease is None else None
+    lease, computed = request.lease or borrowed, borrowed.found if borrowed else request.computed
+    engine.copy_states()
+    states = _read(engine, lease, computed) if lease else b""
+    if borrowed:
+        engine.pages.release(borrowed)
+    return Snapshot(header | {"computed": computed}, states)
+
+
+def take_up(engine: "Core", snapshot: Snapshot) -> Request:
+    """The request, running or waiting in this engine unless it was done. Nothing changes if it cannot be."""
+    snapshot.check_model(engine.fingerprint)
+    header: dict[str, Any] = snapshot.header
+    request, computed = read_request(header["request"]), header["computed"]
+    done = request.finish_reason is not None
+    if not done:
+        engine.limits.check_fit(request)
+    fits = header["layout"] == _layout(engine)
+    if fits and len(snapshot.states) != _size(engine, computed):
+        raise SnapshotError(f"the snapshot has {len(snapshot.states)} bytes of states: it was not written by us")
+    engine.begin(request)
+    if request.sampler and header["request"]["sampler"]:
+        request.sampler.restore(header["request"]["sampler"])
+    lease = _write(engine, request, computed, snapshot.states) if fits and computed else None
+    if not done:
+        engine.place(request, lease, computed)
+    elif lease:
+        engine.pages.release(lease)
+    return request
+
+
+def _layout(engine: "Core") -> list[Any]:
+    """States are moved as they are between programs of the same layout; for another, tokens are computed again."""
+    states = engine.program.states
+    return [engine.backend, engine.kv_type, PAGE, states.size("page"), states.size("slot")]
+
+
+def _size(engine: "Core", computed: int) -> int:
+    states = engine.program.states
+    return -(-computed // PAGE) * states.size("page") + (states.size("slot") if computed else 0)
+
+
+def _read(engine: "Core", lease: Lease, computed: int) -> bytes:
+    states, pages = engine.program.states, lease.pages[: -(-computed // PAGE)]
+    parts = [states.read("page", page) for page in pages]
+    return b"".join([*parts, states.read("slot", lease.slot)] if computed else parts)
+
+
+def _write(engine: "Core", request: Request, computed: int, data: bytes) -> Lease | None:
+    """The states in a lease of their own; None if there is no room for them now."""
+    tokens, states = request.known[:computed], engine.program.states
+    lease = engine.pages.admit(tokens, request.scope, reuse=False)
+    if lease is None:
+        return None
+    engine.pages.extend(lease, 0, computed)
+    engine.copy_states()
+    size = states.size("page")
+    for at, page in enumerate(lease.pages):
+        states.write("page", page, data[at * size : (at + 1) * size])
+    states.write("slot", lease.slot, data[len(lease.pages) * size :])
+    engine.pages.keep(lease, request.known, computed)
+    return lease

@@ -1,0 +1,93 @@
+"""A request as bytes: put away, and taken up again in another process with the same bits.
+
+8 bytes   magic
+4         version, little-endian as all numbers
+4         length of the header
+16        BLAKE2b of the header and what follows it
+header    JSON: the model, the layout of its states, the request
+pages     keys and values of the computed tokens, page by page; then the recurrent states
+"""
+
+import hashlib
+import json
+import struct
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from llamina.engine.request import Request
+from llamina.errors import RequestError, SnapshotError
+from llamina.sampling import Sampling
+
+MAGIC = b"LLAMINA\x1a"
+VERSION = 1
+HEAD = struct.Struct("<8sII16s")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a snapshot holds: plain values by name, and the bytes of states."""
+
+    header: dict[str, Any]
+    states: bytes = b""
+
+    def pack(self) -> bytes:
+        text = json.dumps(self.header, ensure_ascii=True).encode()
+        return HEAD.pack(MAGIC, VERSION, len(text), _digest(text, self.states)) + text + self.states
+
+    @classmethod
+    def unpack(cls, data: bytes) -> "Snapshot":
+        """Refuses anything that is not exactly what `pack` wrote."""
+        if len(data) < HEAD.size or not data.startswith(MAGIC):
+            raise SnapshotError(f"not a snapshot: it has {len(data)} bytes and begins with {bytes(data[:8])!r}")
+        _, version, length, digest = HEAD.unpack_from(data)
+        if version != VERSION:
+            raise SnapshotError(f"the snapshot has version {version} and this is version {VERSION}: make it again")
+        text, states = data[HEAD.size : HEAD.size + length], data[HEAD.size + length :]
+        if _digest(text, states) != digest:
+            raise SnapshotError("the snapshot is damaged: its checksum is wrong; use another copy of it")
+        return cls(json.loads(text), states)
+
+    def check_model(self, fingerprint: str) -> None:
+        if self.header["model"] != fingerprint:
+            raise SnapshotError(
+                f"the snapshot belongs to another model ({self.header['name']}, {self.header['model']}, "
+                f"not {fingerprint}): load that one"
+            )
+
+
+def _digest(*parts: bytes) -> bytes:
+    found = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        found.update(part)
+    return found.digest()
+
+
+def write_request(request: Request) -> dict[str, Any]:
+    """A request as plain values."""
+    if request.all_logits or request.logits_processor is not None:
+        what = "logits" if request.all_logits else "a logits_processor, a function"
+        raise RequestError(f"a request with {what} cannot be put into a snapshot", "request")
+    asked = {f.name: getattr(request, f.name) for f in fields(request) if f.name not in ("prompt", "sampling")}
+    sampling = asdict(request.sampling) | {"logit_bias": [*request.sampling.logit_bias.items()]}
+    return {
+        "prompt": [int(t) for t in request.prompt],
+        "asked": asked | {"stop": list(request.stop)},
+        "sampling": sampling,
+        "sampler": request.sampler.state() if request.sampler else None,
+        "known": request.known,
+        "generated": request.generated,
+        "dropped": request.dropped,
+        "cached": request.cached,
+        "finish_reason": request.finish_reason,
+    }
+
+
+def read_request(values: dict[str, Any]) -> Request:
+    """The request, not yet begun; `sampler` is left to whoever begins it."""
+    sampling = Sampling(**values["sampling"] | {"logit_bias": dict(values["sampling"]["logit_bias"])})
+    request = Request(values["prompt"], sampling, **values["asked"])
+    request.known = values["known"]
+    request.output.tokens = values["generated"]
+    request.dropped, request.cached = values["dropped"], values["cached"]
+    request.finish_reason = values["finish_reason"]
+    return request

@@ -1,0 +1,267 @@
+"""Requests put away and taken up again, here and in another process; and everything that must be refused."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import llamina
+from llamina import Engine, Request, Sampling, Session
+from llamina.engine.snapshot import HEAD, Snapshot
+from llamina.errors import ContextTooLong, RequestError, SnapshotError
+from llamina.gguf import GGUF, fingerprint, open_model, write
+
+PROMPT = [1, *[3 + 7 * i % 500 for i in range(99)]]
+SAMPLINGS: list[dict[str, Any]] = [
+    {"temperature": 0},
+    {"temperature": 1.3, "seed": 5},
+    {"temperature": 1.3},
+    {"temperature": 1.0, "mirostat": 2, "seed": 1},
+    {"temperature": 1.0, "logit_bias": {13: -np.inf, 14: 1.5}, "repeat_penalty": 1.3, "samplers": ["top_k"]},
+]
+OTHER_PROCESS = """
+import sys, json, llamina
+path, data = sys.argv[1:]
+with llamina.load(path, threads=2, context=256, max_tokens=7) as engine:
+    request = engine.resume(open(data, "rb").read())
+    first = request.computed
+    while request.finish_reason is None:
+        engine.step()
+    print(json.dumps([first, request.generated, "".join(request.pieces), request.finish_reason]))
+"""
+
+
+@pytest.fixture(scope="module")
+def engine(stories: Path) -> Iterator[Engine]:
+    with llamina.load(stories, threads=1, context=256) as found:
+        yield found
+
+
+def begun(engine: Engine, n: int, made: int = 40, **options: Any) -> Request:
+    """A request that has made n tokens, in an engine that kept nothing."""
+    engine.pages.forget()
+    asked = {k: options.pop(k) for k in ("cache_prompt", "stop") if k in options}
+    request = engine.submit(Request(PROMPT, Sampling(**options), made, ignore_eos=True, **asked))
+    while len(request.generated) < n:
+        engine.step()
+    return request
+
+
+def finish(engine: Engine, *requests: Request) -> None:
+    while any(r.finish_reason is None for r in requests):
+        engine.step()
+
+
+def told(request: Request) -> tuple[list[int], str, str | None]:
+    return request.generated, "".join(request.pieces), request.finish_reason
+
+
+@pytest.mark.parametrize("options", SAMPLINGS, ids=lambda o: ",".join(o))
+@pytest.mark.parametrize("n", [0, 5])
+def test_goes_on_as_it_would_have(engine: Engine, stories: Path, options: dict[str, Any], n: int) -> None:
+    request = begun(engine, n, **options)
+    data = engine.snapshot(request)
+    finish(engine, request)
+    with llamina.load(stories, threads=2, context=300, max_tokens=9) as other:
+        again = other.resume(data)
+        assert again.computed == (104 if n else 0) and len(again.generated) == n
+        if n:
+            assert again in other.running, "nothing is computed again"
+        finish(other, again)
+        assert told(again) == told(request) and other.pages.free == other.pages.total
+    twin = engine.resume(data)
+    finish(engine, twin)
+    assert told(twin) == told(request)
+
+
+def test_in_another_process(engine: Engine, stories: Path, tmp_path: Path) -> None:
+    request = begun(engine, 7, temperature=1.1, stop=["zzz"])
+    (tmp_path / "request").write_bytes(engine.snapshot(request))
+    finish(engine, request)
+    command = [sys.executable, "-c", OTHER_PROCESS, str(stories), str(tmp_path / "request")]
+    result = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert result == [106, *told(request)]
+
+
+def test_stop_strings_and_characters_under_way(engine: Engine) -> None:
+    """Half a stop string and half a character are remembered."""
+    request = engine.submit(Request([1], max_tokens=20, stop=["ab!"]))
+    *tokens, last = engine.encode("xab🦙", add_special=False)
+    engine.rewind(request, 0, tokens)
+    twin = engine.resume(engine.snapshot(request))
+    assert twin.pieces == request.pieces == [" ", "x"]
+    for r in (request, twin):
+        engine.rewind(r, 0, [last])
+    assert "".join(twin.pieces) == "".join(request.pieces) and "".join(twin.pieces).endswith("xab🦙")
+    for r in (request, twin):
+        engine.cancel(r)
+
+
+def test_what_was_done_is_only_remembered(engine: Engine, stories: Path) -> None:
+    request = begun(engine, 20, made=20, temperature=0)
+    assert request.finish_reason == "length"
+    data = engine.snapshot(request)
+    with llamina.load(stories, threads=1, context=256) as other:
+        again = other.resume(data)
+        assert told(again) == told(request) and not other.running and not other.waiting
+        assert other.pages.kept == 7
+        after = other.generate([*PROMPT, *request.generated, 9], temperature=0, max_tokens=5, ignore_eos=True)
+        assert after.usage.cached_tokens == 112
+        assert after.tokens == engine.generate([*PROMPT, *request.generated, 9], temperature=0, max_tokens=5).tokens
+
+
+def test_without_room_it_waits(engine: Engine, stories: Path) -> None:
+    requests = [begun(engine, 5, temperature=1.0, seed=i, cache_prompt=i % 2 > 0) for i in range(4)]
+    data = [engine.snapshot(r) for r in requests]
+    finish(engine, *requests)
+    with llamina.load(stories, threads=1, context=256, max_sequences=2, cache_tokens=256) as other:
+        resumed = [other.resume(d) for d in data]
+        assert len(other.running) == 2 and len(other.waiting) == 2
+        finish(other, *resumed)
+        assert [told(r) for r in resumed] == [told(r) for r in requests]
+        assert other.pages.free == other.pages.total
+
+
+@pytest.mark.parametrize("options", [{"kv_type": "f32"}, {"backend": "reference"}], ids=str)
+def test_another_layout_is_computed_again(engine: Engine, stories: Path, options: dict[str, Any]) -> None:
+    """Tokens are tokens: it goes on from them, with the numbers of the program it is in."""
+    request = begun(engine, 5, made=8, temperature=0)
+    data = engine.snapshot(request)
+    engine.cancel(request)
+    with llamina.load(stories, threads=1, context=256, **options) as other:
+        again = other.resume(data)
+        finish(other, again)
+        expected = other.generate([*PROMPT, *request.generated[:5]], temperature=0, max_tokens=3, cache_prompt=False)
+        assert again.generated[5:] == expected.tokens
+
+
+def test_damage_is_noticed(engine: Engine) -> None:
+    request = begun(engine, 5, temperature=0)
+    data = engine.snapshot(request)
+    engine.cancel(request)
+    for at in (HEAD.size - 3, HEAD.size + 5, len(data) // 2, len(data) - 1):
+        broken = bytearray(data)
+        broken[at] ^= 1
+        with pytest.raises(SnapshotError, match="damaged"):
+            engine.resume(bytes(broken))
+    for cut in (data[:-1], data + b"x", data[: HEAD.size], data[: HEAD.size + 20]):
+        with pytest.raises(SnapshotError, match="damaged"):
+            engine.resume(cut)
+    for nothing in (b"", data[:20], b"GGUF" + data[4:], b"x" * 100):
+        with pytest.raises(SnapshotError, match="not a snapshot"):
+            engine.resume(nothing)
+    with pytest.raises(SnapshotError, match="version 7"):
+        engine.resume(data[:8] + (7).to_bytes(4, "little") + data[12:])
+    assert not engine.running and not engine.waiting and engine.pages.free == engine.pages.total
+
+
+def test_states_of_the_wrong_length(engine: Engine) -> None:
+    request = begun(engine, 5, temperature=0)
+    snapshot = Snapshot.unpack(engine.snapshot(request))
+    engine.cancel(request)
+    with pytest.raises(SnapshotError, match="bytes of states"):
+        engine.resume(Snapshot(snapshot.header, snapshot.states[:-16]).pack())
+    assert not engine.running and engine.pages.free == engine.pages.total
+
+
+def changed(stories: Path, path: Path, **metadata: object) -> GGUF:
+    """The model with other metadata, or, without any, one weight changed."""
+    file = open_model(stories)
+    tensors = [(t.name, t.shape, t.type, t.data.copy()) for t in file.tensors.values()]
+    if not metadata:
+        tensors[3][3][5] ^= 1
+    write(path, {**file.metadata, **metadata}, tensors, metadata_types=file.metadata_types)
+    return open_model(path)
+
+
+def test_another_model_is_refused(engine: Engine, stories: Path, tmp_path: Path) -> None:
+    request = begun(engine, 5, temperature=0)
+    data = engine.snapshot(request)
+    engine.cancel(request)
+    with llamina.load(changed(stories, tmp_path / "other.gguf"), threads=1, context=256) as other:
+        with pytest.raises(SnapshotError, match="another model"):
+            other.resume(data)
+        assert not other.waiting and other.pages.kept == 0
+
+
+def test_fingerprints_are_of_contents(stories: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.gguf"
+    copy.write_bytes(stories.read_bytes())
+    name = {"general.name": open_model(stories).metadata["general.name"]}
+    files = [
+        open_model(stories),
+        open_model(copy),
+        changed(stories, tmp_path / "same.gguf", **name),
+        changed(stories, tmp_path / "weight.gguf"),
+        changed(stories, tmp_path / "name.gguf", **{"general.name": "another"}),
+    ]
+    prints = [fingerprint(file) for file in files]
+    assert len(set(prints[:3])) == 1 and len(set(prints)) == 3
+
+
+def test_what_cannot_be_put_away(engine: Engine) -> None:
+    for request in (
+        engine.submit(Request([1, 2], all_logits=True)),
+        engine.submit(Request([1, 2], logits_processor=lambda tokens, logits: logits)),
+    ):
+        with pytest.raises(RequestError, match="cannot be put into a snapshot"):
+            engine.snapshot(request)
+        engine.cancel(request)
+
+
+def test_a_smaller_context(engine: Engine, stories: Path) -> None:
+    request = begun(engine, 5, temperature=0)
+    data = engine.snapshot(request)
+    engine.cancel(request)
+    with llamina.load(stories, threads=1, context=64) as other:
+        with pytest.raises(ContextTooLong, match="105 tokens"):
+            other.resume(data)
+        assert not other.waiting and other.pages.kept == 0
+
+
+def test_following_a_resumed_request(engine: Engine) -> None:
+    stream = engine.stream(PROMPT, temperature=0, max_tokens=20)
+    pieces = [next(stream) for _ in range(5)]
+    data = engine.snapshot(stream.request)
+    rest = list(stream)
+    again = engine.follow(engine.resume(data))
+    assert "".join(again) == "".join(rest)
+    assert again.result().text == "".join(pieces + rest)
+
+
+def test_conversations(smollm2: Path, tmp_path: Path) -> None:
+    path = tmp_path / "talk"
+    options: dict[str, Any] = {"temperature": 0, "max_tokens": 12}
+    system = [{"role": "system", "content": "You are a helpful assistant who answers in one short sentence."}]
+    with llamina.load(smollm2, threads=2, context=512) as engine:
+        session = Session(engine, system)
+        with pytest.raises(RequestError, match="nothing was asked"):
+            session.save(path)
+        first = session.ask("What is the capital of France?", **options).result()
+        session.save(path)
+        second = session.ask("And of Japan?", **options).result()
+        messages = session.messages
+        with pytest.raises(RequestError):
+            session.ask("more", temprature=1)
+        assert session.messages == messages
+    assert [m["role"] for m in messages] == ["system", "user", "assistant", "user", "assistant"]
+    with llamina.load(smollm2, threads=1, context=400) as engine:
+        session = Session.load(engine, path)
+        assert session.messages == messages[:3] and messages[2]["content"] == first.text
+        again = session.ask("And of Japan?", **options).result()
+        assert (again.text, again.tokens) == (second.text, second.tokens)
+        assert again.usage.cached_tokens >= 32, "what was said before is not computed again"
+        assert session.messages == messages
+        request = engine.submit(Request([1, 2], max_tokens=3))
+        path.write_bytes(engine.snapshot(request))
+        with pytest.raises(SnapshotError, match="not a conversation"):
+            Session.load(engine, path)
+        with pytest.raises(SnapshotError, match="cannot be read"):
+            Session.load(engine, tmp_path / "nothing")
+        with pytest.raises(SnapshotError, match="cannot be written"):
+            session.save(tmp_path / "no" / "folder")
