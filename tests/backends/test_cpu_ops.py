@@ -224,11 +224,21 @@ def test_attention_both_ways() -> None:
     assert np.array_equal(got, run("cpu", plan, [beside], threads=3)[3:-1])
 
 
-def test_half_precision_keys_and_values() -> None:
-    plan = _attention(Attention(0.3))
-    want = run("reference", plan, [[whole(TOKENS)]], kv_type="f16")
-    got = run("cpu", plan, [[whole(TOKENS)]], kv_type="f16")
-    assert error(got, want) < 1e-7  # a last bit may tip the rounding to halves
+KEPT = ("f16", "q8_0", "q4_0")
+
+
+@pytest.mark.parametrize("kv_type", KEPT)
+@pytest.mark.parametrize("name", [name for name in PLANS if name.startswith(("attention", "latent"))])
+def test_rounded_keys_and_values(name: str, kv_type: str) -> None:
+    """Within rounding of their meaning, unless rounding decides who is seen; and the same bits however cut."""
+    want = run("reference", PLANS[name], [[whole(TOKENS)]], kv_type=kv_type)
+    got = run("cpu", PLANS[name], [[whole(TOKENS)]], kv_type=kv_type)
+    if " to " not in name:
+        exact = run("cpu", PLANS[name], [[whole(TOKENS)]])
+        assert error(got, want) < {"f16": 1e-7, "q8_0": 1e-4, "q4_0": 1e-3}[kv_type]  # a last bit may tip the rounding
+        assert error(got, exact) < {"f16": 1e-6, "q8_0": 1e-2, "q4_0": 0.2}[kv_type]
+    for size in (1, 3):
+        assert np.array_equal(got, run("cpu", PLANS[name], pieces(TOKENS, size, first_page=5, slot=2), kv_type=kv_type))
 
 
 def test_a_reused_page_keeps_nothing() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from engine_facts import facts, losses, margins, top_entries
 
+import llamina
 from llamina import Engine, Tokenizer
 
 MARGIN = 0.5  # the lead of llama.cpp's first choice over its second above which we must choose alike
@@ -103,3 +104,18 @@ def test_perplexity(subject: tuple[Engine, dict]) -> None:
     loss = losses(engine.logits(tokens), tokens)
     assert np.exp(loss.mean()) == pytest.approx(expected["value"], rel=0.01)
     assert np.exp(loss[511:].mean()) == pytest.approx(expected["second_half"], rel=0.01)
+
+
+@pytest.mark.parametrize(("kv_type", "worse"), [("q8_0", 0.005), ("q4_0", 0.06)])
+def test_perplexity_over_a_quantized_cache(
+    kv_type: str, worse: float, smol: Engine, smollm2: Path, golden: Callable[[str], Path]
+) -> None:
+    """What rounding keys and values costs, over the golden cases and what llama.cpp made of them."""
+    cases = facts(golden("smollm2_golden.json"))["cases"]
+    with llamina.load(smollm2, kv_type=kv_type) as rounded:
+        pairs = []
+        for case in cases:
+            tokens = [*case["tokens"], *case["greedy"]]
+            pairs.append([losses(engine.logits(tokens), tokens) for engine in (smol, rounded)])
+    plain, lossy = (np.exp(np.concatenate(side).mean()) for side in zip(*pairs, strict=True))
+    assert lossy / plain - 1 < worse

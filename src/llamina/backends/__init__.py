@@ -12,7 +12,7 @@ from llamina.errors import RequestError
 from llamina.ops.batch import Batch
 from llamina.plan import Plan
 
-KvType = Literal["f16", "f32"]
+KvType = Literal["f16", "f32", "q8_0", "q4_0"]
 BACKENDS = ("cpu", "reference")
 
 

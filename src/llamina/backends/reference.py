@@ -7,24 +7,22 @@ from llamina.backends import Capacity, state_shapes
 from llamina.backends.states import HostStates
 from llamina.ops.batch import PAGE, Batch
 from llamina.ops.reference import Array, Reference
+from llamina.ops.rotation import hadamard, turned
+from llamina.ops.value import State
 from llamina.plan import Plan
+from llamina.quant import decode, encode
 
 
 class ReferenceProgram:
-    """Every value an array; states are float32 unless the capacity asks for halves."""
+    """Every value an array; states are float32, rounded as the capacity's type of cache would round them."""
 
     def __init__(self, plan: Plan, capacity: Capacity) -> None:
         self._plan = plan
-        kv = np.float16 if capacity.kv_type == "f16" else np.float32
-        self.reference = Reference(
-            {
-                state: [
-                    np.zeros(shape, np.float32 if state.kind == "recurrent" else kv)
-                    for shape in state_shapes(state, capacity, PAGE)
-                ]
-                for state in plan.states
-            }
-        )
+        states = {
+            state: [np.zeros(shape, np.float32) for shape in state_shapes(state, capacity, PAGE)]
+            for state in plan.states
+        }
+        self.reference = Reference(states, lambda state, x: _rounded(x, capacity.kv_type, state))
         self.states = HostStates()
         for state, arrays in self.reference.states.items():
             for array in arrays:
@@ -47,3 +45,15 @@ class ReferenceProgram:
 
     def close(self) -> None:
         """Nothing to end."""
+
+
+def _rounded(x: Array, kv_type: str, state: State) -> Array:
+    """Keys or values as they come back from the cache: [tokens, heads, dim]."""
+    if kv_type in ("f32", "f16"):
+        return x.astype(np.float16 if kv_type == "f16" else np.float32)
+    size = turned(*state.shape[1:]) if kv_type == "q4_0" else 1
+    turn, dim = hadamard(size), x.shape[-1]
+    blocks = (x.reshape(*x.shape[:-1], -1, size) @ turn).reshape(x.shape)
+    blocks = np.pad(blocks, [(0, 0), (0, 0), (0, -dim % 32)])
+    back = decode(encode(blocks, kv_type.upper()), kv_type.upper())[..., :dim]
+    return (back.reshape(*x.shape[:-1], -1, size) @ turn).reshape(x.shape)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from llamina.cli.options import json_option, locate, model_options
+from llamina.cli.options import json_option, kv_option, locate, model_options
 from llamina.cli.terminal import Meter, note
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -85,7 +85,7 @@ def output_options(function: Function) -> Function:
 @click.option(
     "-t", "--threads", type=click.IntRange(min=1), envvar="LLAMINA_THREADS", metavar="N", help="Threads; all cores."
 )
-@click.option("--kv-type", type=click.Choice(["f16", "f32"]), default="f16", show_default=True, help="Of the cache.")
+@kv_option
 @click.option(
     "--against",
     type=click.Choice(["llama.cpp", "llama-cpp-python", "xllamacpp"]),

@@ -40,6 +40,17 @@ def model_options(function: Function) -> Function:
     )(function)
 
 
+def kv_option(function: Function) -> Function:
+    """`--kv-type`."""
+    return click.option(
+        "--kv-type",
+        type=click.Choice(["f16", "f32", "q8_0", "q4_0"]),
+        default="f16",
+        show_default=True,
+        help="How the cache keeps keys and values.",
+    )(function)
+
+
 def device_options(function: Function) -> Function:
     """`--threads` and `--backend`."""
     function = click.option(

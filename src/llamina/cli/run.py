@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from llamina.cli.options import decode, device_options, json_option, locate, model_options, text_of
+from llamina.cli.options import decode, device_options, json_option, kv_option, locate, model_options, text_of
 from llamina.cli.sampling import SampledCommand, given, sampling_options
 from llamina.cli.terminal import Meter
 
@@ -65,6 +65,7 @@ def _limit(ctx: click.Context, param: click.Parameter, value: int) -> int | None
     help="Tokens of context.",
 )
 @device_options
+@kv_option
 @json_option
 @click.option("--verbose", is_flag=True, help="Show durations and rates.")
 @click.option("-q", "--quiet", is_flag=True, help="Show nothing but the answer.")
@@ -80,6 +81,7 @@ def command(
     threads: int | None,
     backend: str,
     context: int | None,
+    kv_type: str,
     as_json: bool,
     verbose: bool,
     quiet: bool,
@@ -112,7 +114,7 @@ def command(
 
     start = time.perf_counter()
     with Meter("kernels", quiet) as meter:
-        engine = load(path, backend=backend, threads=threads, context=context, progress=meter)
+        engine = load(path, backend=backend, threads=threads, context=context, kv_type=kv_type, progress=meter)
     with engine:
         seconds = time.perf_counter() - start
         talk = open_session(engine, session, system) if session else None

@@ -15,10 +15,11 @@ Array: TypeAlias = Any  # an ndarray; NumPy's stubs lose the type in arithmetic
 
 
 class Reference:
-    """Computes steps one by one. `states` holds what layers keep; weights are decoded once and remembered."""
+    """Computes steps one by one. `states` holds what layers keep, as `keep` leaves it of a state's keys and values."""
 
-    def __init__(self, states: dict[State, list[Array]]) -> None:
+    def __init__(self, states: dict[State, list[Array]], keep: Callable[[State, Array], Array]) -> None:
         self.states = states
+        self.keep = keep
         self._decoded: dict[str, Array] = {}
 
     def apply(self, step: Step, inputs: list[Array], batch: Batch) -> list[Array]:
@@ -233,7 +234,7 @@ def _keep(ref: Reference, state: State, new: list[Array], batch: Batch, causal: 
     stores, slots = ref.states[state], np.arange(batch.n_tokens)
     table, position = batch.tables[batch.sequences[slots]], batch.positions[slots]
     for store, rows in zip(stores, new, strict=True):
-        store[table[slots, position // PAGE], :, position % PAGE] = rows
+        store[table[slots, position // PAGE], :, position % PAGE] = ref.keep(state, rows)
     for t in slots:
         n = (position[t] if causal else position[batch.starts[batch.sequences[t] + 1] - 1]) + 1
         yield [gather(store, table[t, : -(-n // PAGE)], n) for store in stores]

@@ -1,4 +1,4 @@
-"""Rope's angles: every scaling scheme comes down to one angle per position and pair."""
+"""Rope's angles: every scaling scheme comes down to one angle per position and pair. And other turns of heads."""
 
 import math
 
@@ -27,6 +27,20 @@ def frequencies(rope: Rope, factors: npt.NDArray[np.float32] | None = None) -> n
 def _pair_of_wavelength(rope: Rope, turns: float) -> float:
     """The pair that turns `turns` times within the original context."""
     return rope.dims * math.log(rope.original_context / (turns * 2 * math.pi)) / (2 * math.log(rope.base))
+
+
+def turned(*dims: int) -> int:
+    """How many elements a Hadamard matrix turns at once: the greatest power of two that divides all, 64 at most."""
+    common = math.gcd(64, *dims)
+    return common & -common
+
+
+def hadamard(size: int) -> npt.NDArray[np.float32]:
+    """The orthonormal Hadamard matrix, which is its own inverse."""
+    matrix = np.ones((1, 1))
+    while len(matrix) < size:
+        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
+    return (matrix / math.sqrt(size)).astype(np.float32)
 
 
 def alibi_slopes(heads: int, largest: float) -> npt.NDArray[np.float32]:

@@ -58,13 +58,17 @@ class Calls:
     def _emit(self, kernel: str, **args: Argument) -> None:
         self.native.append(Native(kernel, args, self._step))
 
+    def _like(self, place: Place, value: Value) -> Place:
+        """A new place of the same shape, contiguous."""
+        row = 4 * place.outer * place.inner
+        return Place(self._new(row * self._rows(value)), row, 4 * place.inner, place.outer, place.inner)
+
     def _contiguous(self, value: Value) -> Place:
         """The value's place, copied if it is scattered."""
         place = self._place(value)
         if place.contiguous:
             return place
-        row = 4 * place.outer * place.inner
-        copy = Place(self._new(row * self._rows(value)), row, 4 * place.inner, place.outer, place.inner)
+        copy = self._like(place, value)
         self._copy(value, place, copy)
         self._places[value.id] = copy
         return copy

@@ -1,5 +1,7 @@
 """Sizes that the lowering and the kernels must agree on; without numba, so that a warm start stays quick."""
 
+from llamina.ops.batch import PAGE
+
 SUPER_CELL = 16 * 32 + 8 * 32 + 64
 """Bytes beside a tile's block of 256: scales of 16 runs, twice each; mins (or scales) of pairs of runs; d and dmin."""
 PANEL = 192 << 10
@@ -14,3 +16,10 @@ def tile_bytes(k: int) -> int:
 def scratch_bytes(k: int, numbers: int) -> int:
     """What a thread needs to multiply matrices of rows up to k long, with a list of so many 32-bit numbers behind."""
     return -(-(max(PANEL, tile_bytes(k)) + 4 * numbers) // 64) * 64 + 64
+
+
+def page_bytes(kv_type: str, dim: int) -> int:
+    """One head's keys or values of a page of the cache."""
+    if kv_type in ("f32", "f16"):
+        return PAGE * -(-dim // 8) * 8 * (4 if kv_type == "f32" else 2)
+    return PAGE * -(-dim // 32) * (34 if kv_type == "q8_0" else 18)

@@ -24,11 +24,6 @@ class Native:
         return [a.buffer for name, a in self.args.items() if isinstance(a, Ref) and not name.startswith("out")]
 
 
-def round_up(n: int) -> int:
-    """To whole vectors of 8."""
-    return (n + 7) & ~7
-
-
 def reading(x: Place) -> dict[str, Argument]:
     return {"x": x.ref, "x_row": x.row, "x_head": x.head}
 

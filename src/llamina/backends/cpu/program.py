@@ -11,9 +11,10 @@ import numpy.typing as npt
 
 from llamina.backends import Capacity, state_shapes
 from llamina.backends.cpu.jit import Kernel, Library, Progress, library
+from llamina.backends.cpu.layout import page_bytes
 from llamina.backends.cpu.lower import Lowering
 from llamina.backends.cpu.memory import Buffer, Place, Ref, pack
-from llamina.backends.cpu.native import Native, round_up
+from llamina.backends.cpu.native import Native
 from llamina.backends.cpu.order import chain, group, mark_lifetimes, rows_of
 from llamina.backends.cpu.team import Team
 from llamina.backends.states import HostStates, Unit
@@ -63,10 +64,12 @@ class CpuProgram:
         return int(np.frombuffer(block, np.uint8).ctypes.data)
 
     def _allocate_state(self, state: State, capacity: Capacity) -> list[Ref]:
-        size = 4 if state.kind == "recurrent" or capacity.kv_type == "f32" else 2
         refs = []
         for shape in state_shapes(state, capacity, PAGE):
-            nbytes = int(np.prod(shape[:-1])) * round_up(shape[-1]) * size
+            if state.kind == "recurrent":
+                nbytes = 4 * int(np.prod(shape[:-1])) * -(-shape[-1] // 8) * 8  # whole vectors
+            else:
+                nbytes = shape[0] * shape[1] * page_bytes(capacity.kv_type, shape[-1])
             refs.append(Ref(Buffer(nbytes, self._zeros(nbytes + 64), own=True)))
             unit: Unit = "slot" if state.kind == "recurrent" else "page"
             self.states.add(

@@ -5,9 +5,9 @@ import numpy as np
 from llamina.backends import Capacity
 from llamina.backends.cpu.calls import Calls
 from llamina.backends.cpu.memory import Buffer, Place, Ref
-from llamina.backends.cpu.native import Argument, reading, writing
+from llamina.backends.cpu.native import Argument, reading, size_of, writing
 from llamina.ops import Attention, Selection, State, Step, Value
-from llamina.ops.rotation import alibi_slopes
+from llamina.ops.rotation import alibi_slopes, turned
 from llamina.quant import decode
 
 
@@ -19,27 +19,44 @@ class States(Calls):
     scratch: Buffer
     scratch_size: int
 
-    def _keep(self, state: State, values: tuple[Value, ...]) -> None:
+    def _keep(self, state: State, values: tuple[Value, ...], turn: int) -> None:
         """Each token's rows into the pages of its sequence."""
         for kind, value, store in zip(("keys", "values"), values, self._states[state], strict=False):
-            x = self._place(value)
+            x = self._turned(value, turn)
             self._emit(
                 f"keep_{kind}.{self._capacity.kv_type}", count=self._count(value), **reading(x), **self._where(),
                 out=store, heads=state.shape[0], dim=x.inner,
             )  # fmt: skip
 
+    def _turn_of(self, state: State) -> int:
+        """The size of the Hadamard matrices that turn what goes into a cache of four bits, which then lose less."""
+        return turned(*state.shape[1:]) if self._capacity.kv_type == "q4_0" else 0
+
+    def _turned(self, value: Value, size: int) -> Place:
+        x = self._place(value)
+        if not size:
+            return x
+        out = self._like(x, value)
+        self._turn(value, x, out, size)
+        return out
+
+    def _turn(self, value: Value, x: Place, out: Place, size: int) -> None:
+        self._emit("turn", count=self._count(value), **reading(x), **writing(out), **size_of(out), size=size)
+
     def _attend(self, step: Step) -> None:
         how: Attention = step.attrs["how"]
         state, stores = step.states[0], self._states[step.states[0]]
         heads, key_dim, value_dim = state.shape
-        self._keep(state, step.inputs[1:])
-        q, out = self._place(step.inputs[0]), self._output(step.outputs[0])
+        turn = self._turn_of(state)
+        self._keep(state, step.inputs[1:], turn)
+        q, out = self._turned(step.inputs[0], turn), self._output(step.outputs[0])
+        found = self._like(out, step.outputs[0]) if turn else out
         chosen = [self._place(value) for value in step.inputs[1 + len(stores) :]]
         kernel = "attend_latent" if state.kind == "latent" else "attend"
         self._emit(
             f"{kernel}.{self._capacity.kv_type}", spans=self._batch.counts.ctypes.data + 16,
             starts=self._fixed(self._batch.starts), q=q.ref, q_row=q.row, q_head=q.head,
-            keys=stores[0], values=stores[-1], **self._where(), **writing(out), heads=q.outer, kv_heads=heads,
+            keys=stores[0], values=stores[-1], **self._where(), **writing(found), heads=q.outer, kv_heads=heads,
             key_dim=key_dim, value_dim=value_dim, window=how.window, chunk=how.chunk, causal=int(how.causal),
             slopes=self._fixed(alibi_slopes(q.outer, how.alibi)),
             sinks=self._constant(step.weights[0]) if step.weights else 0,
@@ -48,11 +65,14 @@ class States(Calls):
             seen_head=chosen[0].head if chosen and chosen[0].outer > 1 else 0, block=how.block,
             scale=float(how.scale), cap=float(how.softcap),
         )  # fmt: skip
+        if turn:
+            self._turn(step.outputs[0], found, out, turn)
 
     def _select(self, step: Step) -> None:
         how: Selection = step.attrs["how"]
-        self._keep(step.states[0], step.inputs[1:2])
-        q, out = self._place(step.inputs[0]), self._output(step.outputs[0])
+        turn = self._turn_of(step.states[0])
+        self._keep(step.states[0], step.inputs[1:2], turn)
+        q, out = self._turned(step.inputs[0], turn), self._output(step.outputs[0])
         weights = self._place(step.inputs[2]) if len(step.inputs) > 2 else None
         self._emit(
             f"select.{self._capacity.kv_type}", count=self._count(step.inputs[0]), q=q.ref, q_row=q.row, q_head=q.head,

@@ -11,6 +11,7 @@ ROOMS = (
     "elementwise",
     "norm",
     "rope",
+    "kept",
     "attention",
     "select",
     "embed",

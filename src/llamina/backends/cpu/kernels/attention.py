@@ -1,9 +1,8 @@
 """Attention over pages with online softmax. A task is a few tokens of one sequence and heads that share a key head.
 
 Pages are visited in the order of positions and cut at absolute positions, and every (token, head) is computed by itself
-in the same order of operations, so its result depends on nothing but its own past. Keys are kept as
-[page, head, dim, PAGE] (a register holds one element of eight keys), values as [page, head, PAGE, dim rounded up to 8].
-Latent keys serve as their own values.
+in the same order of operations, so its result depends on nothing but its own past. How keys and values lie in a page is
+known to kept.py alone. Latent keys serve as their own values.
 """
 
 from typing import Any
@@ -11,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from llamina.backends.cpu.kernels.device import device, kernel, routine
-from llamina.backends.cpu.kernels.memory import f32, i32, i64, set_f16, set_f32, set_i64, stack_of, u32
+from llamina.backends.cpu.kernels.kept import KEPT, RUN, Kept, part
+from llamina.backends.cpu.kernels.memory import f32, i32, i64, set_f32, set_i64, stack_of, u32
 from llamina.backends.cpu.kernels.simd import (
     cvt_f32,
     f32x8,
@@ -21,19 +21,16 @@ from llamina.backends.cpu.kernels.simd import (
     hmax_f32,
     hsum_f32,
     iota_i32,
-    load_f16,
     load_f32,
-    load_f32_part,
     max_f32,
     splat_f32,
     splat_i32,
-    store_f16,
     store_f32,
     store_f32_part,
     within,
     zero_f32,
 )
-from llamina.backends.cpu.kernels.work import exp8, first, tanh8
+from llamina.backends.cpu.kernels.work import exp8, tanh8
 from llamina.ops.batch import PAGE
 
 MOST_ROWS = 64  # (token, head) pairs of one task
@@ -42,49 +39,6 @@ CELL = 128  # a row's place in the scratch: the page's 16 weights, then what the
 TOP, SUM, SLOPE, SHRINK, QUERY, OUT, POSITION, LOWEST, SEEN = 64, 68, 72, 76, 80, 88, 96, 104, 112
 scratch = stack_of(MOST_ROWS * CELL)
 MINUS_INF = fill_of(f32x8, float("-inf"))
-assert PAGE == 16
-
-
-# ---- keeping ------------------------------------------------------------------------------------------------
-
-
-def keep_keys(put: Any, size: int) -> Any:
-    @kernel
-    def run(thread, threads, count, x, x_row, x_head, positions, sequences, tables, tables_row, out, heads, dim):
-        end = first(i64(count), thread + 1, threads)
-        for row in range(first(i64(count), thread, threads), end):
-            position = i32(positions + 4 * row)
-            page = i32(tables + i32(sequences + 4 * row) * tables_row + 4 * (position // PAGE))
-            for head in range(heads):
-                source = x + row * x_row + head * x_head
-                target = out + ((page * heads + head) * dim * PAGE + position % PAGE) * size
-                for i in range(dim):
-                    put(target + i * PAGE * size, f32(source + 4 * i))
-
-    return run
-
-
-def keep_values(store: Any, size: int) -> Any:
-    @kernel
-    def run(thread, threads, count, x, x_row, x_head, positions, sequences, tables, tables_row, out, heads, dim):
-        padded = (dim + 7) & ~7
-        end = first(i64(count), thread + 1, threads)
-        for row in range(first(i64(count), thread, threads), end):
-            position = i32(positions + 4 * row)
-            page = i32(tables + i32(sequences + 4 * row) * tables_row + 4 * (position // PAGE))
-            for head in range(heads):
-                source = x + row * x_row + head * x_head
-                target = out + ((page * heads + head) * PAGE + position % PAGE) * padded * size
-                for i in range(0, dim, 8):
-                    store(target + i * size, part(source, i, dim))
-
-    return run
-
-
-@device
-def part(x, i, dim):
-    """Eight elements from i on, zeros past the end."""
-    return load_f32(x + 4 * i) if i + 8 <= dim else load_f32_part(x + 4 * i, dim - i)
 
 
 # ---- one page -----------------------------------------------------------------------------------------------
@@ -129,23 +83,32 @@ def take_scores(cell, at, scale, cap):
     set_f32(cell + SUM, f32(cell + SUM) * shrink + hsum_f32(p0 + p1))
 
 
-def score_rows(load: Any, size: int) -> Any:
+def score_rows(kept: Kept) -> Any:
+    key, scale, scaled = kept.key, kept.scale, kept.scaled
+
     @routine
     def run(c0, c1, c2, c3, keys, dim):
         """Four rows' queries times a page of keys: scores into their cells."""
         q0, q1, q2, q3 = i64(c0 + QUERY), i64(c1 + QUERY), i64(c2 + QUERY), i64(c3 + QUERY)
         a0 = a1 = b0 = b1 = d0 = d1 = e0 = e1 = zero_f32()
-        for i in range(dim):
-            k0, k1 = load(keys), load(keys + 8 * size)
-            keys += PAGE * size
-            x = splat_f32(f32(q0 + 4 * i))
-            a0, a1 = fma(k0, x, a0), fma(k1, x, a1)
-            x = splat_f32(f32(q1 + 4 * i))
-            b0, b1 = fma(k0, x, b0), fma(k1, x, b1)
-            x = splat_f32(f32(q2 + 4 * i))
-            d0, d1 = fma(k0, x, d0), fma(k1, x, d1)
-            x = splat_f32(f32(q3 + 4 * i))
-            e0, e1 = fma(k0, x, e0), fma(k1, x, e1)
+        start = 0
+        while start < dim:
+            n = min(RUN, dim - start) if scaled else dim
+            s0, s1 = scale(keys, start, 0), scale(keys, start, 8)
+            for i in range(n):
+                k0, k1 = key(keys, start, i, 0), key(keys, start, i, 8)
+                if scaled:
+                    k0, k1 = k0 * s0, k1 * s1
+                x = splat_f32(f32(q0 + 4 * i))
+                a0, a1 = fma(k0, x, a0), fma(k1, x, a1)
+                x = splat_f32(f32(q1 + 4 * i))
+                b0, b1 = fma(k0, x, b0), fma(k1, x, b1)
+                x = splat_f32(f32(q2 + 4 * i))
+                d0, d1 = fma(k0, x, d0), fma(k1, x, d1)
+                x = splat_f32(f32(q3 + 4 * i))
+                e0, e1 = fma(k0, x, e0), fma(k1, x, e1)
+            q0, q1, q2, q3 = q0 + 4 * n, q1 + 4 * n, q2 + 4 * n, q3 + 4 * n
+            start += n
         store_f32(c0, a0)
         store_f32(c0 + 32, a1)
         store_f32(c1, b0)
@@ -166,17 +129,42 @@ def put_part(x, i, dim, value):
         store_f32_part(x + 4 * i, value, dim - i)
 
 
-def weigh_rows(load: Any, size: int) -> Any:
+def weigh_rows(value: Any) -> Any:
     @routine
     def run(c0, c1, c2, c3, values, step, dim, low, high):
         """out ← out × shrink + Σ weight × value over the page's positions [low, high), for four rows."""
         o0, o1, o2, o3 = i64(c0 + OUT), i64(c1 + OUT), i64(c2 + OUT), i64(c3 + OUT)
         s0, s1 = splat_f32(f32(c0 + SHRINK)), splat_f32(f32(c1 + SHRINK))
         s2, s3 = splat_f32(f32(c2 + SHRINK)), splat_f32(f32(c3 + SHRINK))
-        for i in range(0, dim, 8):
+        i = 0
+        while i + 16 <= dim:
+            a0, a1 = load_f32(o0 + 4 * i) * s0, load_f32(o0 + 4 * i + 32) * s0
+            b0, b1 = load_f32(o1 + 4 * i) * s1, load_f32(o1 + 4 * i + 32) * s1
+            d0, d1 = load_f32(o2 + 4 * i) * s2, load_f32(o2 + 4 * i + 32) * s2
+            e0, e1 = load_f32(o3 + 4 * i) * s3, load_f32(o3 + 4 * i + 32) * s3
+            for j in range(low, high):
+                v0, v1 = value(values + j * step, i, dim), value(values + j * step, i + 8, dim)
+                w = splat_f32(f32(c0 + 4 * j))
+                a0, a1 = fma(w, v0, a0), fma(w, v1, a1)
+                w = splat_f32(f32(c1 + 4 * j))
+                b0, b1 = fma(w, v0, b0), fma(w, v1, b1)
+                w = splat_f32(f32(c2 + 4 * j))
+                d0, d1 = fma(w, v0, d0), fma(w, v1, d1)
+                w = splat_f32(f32(c3 + 4 * j))
+                e0, e1 = fma(w, v0, e0), fma(w, v1, e1)
+            store_f32(o0 + 4 * i, a0)
+            store_f32(o0 + 4 * i + 32, a1)
+            store_f32(o1 + 4 * i, b0)
+            store_f32(o1 + 4 * i + 32, b1)
+            store_f32(o2 + 4 * i, d0)
+            store_f32(o2 + 4 * i + 32, d1)
+            store_f32(o3 + 4 * i, e0)
+            store_f32(o3 + 4 * i + 32, e1)
+            i += 16
+        while i < dim:
             a, b, c, d = part(o0, i, dim) * s0, part(o1, i, dim) * s1, part(o2, i, dim) * s2, part(o3, i, dim) * s3
             for j in range(low, high):
-                v = load(values + j * step + i * size)
+                v = value(values + j * step, i, dim)
                 a = fma(splat_f32(f32(c0 + 4 * j)), v, a)
                 b = fma(splat_f32(f32(c1 + 4 * j)), v, b)
                 c = fma(splat_f32(f32(c2 + 4 * j)), v, c)
@@ -185,6 +173,7 @@ def weigh_rows(load: Any, size: int) -> Any:
             put_part(o1, i, dim, b)
             put_part(o2, i, dim, c)
             put_part(o3, i, dim, d)
+            i += 8
 
     return run
 
@@ -233,28 +222,37 @@ def begin_row(cell, query, out, value_dim, position, window, chunk, slope, sink,
     set_f32(cell + SLOPE, slope)
     set_f32(cell + TOP, sink if has_sink else np.float32(-np.inf))
     set_f32(cell + SUM, np.float32(1) if has_sink else np.float32(0))
-    for i in range(value_dim):
-        set_f32(out + 4 * i, np.float32(0))
+    for i in range(0, value_dim, 8):
+        put_part(out, i, value_dim, zero_f32())
 
 
 @routine
 def end_row(cell, value_dim):
-    out, total = i64(cell + OUT), f32(cell + SUM)
-    for i in range(value_dim):
-        set_f32(out + 4 * i, f32(out + 4 * i) / total)
+    out, total = i64(cell + OUT), splat_f32(f32(cell + SUM))
+    for i in range(0, value_dim, 8):
+        put_part(out, i, value_dim, part(out, i, value_dim) / total)
 
 
-def read_values(load: Any, size: int) -> Any:
-    @device
+def read_values(kept: Kept) -> Any:
+    key, scale, scaled = kept.key, kept.scale, kept.scaled
+
+    @routine
     def run(keys, target, dim):
         """A latent page's values: its keys' first elements, a row per position, as float32."""
         for i in range(dim):
+            start = i & ~(RUN - 1)
             for half in range(0, PAGE, 8):
-                store_f32(target, load(keys + (i * PAGE + half) * size))
+                k = key(keys, start, i - start, half)
+                store_f32(target, k * scale(keys, start, half) if scaled else k)
                 for j in range(8):
                     set_f32(target + 64 + 4 * ((half + j) * dim + i), f32(target + 4 * j))
 
     return run
+
+
+@device
+def plain_value(row, i, dim):
+    return load_f32(row + 4 * i)
 
 
 @routine
@@ -265,9 +263,9 @@ def heads_together(group, kv_heads, spans, threads):
     return min(group, MOST_ROWS)
 
 
-def attend_kernel(load: Any, size: int, latent: bool) -> Any:
-    score, weigh = score_rows(load, size), weigh_rows(load_f32 if latent else load, 4 if latent else size)
-    read_latent = read_values(load, size)
+def attend_kernel(kept: Kept, latent: bool) -> Any:
+    score, weigh, read_latent = score_rows(kept), weigh_rows(plain_value if latent else kept.value), read_values(kept)
+    page_bytes, step_bytes = kept.page, kept.step
 
     @routine
     def one_page(cells, rows, keys, values, step, key_dim, value_dim, at, low, high, block, scale, cap):
@@ -300,8 +298,8 @@ def attend_kernel(load: Any, size: int, latent: bool) -> Any:
         cells, rows, keys, values, table, kv_heads, kv_head, key_dim, value_dim, lowest, late, pad, block, scale, cap
     ):
         """Through the pages that any of the rows sees, then to the end of each row."""
-        key_page, value_page = PAGE * key_dim * size, PAGE * ((value_dim + 7) & ~7) * size
-        step = 4 * value_dim if latent else ((value_dim + 7) & ~7) * size
+        key_page, value_page = page_bytes(key_dim), page_bytes(value_dim)
+        step = 4 * value_dim if latent else step_bytes(value_dim)
         for p in range(lowest >> 4, (late >> 4) + 1):
             page, at = i32(table + 4 * p) * kv_heads + kv_head, p * PAGE
             if i64(cells + SEEN) and unseen(cells, rows, at, block):
@@ -355,13 +353,6 @@ def attend_kernel(load: Any, size: int, latent: bool) -> Any:
     return run
 
 
-KERNELS = {
-    "keep_keys.f16": keep_keys(set_f16, 2),
-    "keep_keys.f32": keep_keys(set_f32, 4),
-    "keep_values.f16": keep_values(store_f16, 2),
-    "keep_values.f32": keep_values(store_f32, 4),
-    "attend.f16": attend_kernel(load_f16, 2, False),
-    "attend.f32": attend_kernel(load_f32, 4, False),
-    "attend_latent.f16": attend_kernel(load_f16, 2, True),
-    "attend_latent.f32": attend_kernel(load_f32, 4, True),
+KERNELS = {f"attend.{name}": attend_kernel(kept, False) for name, kept in KEPT.items()} | {
+    f"attend_latent.{name}": attend_kernel(kept, True) for name, kept in KEPT.items()
 }

@@ -5,10 +5,9 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 
+from llamina.backends.cpu.features import HAS_AVX2, HAS_VNNI
 from llamina.backends.cpu.kernels.memory import pointer
 from llamina.backends.cpu.kernels.simd import (
-    HAS_AVX2,
-    HAS_VNNI,
     I32,
     I64,
     constant,

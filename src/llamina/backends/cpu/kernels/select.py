@@ -5,20 +5,18 @@ from typing import Any
 import numpy as np
 
 from llamina.backends.cpu.kernels.device import device, kernel, routine
+from llamina.backends.cpu.kernels.kept import KEPT, RUN, Kept
 from llamina.backends.cpu.kernels.memory import f32, i32, i64, set_f32, set_i32, set_i64, stack_of, u32
 from llamina.backends.cpu.kernels.simd import (
     f32x8,
     fill_of,
     fma,
-    load_f16,
-    load_f32,
     max_f32,
     splat_f32,
     store_f32,
     zero_f32,
 )
 from llamina.backends.cpu.kernels.work import first
-from llamina.ops.batch import PAGE
 
 counts = stack_of(256 * 8)
 ZERO = fill_of(f32x8, 0.0)
@@ -91,21 +89,30 @@ def score_blocks(scores, n, block, local, whole):
     return blocks
 
 
-def select_kernel(load: Any, size: int) -> Any:
+def select_kernel(kept: Kept) -> Any:
+    key, scale, scaled, page_bytes = kept.key, kept.scale, kept.scaled, kept.page
+
     @device
     def score_page(keys, q, dim):
         a0 = a1 = zero_f32()
-        for i in range(dim):
-            x = splat_f32(f32(q + 4 * i))
-            a0, a1 = fma(load(keys), x, a0), fma(load(keys + 8 * size), x, a1)
-            keys += PAGE * size
+        start = 0
+        while start < dim:
+            n = min(RUN, dim - start) if scaled else dim
+            s0, s1 = scale(keys, start, 0), scale(keys, start, 8)
+            for i in range(n):
+                k0, k1 = key(keys, start, i, 0), key(keys, start, i, 8)
+                if scaled:
+                    k0, k1 = k0 * s0, k1 * s1
+                x = splat_f32(f32(q + 4 * (start + i)))
+                a0, a1 = fma(k0, x, a0), fma(k1, x, a1)
+            start += n
         return a0, a1
 
     @routine
     def score_positions(scores, q, q_head, heads, weights, keys, table, dim, position):
         """Of one head, or (with weights) of all together."""
         for p in range((position >> 4) + 1):
-            page, at = keys + i32(table + 4 * p) * PAGE * dim * size, scores + 64 * p
+            page, at = keys + i32(table + 4 * p) * page_bytes(dim), scores + 64 * p
             s0, s1 = score_page(page, q, dim)
             if weights:
                 w = splat_f32(f32(weights))
@@ -141,4 +148,4 @@ def select_kernel(load: Any, size: int) -> Any:
     return run
 
 
-KERNELS = {"select.f16": select_kernel(load_f16, 2), "select.f32": select_kernel(load_f32, 4)}
+KERNELS = {f"select.{name}": select_kernel(kept) for name, kept in KEPT.items()}

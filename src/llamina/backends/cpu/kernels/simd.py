@@ -8,7 +8,6 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-import llvmlite.binding as llvm
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core.datamodel import models
@@ -18,9 +17,6 @@ from numba.extending import intrinsic, lower_builtin, register_model
 from llamina.backends.cpu.kernels.memory import pointer
 
 I8, I16, I32, I64, F32 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
-FEATURES = llvm.get_host_cpu_features()
-HAS_AVX2 = bool(FEATURES.get("avx2")) and "x86_64" in llvm.get_default_triple()
-HAS_VNNI = HAS_AVX2 and bool(FEATURES.get("avx512vnni")) and bool(FEATURES.get("avx512vl"))
 
 
 class Vec(types.Type):  # type: ignore[misc]
@@ -159,7 +155,26 @@ def _load_bf16(b: Any, address: Any) -> Any:
     return b.bitcast(b.shl(b.zext(raw, i32x8.ir), constant(i32x8, [16] * 8)), f32x8.ir)
 
 
+def _load_i8_f32(b: Any, address: Any) -> Any:
+    raw = b.load(pointer(b, address, ir.VectorType(I8, 8)))
+    raw.align = 1
+    return b.sitofp(b.sext(raw, i32x8.ir), f32x8.ir)
+
+
+def _load_u4_f32(b: Any, address: Any, high: Any) -> Any:
+    """Eight low or high halves of bytes, 8 less than they say."""
+    raw = b.load(pointer(b, address, ir.VectorType(I8, 8)))
+    raw.align = 1
+    undef = ir.Constant(i32x8.ir, ir.Undefined)
+    shift = b.insert_element(undef, b.mul(b.trunc(high, I32), I32(4)), I32(0))
+    shifted = b.lshr(b.zext(raw, i32x8.ir), b.shuffle_vector(shift, undef, ir.Constant(i32x8.ir, [0] * 8)))
+    nibbles = b.and_(shifted, constant(i32x8, [15] * 8))
+    return b.sitofp(b.sub(nibbles, constant(i32x8, [8] * 8)), f32x8.ir)
+
+
 load_f16 = op(f32x8, (types.intp,), _load_f16)
+load_i8_f32 = op(f32x8, (types.intp,), _load_i8_f32)
+load_u4_f32 = op(f32x8, (types.intp, types.intp), _load_u4_f32)
 store_f16 = op(types.void, (types.intp, f32x8), _store_f16)
 load_bf16 = op(f32x8, (types.intp,), _load_bf16)
 
@@ -226,17 +241,21 @@ def _hsum(b: Any, value: Any) -> Any:
     return b.extract_element(value, I32(0))
 
 
-def _hmax(b: Any, value: Any) -> Any:
-    undef = ir.Constant(f32x8.ir, ir.Undefined)
-    for step in (4, 2, 1):
-        index = ir.Constant(i32x8.ir, [(i + step) % 8 for i in range(8)])
-        other = b.shuffle_vector(value, undef, index)
-        value = b.select(b.fcmp_ordered(">", value, other), value, other)
-    return b.extract_element(value, I32(0))
+def _extreme(order: str) -> Any:
+    def body(b: Any, value: Any) -> Any:
+        undef = ir.Constant(f32x8.ir, ir.Undefined)
+        for step in (4, 2, 1):
+            index = ir.Constant(i32x8.ir, [(i + step) % 8 for i in range(8)])
+            other = b.shuffle_vector(value, undef, index)
+            value = b.select(b.fcmp_ordered(order, value, other), value, other)
+        return b.extract_element(value, I32(0))
+
+    return body
 
 
 hsum_f32 = op(types.float32, (f32x8,), _hsum)
-hmax_f32 = op(types.float32, (f32x8,), _hmax)
+hmax_f32 = op(types.float32, (f32x8,), _extreme(">"))
+hmin_f32 = op(types.float32, (f32x8,), _extreme("<"))
 
 
 def _pair_sums(b: Any, x: Any, y: Any, add: str) -> Any:

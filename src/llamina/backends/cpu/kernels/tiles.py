@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from llamina.backends.cpu.features import HAS_VNNI
 from llamina.backends.cpu.kernels.device import device
 from llamina.backends.cpu.kernels.formats import SMALL, SUPER, Small, Super, products_in_16_bits
 from llamina.backends.cpu.kernels.memory import f16, f32, i16, i32, set_f32, set_i16, set_i32, stack_of
@@ -28,7 +29,6 @@ from llamina.backends.cpu.kernels.products import (
     zero_i16,
 )
 from llamina.backends.cpu.kernels.simd import (
-    HAS_VNNI,
     cvt_f32,
     first_f32,
     fma,
