@@ -61,13 +61,15 @@ def add_positions(x: Value, positions: Value, table: Weight, config: Config) -> 
     return x + embed(positions, table)
 
 
-def gated_mlp(h: Value, w: Weights, kind: Gate = "silu", suffix: str = "") -> Value:
-    """down(act(gate) × up); a file may hold gate and up as one matrix."""
+def gated_mlp(h: Value, w: Weights, kind: Gate = "silu", suffix: str = "", limit: float = 0.0) -> Value:
+    """down(act(gate) × up); a file may hold gate and up as one matrix. `limit` cuts gate from above and up."""
     up = linear(h, getattr(w, f"ffn_up{suffix}"))
     if f"ffn_gate{suffix}" in w:
         gate = linear(h, getattr(w, f"ffn_gate{suffix}"))
     else:
         gate, up = split(up, up.size // 2, up.size // 2)
+    if limit:
+        gate, up = clamp(gate, -math.inf, limit), clamp(up, -limit, limit)
     return linear(gated(gate, up, kind), getattr(w, f"ffn_down{suffix}"))
 
 
@@ -120,9 +122,9 @@ def latent_parts(h: Value, w: Weights, config: Config) -> tuple[Value, Value, Va
 
 def latent_attention(
     q: Value,
-    q_turned: Value,
+    q_turned: Value | None,
     latent: Value,
-    k_turned: Value,
+    k_turned: Value | None,
     w: Weights,
     layer: int,
     how: Attention,
@@ -136,9 +138,13 @@ def latent_attention(
     if "attn_k_b" not in w:
         keys = heads(linear(latent, w.attn_kv_b), n)
         k, v = split(keys, plain, keys.shape[1] - plain)
-        return attend(concat(q, q_turned), concat(k, k_turned), v, layer, how, seen=seen)
-    absorbed = concat(head_linear(q, w.attn_k_b.shaped(n, size, plain)), q_turned)
-    out = attend_latent(absorbed, concat(reshape(latent, 1, size), k_turned), size, layer, how, seen)
+    else:
+        q, k = head_linear(q, w.attn_k_b.shaped(n, size, plain)), reshape(latent, 1, size)
+    if q_turned is not None and k_turned is not None:
+        q, k = concat(q, q_turned), concat(k, k_turned)
+    if "attn_k_b" not in w:
+        return attend(q, k, v, layer, how, seen=seen)
+    out = attend_latent(q, k, size, layer, how, seen)
     return head_linear(out, w.attn_v_b.shaped(n, math.prod(w.attn_v_b.shape) // (n * size), size))
 
 

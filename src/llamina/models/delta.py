@@ -38,8 +38,9 @@ def unit(x: Value, eps: float, length: float = 1.0) -> Value:
     return scale(norm(x, None, eps / n), length * n**-0.5)
 
 
-def kimi_delta(h: Value, fade: Value, w: Weights, config: Config, layer: int) -> Value:
+def kimi_delta(h: Value, fade: Value, w: Weights, config: Config, layer: int, unit_eps: float | None = None) -> Value:
     """Kimi's delta attention: q, k and v convolved one by one, and a decay (e**fade) for each key channel."""
+    unit_eps = config.eps if unit_eps is None else unit_eps
     n, dim, m = config.heads, config.count("kda.head_dim"), w.unbiased
     if "attn_qkv" in w:
         projected = split(linear(h, m.attn_qkv), n * dim, n * dim, n * dim)
@@ -49,7 +50,7 @@ def kimi_delta(h: Value, fade: Value, w: Weights, config: Config, layer: int) ->
     convolved = (convolve(x, k.shaped(n * dim, k.shape[-1]), layer) for x, k in zip(projected, kernels, strict=True))
     q, k, v = (heads(activate(x, "silu"), n) for x in convolved)
     beta = activate(linear(h, w.ssm_beta.shaped(n, config.width)), "sigmoid")
-    q, k = unit(q, config.eps, dim**-0.5), unit(k, config.eps)
+    q, k = unit(q, unit_eps, dim**-0.5), unit(k, unit_eps)
     y = norm(linear_attend(q, k, v, activate(fade, "exp"), layer, beta), w.ssm_norm, config.eps)
     gate = linear(h, w.ssm_g) if "ssm_g" in w else low_rank(h, w, "ssm_g")
     return linear(flat(gated(heads(gate, n), y, "sigmoid")), w.attn_output)

@@ -18,9 +18,9 @@ class Weights:
     def layer(self, index: int) -> "Weights":
         return Weights(self._tensors, f"blk.{index}.")
 
-    def part(self, name: str) -> "Weights":
-        """Tensors whose names go on after a dot, as in `blk.0.indexer.proj`."""
-        return Weights(self._tensors, f"{self._prefix}{name}.")
+    def part(self, name: str, then: str = ".") -> "Weights":
+        """Tensors whose names go on, as in `blk.0.indexer.proj`."""
+        return Weights(self._tensors, f"{self._prefix}{name}{then}")
 
     @property
     def unbiased(self) -> "Weights":

@@ -287,21 +287,43 @@ def _best_groups(ranked: Array, how: Any) -> Array:
 
 @_meaning("mix")
 def _mix(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
-    return np.einsum("tkd,tk->td", x[0], x[1])
+    return np.einsum("tkd,tk->td" if x[1].ndim == 2 else "tkd,tkn->tnd", x[0], x[1])
+
+
+@_meaning("sinkhorn")
+def _sinkhorn(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    eps, y = step.attrs["eps"], _softmax(x[0].astype(np.float64)) + step.attrs["eps"]
+    for i in range(step.attrs["rounds"]):
+        if i:
+            y = y / (y.sum(-1, keepdims=True) + eps)
+        y = y / (y.sum(-2, keepdims=True) + eps)
+    return y.astype(np.float32)
 
 
 @_meaning("convolve")
 def _convolve(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
-    kept = ref.states[step.states[0]][0]
-    out = np.empty_like(x[0])
+    out = np.einsum("ncw,cw->nc", _recent(ref, step.states[0], x[0], batch), w[0])
+    return out + w[1] if len(w) > 1 else out
+
+
+@_meaning("pool")
+def _pool(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    recent = _recent(ref, step.states[0], np.concatenate(x, -1), batch)
+    values, gates = np.split(recent, 2, 1)
+    return np.einsum("ncw,ncw->nc", values, _softmax(gates + w[0].T))
+
+
+def _recent(ref: Reference, state: State, x: Array, batch: Batch) -> Array:
+    """Each token's row and those before it, [rows, channels, taps]; the state keeps the last ones."""
+    kept = ref.states[state][0]
+    out = np.empty((*x.shape, kept.shape[1] + 1), np.float32)
     for s in range(batch.n_sequences):
         rows, slot = slice(batch.starts[s], batch.starts[s + 1]), batch.slots[s]
         past = kept[slot] if batch.positions[batch.starts[s]] else np.zeros_like(kept[slot])
-        line = np.concatenate([past, x[0][rows]])  # [taps-1 + n, channels]
-        windows = np.lib.stride_tricks.sliding_window_view(line, w[0].shape[1], 0)
-        out[rows] = np.einsum("ncw,cw->nc", windows, w[0])
+        line = np.concatenate([past, x[rows]])  # [taps-1 + n, channels]
+        out[rows] = np.lib.stride_tricks.sliding_window_view(line, len(past) + 1, 0)
         kept[slot] = line[len(line) - len(past) :]
-    return out + w[1] if len(w) > 1 else out
+    return out
 
 
 @_meaning("scan")

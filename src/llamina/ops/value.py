@@ -32,6 +32,14 @@ class Weight:
             raise UnsupportedModel(f"{self.name} is {list(self.shape)}, not {list(shape)}")
         return replace(self, shape=shape)
 
+    def rows(self, start: int, stop: int) -> "Weight":
+        """Some of its rows, or of the elements of a vector."""
+        if not 0 <= start < stop <= self.shape[0] or (len(self.shape) == 1 and self.format.block > 1):
+            raise UnsupportedModel(f"{self.name} is {list(self.shape)}: it has no rows {start} to {stop}")
+        size = self.data.nbytes // self.shape[0]
+        data = self.data.reshape(-1)[start * size : stop * size]
+        return Weight(f"{self.name}[{start}:{stop}]", (stop - start, *self.shape[1:]), self.format, data)
+
 
 def constant(name: str, values: npt.ArrayLike) -> Weight:
     """Numbers that the architecture itself gives, as a weight."""

@@ -289,9 +289,15 @@ def _check_routing(experts: int, how: Routing) -> None:
 
 
 def mix(x: Value, weights: Value) -> Value:
-    """(used, width) → (width,): the weighted sum."""
-    _check(x.shape[0] == weights.shape[0], "mix", x, weights)
-    return _emit("mix", (x, weights), [x.shape[1:]])[0]
+    """(used, width) → (width,), the sum weighed by (used,); or, by (used, n), n such sums (n, width)."""
+    _check(len(x.shape) == 2 and x.shape[0] == weights.shape[0] and len(weights.shape) < 3, "mix", x, weights)
+    return _emit("mix", (x, weights), [(*weights.shape[1:], x.shape[1])])[0]
+
+
+def sinkhorn(x: Value, rounds: int, eps: float) -> Value:
+    """(n, n) → the softmax of each row, with columns and rows made to sum to 1 in turn, columns last."""
+    _check(len(x.shape) == 2 and x.shape[0] == x.shape[1] and rounds > 0, "sinkhorn", x)
+    return _emit("sinkhorn", (x,), [x.shape], attrs={"rounds": rounds, "eps": eps})[0]
 
 
 def convolve(x: Value, w: Weight, layer: int) -> Value:
@@ -301,6 +307,13 @@ def convolve(x: Value, w: Weight, layer: int) -> Value:
     channels, taps = w.shape
     state = State("recurrent", layer, (taps - 1, channels), str(w))
     return _emit("convolve", (x,), [x.shape], (w, w.bias), states=(state,))[0]
+
+
+def pool(x: Value, gate: Value, w: Weight, layer: int) -> Value:
+    """Each channel's mean over the last tokens, weighed by the softmax of their gates + w [tokens, channels]."""
+    _check(x.shape == gate.shape == w.shape[1:] and len(w.shape) == 2 and w.shape[0] > 1, "pool", x, gate, w)
+    state = State("recurrent", layer, (w.shape[0] - 1, 2 * x.size), str(w))
+    return _emit("pool", (x, gate), [x.shape], (w,), states=(state,))[0]
 
 
 def scan(x: Value, dt: Value, a: Weight, b: Value, c: Value, layer: int) -> Value:

@@ -279,8 +279,15 @@ class Lowering(States):
         )  # fmt: skip
 
     def _mix(self, step: Step) -> None:
-        x, weights, out = self._place(step.inputs[0]), self._place(step.inputs[1]), self._output(step.outputs[0])
+        x, weights, out = self._place(step.inputs[0]), self._contiguous(step.inputs[1]), self._output(step.outputs[0])
         self._emit(
             "mix", count=self._count(step.inputs[0]), **reading(x), weights=weights.ref, weights_row=weights.row,
-            out=out.ref, out_row=out.row, used=x.outer, inner=out.inner,
+            **writing(out), used=x.outer, sums=out.outer, inner=out.inner,
+        )  # fmt: skip
+
+    def _sinkhorn(self, step: Step) -> None:
+        x, out = self._contiguous(step.inputs[0]), self._output(step.outputs[0])
+        self._emit(
+            "sinkhorn", count=self._count(step.inputs[0]), x=x.ref, x_row=x.row, out=out.ref, out_row=out.row,
+            n=x.inner, rounds=step.attrs["rounds"], eps=float(step.attrs["eps"]),
         )  # fmt: skip

@@ -114,6 +114,14 @@ class States(Calls):
             out=out.ref, out_row=out.row, channels=w.shape[0], taps=w.shape[1],
         )  # fmt: skip
 
+    def _pool(self, step: Step) -> None:
+        x, gate = (self._place(value) for value in step.inputs)
+        w, out = step.weights[0], self._output(step.outputs[0])
+        self._emit(
+            "pool", **self._recurrent(step), x=x.ref, x_row=x.row, gate=gate.ref, gate_row=gate.row,
+            w=self._constant(w), out=out.ref, out_row=out.row, channels=x.inner, taps=w.shape[0],
+        )  # fmt: skip
+
     def _scan(self, step: Step) -> None:
         x, dt, b, c = (self._place(v) for v in step.inputs)
         a, out = step.weights[0], self._output(step.outputs[0])

@@ -103,14 +103,45 @@ def route(
 
 
 @kernel
-def mix(thread, threads, count, x, x_row, x_head, weights, weights_row, out, out_row, used, inner):
-    """The weighted sum over the experts used, in their order."""
+def mix(thread, threads, count, x, x_row, x_head, weights, weights_row, out, out_row, out_head, used, sums, inner):
+    """Weighted sums over the experts used, in their order; the weights are [used, sums]."""
     for row in range(first(i64(count), thread, threads), first(i64(count), thread + 1, threads)):
-        for i in range(inner):
-            total = np.float32(0)
-            for k in range(used):
-                total += f32(x + row * x_row + k * x_head + 4 * i) * f32(weights + row * weights_row + 4 * k)
-            set_f32(out + row * out_row + 4 * i, total)
+        for j in range(sums):
+            by, target = weights + row * weights_row + 4 * j, out + row * out_row + j * out_head
+            for i in range(inner):
+                total = np.float32(0)
+                for k in range(used):
+                    total += f32(x + row * x_row + k * x_head + 4 * i) * f32(by + 4 * k * sums)
+                set_f32(target + 4 * i, total)
+
+
+@kernel
+def sinkhorn(thread, threads, count, x, x_row, out, out_row, n, rounds, eps: float):
+    """Rows of n × n: softmax, then columns and rows divided by their sums in turn."""
+    for row in range(first(i64(count), thread, threads), first(i64(count), thread + 1, threads)):
+        target = out + row * out_row
+        for i in range(n * n):
+            set_f32(target + 4 * i, f32(x + row * x_row + 4 * i))
+        for i in range(n):
+            softmax(target + 4 * i * n, n)
+        for i in range(n * n):
+            set_f32(target + 4 * i, f32(target + 4 * i) + np.float32(eps))
+        for i in range(rounds):
+            for j in range(n):
+                if i:
+                    divide(target + 4 * j * n, 4, n, eps)
+            for j in range(n):
+                divide(target + 4 * j, 4 * n, n, eps)
+
+
+@device
+def divide(x, step, n, eps):
+    """n numbers by their sum + eps."""
+    total = eps
+    for i in range(n):
+        total += np.float64(f32(x + i * step))
+    for i in range(n):
+        set_f32(x + i * step, np.float32(np.float64(f32(x + i * step)) / total))
 
 
 @kernel
@@ -123,4 +154,4 @@ def expert_bias(thread, threads, count, x, x_row, x_head, ids, ids_row, bias, ou
                 set_f32(target + 4 * i, f32(source + 4 * i) + f32(own + 4 * i))
 
 
-KERNELS = {"route": route, "mix": mix, "expert_bias": expert_bias}
+KERNELS = {"route": route, "mix": mix, "sinkhorn": sinkhorn, "expert_bias": expert_bias}

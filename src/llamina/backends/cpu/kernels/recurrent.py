@@ -1,5 +1,7 @@
 """Recurrences, token by token within each sequence: the result cannot depend on how a prompt is cut."""
 
+import math
+
 import numpy as np
 
 from llamina.backends.cpu.kernels.device import device, kernel
@@ -49,6 +51,47 @@ def convolve(
             source = x + at * x_row if at >= begin else state + 4 * (at - begin + past) * channels
             for c in range(low, high):
                 set_f32(state + 4 * (k * channels + c), f32(source + 4 * c))
+
+
+@device
+def recent(x, x_row, begin, at, state, past, width):
+    """Where a channel of token `at` is: those before `begin` are in the state."""
+    return x + at * x_row if at >= begin else state + 4 * (at - begin + past) * width
+
+
+@kernel
+def pool(
+    thread, threads, out_state, slot_size, sequences, starts, positions, slots, x, x_row, gate, gate_row, w, out,
+    out_row, channels, taps,
+):  # fmt: skip
+    """Each channel over the last taps, weighed by the softmax of gate + w; the state is [slot, taps-1, x and gate]."""
+    past, width = taps - 1, 2 * channels
+    low, high = first(channels, thread, threads), first(channels, thread + 1, threads)
+    for s in range(i64(sequences)):
+        begin, end = i32(starts + 4 * s), i32(starts + 4 * s + 4)
+        state = out_state + i32(slots + 4 * s) * slot_size
+        for c in range(low, high):
+            xs, gates = state + 4 * c, state + 4 * (channels + c)
+            if i32(positions + 4 * begin) == 0:
+                for k in range(past):
+                    set_f32(xs + 4 * k * width, np.float32(0))
+                    set_f32(gates + 4 * k * width, np.float32(0))
+            for t in range(begin, end):
+                top = np.float32(-np.inf)
+                for k in range(taps):
+                    g = recent(gate + 4 * c, gate_row, begin, t - past + k, gates, past, width)
+                    top = max(top, f32(g) + f32(w + 4 * (k * channels + c)))
+                total, weighed = 0.0, 0.0
+                for k in range(taps):
+                    g = recent(gate + 4 * c, gate_row, begin, t - past + k, gates, past, width)
+                    e = math.exp(np.float64(f32(g) + f32(w + 4 * (k * channels + c)) - top))
+                    total += e
+                    weighed += e * np.float64(f32(recent(x + 4 * c, x_row, begin, t - past + k, xs, past, width)))
+                set_f32(out + t * out_row + 4 * c, np.float32(weighed / total))
+            for k in range(past):  # upwards: what is still to be read lies above
+                set_f32(xs + 4 * k * width, f32(recent(x + 4 * c, x_row, begin, end - past + k, xs, past, width)))
+                g = recent(gate + 4 * c, gate_row, begin, end - past + k, gates, past, width)
+                set_f32(gates + 4 * k * width, f32(g))
 
 
 @kernel
@@ -145,4 +188,4 @@ def linear_attend(
                 store_lanes(out + t * out_row + head * out_head + 4 * column, y, dim - column)
 
 
-KERNELS = {"convolve": convolve, "scan": scan, "linear_attend": linear_attend}
+KERNELS = {"convolve": convolve, "pool": pool, "scan": scan, "linear_attend": linear_attend}
