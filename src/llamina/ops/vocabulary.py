@@ -37,7 +37,7 @@ class Rope:
     still: tuple[int, ...] = ()
 
 
-def _emit(
+def emit(
     op: str,
     inputs: tuple[Value, ...],
     shapes: list[Shape],
@@ -55,7 +55,7 @@ def _emit(
     return outputs
 
 
-def _check(fits: bool, op: str, *operands: Value | Weight) -> None:
+def check(fits: bool, op: str, *operands: Value | Weight) -> None:
     if not fits:
         shapes = ", ".join(f"{o} {list(o.shape)}" if isinstance(o, Weight) else f"{list(o.shape)}" for o in operands)
         raise UnsupportedModel(f"{op} does not fit its operands: {shapes}; the file does not match its architecture")
@@ -63,38 +63,38 @@ def _check(fits: bool, op: str, *operands: Value | Weight) -> None:
 
 def embed(tokens: Value, table: Weight) -> Value:
     """Rows of the table: () → (width,)."""
-    _check(len(table.shape) == 2, "embed", table)
-    return _emit("embed", (tokens,), [table.shape[1:]], (table,))[0]
+    check(len(table.shape) == 2, "embed", table)
+    return emit("embed", (tokens,), [table.shape[1:]], (table,))[0]
 
 
 def linear(x: Value, w: Weight) -> Value:
     """(…, in) → (…, out) through w [out, in], plus w's bias."""
-    _check(len(w.shape) == 2 and x.shape[-1] == w.shape[1], "linear", x, w)
-    out = _emit("linear", (x,), [(*x.shape[:-1], w.shape[0])], (w,))[0]
+    check(len(w.shape) == 2 and x.shape[-1] == w.shape[1], "linear", x, w)
+    out = emit("linear", (x,), [(*x.shape[:-1], w.shape[0])], (w,))[0]
     return add(out, w.bias) if w.bias else out
 
 
 def head_linear(x: Value, w: Weight) -> Value:
     """(heads, in) → (heads, out): a matrix of its own for each head, w [heads, out, in]."""
-    _check(len(w.shape) == 3 and x.shape == (w.shape[0], w.shape[2]), "head_linear", x, w)
-    return _emit("head_linear", (x,), [w.shape[:2]], (w,))[0]
+    check(len(w.shape) == 3 and x.shape == (w.shape[0], w.shape[2]), "head_linear", x, w)
+    return emit("head_linear", (x,), [w.shape[:2]], (w,))[0]
 
 
 def expert_linear(x: Value, w: Weight, chosen: Value) -> Value:
     """(in,) or (used, in) → (used, out): the chosen experts' matrices of w [experts, out, in]."""
-    _check(len(w.shape) == 3 and x.shape[-1] == w.shape[2], "expert_linear", x, w)
+    check(len(w.shape) == 3 and x.shape[-1] == w.shape[2], "expert_linear", x, w)
     used = chosen.shape[0]
-    _check(w.bias is None or w.bias.shape == w.shape[:2], "expert_linear", w, *([w.bias] if w.bias else []))
-    out = _emit("expert_linear", (x, chosen), [(used, w.shape[1])], (w,))[0]
-    return _emit("expert_bias", (out, chosen), [out.shape], (w.bias,))[0] if w.bias else out
+    check(w.bias is None or w.bias.shape == w.shape[:2], "expert_linear", w, *([w.bias] if w.bias else []))
+    out = emit("expert_linear", (x, chosen), [(used, w.shape[1])], (w,))[0]
+    return emit("expert_bias", (out, chosen), [out.shape], (w.bias,))[0] if w.bias else out
 
 
 def norm(x: Value, w: Weight | None, eps: float, kind: Literal["rms", "layer"] = "rms") -> Value:
     """Over the last dimension; w (and its bias) may span the last one or the last two."""
-    _check(w is None or prod(w.shape) in (x.shape[-1], x.size), "norm", x, *([w] if w else []))
+    check(w is None or prod(w.shape) in (x.shape[-1], x.size), "norm", x, *([w] if w else []))
     bias = w.bias if w else None
-    _check(bias is None or w is None or prod(bias.shape) == prod(w.shape), "norm", x, *([bias] if bias else []))
-    return _emit(f"{kind}_norm", (x,), [x.shape], (w, bias), {"eps": eps})[0]
+    check(bias is None or w is None or prod(bias.shape) == prod(w.shape), "norm", x, *([bias] if bias else []))
+    return emit(f"{kind}_norm", (x,), [x.shape], (w, bias), {"eps": eps})[0]
 
 
 def _broadcasts(shape: Shape, other: Shape) -> bool:
@@ -105,20 +105,20 @@ def _broadcasts(shape: Shape, other: Shape) -> bool:
 
 def add(x: Value, y: Value | Weight) -> Value:
     """x + y, y repeated over x where it is smaller."""
-    _check(_broadcasts(x.shape, y.shape), "add", x, y)
-    return _emit("add", *_operands(x, y))[0]
+    check(_broadcasts(x.shape, y.shape), "add", x, y)
+    return emit("add", *_operands(x, y))[0]
 
 
 def mul(x: Value, y: Value | Weight) -> Value:
     """x × y, y repeated over x where it is smaller."""
-    _check(_broadcasts(x.shape, y.shape), "mul", x, y)
-    return _emit("mul", *_operands(x, y))[0]
+    check(_broadcasts(x.shape, y.shape), "mul", x, y)
+    return emit("mul", *_operands(x, y))[0]
 
 
 def div(x: Value, y: Value | Weight) -> Value:
     """x / y, y repeated over x where it is smaller."""
-    _check(_broadcasts(x.shape, y.shape), "div", x, y)
-    return _emit("div", *_operands(x, y))[0]
+    check(_broadcasts(x.shape, y.shape), "div", x, y)
+    return emit("div", *_operands(x, y))[0]
 
 
 def _operands(x: Value, y: Value | Weight) -> tuple[tuple[Value, ...], list[Shape], tuple[Weight, ...]]:
@@ -127,130 +127,58 @@ def _operands(x: Value, y: Value | Weight) -> tuple[tuple[Value, ...], list[Shap
 
 def scale(x: Value, factor: float) -> Value:
     """x × a constant."""
-    return _emit("scale", (x,), [x.shape], attrs={"factor": factor})[0]
+    return emit("scale", (x,), [x.shape], attrs={"factor": factor})[0]
 
 
 def activate(x: Value, kind: Activation) -> Value:
     """An activation, element by element."""
-    return _emit("activate", (x,), [x.shape], attrs={"kind": kind})[0]
+    return emit("activate", (x,), [x.shape], attrs={"kind": kind})[0]
 
 
 def gated(gate: Value, up: Value, kind: Gate) -> Value:
     """activation(gate) × up; `swiglu_oai` cuts both at 7 (the gate only from above) and takes 1 + up."""
-    _check(gate.shape == up.shape, "gated", gate, up)
-    return _emit("gated", (gate, up), [up.shape], attrs={"kind": kind})[0]
+    check(gate.shape == up.shape, "gated", gate, up)
+    return emit("gated", (gate, up), [up.shape], attrs={"kind": kind})[0]
 
 
 def pad(x: Value, before: int, fill: float) -> Value:
     """(n,) → (before + n,): `fill`s, then x."""
-    _check(len(x.shape) == 1 and before >= 0, "pad", x)
-    return _emit("pad", (x,), [(before + x.size,)], attrs={"fill": fill})[0] if before else x
+    check(len(x.shape) == 1 and before >= 0, "pad", x)
+    return emit("pad", (x,), [(before + x.size,)], attrs={"fill": fill})[0] if before else x
 
 
 def softcap(x: Value, cap: float) -> Value:
     """cap × tanh(x / cap); a cap of 0 is none."""
-    return _emit("softcap", (x,), [x.shape], attrs={"cap": cap})[0] if cap else x
+    return emit("softcap", (x,), [x.shape], attrs={"cap": cap})[0] if cap else x
 
 
 def clamp(x: Value, low: float, high: float) -> Value:
     """x, but nothing below `low` or above `high` (which may be infinite)."""
     if high < math.inf:
-        x = _emit("at_most", (x,), [x.shape], attrs={"limit": high})[0]
-    return _emit("at_least", (x,), [x.shape], attrs={"limit": low})[0] if low > -math.inf else x
+        x = emit("at_most", (x,), [x.shape], attrs={"limit": high})[0]
+    return emit("at_least", (x,), [x.shape], attrs={"limit": low})[0] if low > -math.inf else x
 
 
 def temper(x: Value, length: int, factor: float, offset: float = 0.0) -> Value:
     """x × (1 + factor × ln(1 + ⌊(position + offset) / length⌋)): far positions ask more sharply."""
-    return _emit("temper", (x,), [x.shape], attrs={"length": length, "factor": factor, "offset": offset})[0]
+    return emit("temper", (x,), [x.shape], attrs={"length": length, "factor": factor, "offset": offset})[0]
 
 
 def softmax(x: Value) -> Value:
     """Over the last dimension."""
-    return _emit("softmax", (x,), [x.shape])[0]
+    return emit("softmax", (x,), [x.shape])[0]
 
 
 def rope(x: Value, settings: Rope, factors: Weight | None = None) -> Value:
     """(heads, dim) rotated by its position; `factors` divide the frequencies."""
-    _check(len(x.shape) == 2 and settings.dims <= x.shape[1] and settings.dims % 2 == 0, "rope", x)
-    _check(factors is None or factors.shape == (settings.dims // 2,), "rope", x, *([factors] if factors else []))
-    return _emit("rope", (x,), [x.shape], (factors,), {"rope": settings})[0]
-
-
-@dataclass(frozen=True, slots=True)
-class Attention:
-    """How scores become weights. `window` is how far a token sees, `chunk` the length of the stretches of the sequence
-    that do not see each other, `alibi` the largest bias; 0 is none of it. Without `causal` a token also sees those
-    behind it, as far as the step has them. `block` is that of the `select` to follow."""
-
-    scale: float
-    window: int = 0
-    chunk: int = 0
-    softcap: float = 0.0
-    alibi: float = 0.0
-    causal: bool = True
-    block: int = 1
-
-
-def attend(
-    q: Value, k: Value, v: Value, layer: int, how: Attention, sinks: Weight | None = None, seen: Value | None = None
-) -> Value:
-    """Attention of (heads, dim) over all kept keys and values, or those `seen`; keeps this step's first."""
-    _check(how.causal or not (how.window or how.chunk or how.alibi or seen is not None), "attend, both ways,", q, k, v)
-    _check(q.shape[1] == k.shape[1] and q.shape[0] % k.shape[0] == 0 and k.shape[0] == v.shape[0], "attend", q, k, v)
-    _check(sinks is None or prod(sinks.shape) == q.shape[0], "attend", q, *([sinks] if sinks else []))
-    _check(seen is None or seen.shape[0] in (1, k.shape[0]), "attend", q, k, *([seen] if seen is not None else []))
-    state = State("kv", layer, (k.shape[0], k.shape[1], v.shape[1]), f"blk.{layer}.kv")
-    inputs = (q, k, v, *([seen] if seen is not None else []))
-    return _emit("attend", inputs, [(q.shape[0], v.shape[1])], (sinks,), {"how": how}, (state,))[0]
-
-
-def attend_latent(q: Value, k: Value, value_dim: int, layer: int, how: Attention, seen: Value | None = None) -> Value:
-    """Attention over one shared latent key whose first `value_dim` elements are the value."""
-    _check(k.shape[0] == 1 and q.shape[1] == k.shape[1] and value_dim <= k.shape[1], "attend_latent", q, k)
-    _check(seen is None or seen.shape[0] == 1, "attend_latent", q, *([seen] if seen is not None else []))
-    state = State("latent", layer, (1, k.shape[1], value_dim), f"blk.{layer}.latent")
-    inputs = (q, k, *([seen] if seen is not None else []))
-    return _emit("attend", inputs, [(q.shape[0], value_dim)], (), {"how": how}, (state,))[0]
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """The `top` best of the blocks of `block` positions that a token sees, of up to `context` positions.
-
-    A block's score is that of its best position, and the last `local` blocks are among the chosen in any case. If only
-    `whole` blocks compete, it is that of its last position, and an unfinished block is chosen besides.
-    """
-
-    context: int
-    top: int
-    block: int = 1
-    local: int = 0
-    whole: bool = False
-
-    @property
-    def words(self) -> int:
-        """How many numbers of 32 bits hold one for each block."""
-        return -(-self.context // (32 * self.block))
-
-
-def select(q: Value, k: Value, layer: int, how: Selection, weights: Value | None = None) -> Value:
-    """Blocks of positions to attend to, a bit each: (heads or 1, words), by q (heads, dim) × the kept k (1, dim).
-
-    With `weights` (heads,) all heads choose together, a position's score being Σ weight × relu(q × k).
-    """
-    _check(q.shape[1] == k.shape[1] and k.shape[0] == 1, "select", q, k)
-    _check(weights is None or weights.shape == q.shape[:1], "select", q, *([weights] if weights is not None else []))
-    if min(how.top, how.block) < 1:
-        raise UnsupportedModel(f"{how.top} blocks of {how.block} positions cannot be chosen: the file does not fit")
-    state = State("latent", layer, (1, k.shape[1], 0), f"blk.{layer}.index")
-    inputs = (q, k, *([weights] if weights is not None else []))
-    shape = (1 if weights is not None else q.shape[0], how.words)
-    return _emit("select", inputs, [shape], (), {"how": how}, (state,), integer=(True,))[0]
+    check(len(x.shape) == 2 and settings.dims <= x.shape[1] and settings.dims % 2 == 0, "rope", x)
+    check(factors is None or factors.shape == (settings.dims // 2,), "rope", x, *([factors] if factors else []))
+    return emit("rope", (x,), [x.shape], (factors,), {"rope": settings})[0]
 
 
 def pick(x: Value) -> Value:
     """The rows whose outputs are wanted."""
-    return _emit("pick", (x,), [x.shape], rows="outputs")[0]
+    return emit("pick", (x,), [x.shape], rows="outputs")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,9 +200,9 @@ class Routing:
 def route(scores: Value, how: Routing, bias: Weight | None = None) -> tuple[Value, Value]:
     """(experts,) → the chosen experts (used,) and their weights (used,); `bias` sways the choice only."""
     experts = scores.shape[-1]
-    _check(bias is None or prod(bias.shape) == experts, "route", scores, *([bias] if bias else []))
+    check(bias is None or prod(bias.shape) == experts, "route", scores, *([bias] if bias else []))
     _check_routing(experts, how)
-    ids, weights = _emit("route", (scores,), [(how.used,), (how.used,)], (bias,), {"how": how}, integer=(True, False))
+    ids, weights = emit("route", (scores,), [(how.used,), (how.used,)], (bias,), {"how": how}, integer=(True, False))
     return ids, weights
 
 
@@ -290,60 +218,14 @@ def _check_routing(experts: int, how: Routing) -> None:
 
 def mix(x: Value, weights: Value) -> Value:
     """(used, width) → (width,), the sum weighed by (used,); or, by (used, n), n such sums (n, width)."""
-    _check(len(x.shape) == 2 and x.shape[0] == weights.shape[0] and len(weights.shape) < 3, "mix", x, weights)
-    return _emit("mix", (x, weights), [(*weights.shape[1:], x.shape[1])])[0]
+    check(len(x.shape) == 2 and x.shape[0] == weights.shape[0] and len(weights.shape) < 3, "mix", x, weights)
+    return emit("mix", (x, weights), [(*weights.shape[1:], x.shape[1])])[0]
 
 
 def sinkhorn(x: Value, rounds: int, eps: float) -> Value:
     """(n, n) → the softmax of each row, with columns and rows made to sum to 1 in turn, columns last."""
-    _check(len(x.shape) == 2 and x.shape[0] == x.shape[1] and rounds > 0, "sinkhorn", x)
-    return _emit("sinkhorn", (x,), [x.shape], attrs={"rounds": rounds, "eps": eps})[0]
-
-
-def convolve(x: Value, w: Weight, layer: int) -> Value:
-    """Causal convolution of each channel with its own kernel w [channels, taps], along the sequence; plus bias."""
-    _check(len(w.shape) == 2 and x.shape == w.shape[:1] and w.shape[1] > 1, "convolve", x, w)
-    _check(w.bias is None or w.bias.shape == x.shape, "convolve", x, *([w.bias] if w.bias else []))
-    channels, taps = w.shape
-    state = State("recurrent", layer, (taps - 1, channels), str(w))
-    return _emit("convolve", (x,), [x.shape], (w, w.bias), states=(state,))[0]
-
-
-def pool(x: Value, gate: Value, w: Weight, layer: int) -> Value:
-    """Each channel's mean over the last tokens, weighed by the softmax of their gates + w [tokens, channels]."""
-    _check(x.shape == gate.shape == w.shape[1:] and len(w.shape) == 2 and w.shape[0] > 1, "pool", x, gate, w)
-    state = State("recurrent", layer, (w.shape[0] - 1, 2 * x.size), str(w))
-    return _emit("pool", (x, gate), [x.shape], (w,), states=(state,))[0]
-
-
-def scan(x: Value, dt: Value, a: Weight, b: Value, c: Value, layer: int) -> Value:
-    """The selective state-space recurrence of each channel: x and dt (channels,), b and c (n,), a [channels, n].
-
-    h ← h·exp(dt·a) + dt·x·b;  y = h·c
-    """
-    _check(len(x.shape) == 1 and dt.shape == x.shape and len(b.shape) == 1 and b.shape == c.shape, "scan", x, dt, b, c)
-    _check(a.shape == (*x.shape, *b.shape), "scan", x, b, a)
-    state = State("recurrent", layer, a.shape, f"blk.{layer}.ssm")
-    return _emit("scan", (x, dt, b, c), [x.shape], (a,), states=(state,))[0]
-
-
-def linear_attend(
-    q: Value, k: Value, v: Value, decay: Value | Weight, layer: int, beta: Value | None = None, tiled: bool = False
-) -> Value:
-    """Linear attention: each head of v (heads, dim) keeps one matrix S instead of keys and values.
-
-    S ← S·decay + k⊗v;  out = q·S.  With `beta` (heads,), the delta rule: k⊗beta·(v - k·S·decay) is added instead.
-    `decay` is (heads, 1) or (heads, key dim). q and k (groups, key dim) serve heads side by side, or in turn (`tiled`).
-    """
-    (groups, key), (heads, dim) = k.shape, v.shape
-    _check(q.shape == k.shape and heads % groups == 0, "linear_attend", q, k, v)
-    _check(decay.shape in ((heads, 1), (heads, key)), "linear_attend", v, decay)
-    _check(beta is None or beta.shape == (heads,), "linear_attend", v, *([beta] if beta is not None else []))
-    state = State("recurrent", layer, (heads, key, dim), f"blk.{layer}.memory")
-    values, weights = ((decay,), ()) if isinstance(decay, Value) else ((), (decay,))
-    inputs = (q, k, v, *values, *([beta] if beta is not None else []))
-    attrs = {"tiled": tiled, "delta": beta is not None}
-    return _emit("linear_attend", inputs, [v.shape], weights, attrs, (state,))[0]
+    check(len(x.shape) == 2 and x.shape[0] == x.shape[1] and rounds > 0, "sinkhorn", x)
+    return emit("sinkhorn", (x,), [x.shape], attrs={"rounds": rounds, "eps": eps})[0]
 
 
 # ---- layout: no arithmetic, and no copy where the backend can help it ------------------------------------------
@@ -353,7 +235,7 @@ def reshape(x: Value, *shape: int) -> Value:
     """The same elements in another shape."""
     if prod(shape) != x.size:
         raise RecordingError(f"{list(x.shape)} cannot be reshaped to {list(shape)}")
-    return x if x.shape == shape else _emit("reshape", (x,), [shape])[0]
+    return x if x.shape == shape else emit("reshape", (x,), [shape])[0]
 
 
 def heads(x: Value, n: int) -> Value:
@@ -372,11 +254,11 @@ def split(x: Value, *sizes: int) -> list[Value]:
         raise UnsupportedModel(f"{list(x.shape)} cannot be split into {list(sizes)}")
     starts = [sum(sizes[:i]) for i in range(len(sizes))]
     return [
-        _emit("slice", (x,), [(*x.shape[:-1], n)], attrs={"start": s})[0] for s, n in zip(starts, sizes, strict=True)
+        emit("slice", (x,), [(*x.shape[:-1], n)], attrs={"start": s})[0] for s, n in zip(starts, sizes, strict=True)
     ]
 
 
 def concat(x: Value, y: Value) -> Value:
     """Side by side in the last dimension; a y of one head goes beside each of x's."""
-    _check(y.shape[:-1] in (x.shape[:-1], (1,)) and len(x.shape) == len(y.shape), "concat", x, y)
-    return _emit("concat", (x, y), [(*x.shape[:-1], x.shape[-1] + y.shape[-1])])[0]
+    check(y.shape[:-1] in (x.shape[:-1], (1,)) and len(x.shape) == len(y.shape), "concat", x, y)
+    return emit("concat", (x, y), [(*x.shape[:-1], x.shape[-1] + y.shape[-1])])[0]

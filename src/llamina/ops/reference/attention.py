@@ -1,12 +1,9 @@
 """Attention of one token over what is kept, and the choice of what it attends to."""
 
-from typing import Any, TypeAlias
-
 import numpy as np
 
-from llamina.ops.vocabulary import Attention, Selection
-
-Array: TypeAlias = Any  # an ndarray; NumPy's stubs lose the type in arithmetic
+from llamina.ops.keeping import Attention, Selection
+from llamina.ops.reference.registry import Array
 
 
 def gather(store: Array, pages: Array, n: int) -> Array:

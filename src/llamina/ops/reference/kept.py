@@ -1,0 +1,107 @@
+"""Operations that keep something: attention over pages, and recurrences."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from llamina.ops.batch import PAGE, Batch
+from llamina.ops.reference.attention import choose, gather, weigh
+from llamina.ops.reference.plain import softmax
+from llamina.ops.reference.registry import Array, Reference, meaning
+from llamina.ops.rotation import alibi_slopes
+from llamina.ops.value import State, Step
+
+
+@meaning("attend")
+def _attend(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    state, how = step.states[0], step.attrs["how"]
+    q, new, seen = x[0], x[1 : 1 + len(ref.states[state])], x[1 + len(ref.states[state]) :]
+    slopes = alibi_slopes(q.shape[1], how.alibi)
+    out = np.empty((batch.n_tokens, *step.outputs[0].shape), np.float32)
+    for t, kept in enumerate(_keep(ref, state, new, batch, how.causal)):
+        values = kept[0][..., : state.shape[2]] if state.kind == "latent" else kept[1]
+        out[t] = weigh(q[t], kept[0], values, how, slopes, w[0] if w else None, seen[0][t] if seen else None)
+    return out
+
+
+@meaning("select")
+def _select(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    out = np.empty((batch.n_tokens, *step.outputs[0].shape), np.int32)
+    for t, kept in enumerate(_keep(ref, step.states[0], x[1:2], batch)):
+        out[t] = choose(x[0][t], kept[0][0], x[2][t] if len(x) > 2 else None, step.attrs["how"])
+    return out
+
+
+def _keep(ref: Reference, state: State, new: list[Array], batch: Batch, causal: bool = True) -> Iterator[list[Array]]:
+    """Keep this step's rows, then give each token what is kept up to it (or its sequence's last), [heads, n, dim]."""
+    stores, slots = ref.states[state], np.arange(batch.n_tokens)
+    table, position = batch.tables[batch.sequences[slots]], batch.positions[slots]
+    for store, rows in zip(stores, new, strict=True):
+        store[table[slots, position // PAGE], :, position % PAGE] = ref.keep(state, rows)
+    for t in slots:
+        n = (position[t] if causal else position[batch.starts[batch.sequences[t] + 1] - 1]) + 1
+        yield [gather(store, table[t, : -(-n // PAGE)], n) for store in stores]
+
+
+@meaning("convolve")
+def _convolve(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    out = np.einsum("ncw,cw->nc", _recent(ref, step.states[0], x[0], batch), w[0])
+    return out + w[1] if len(w) > 1 else out
+
+
+@meaning("pool")
+def _pool(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    recent = _recent(ref, step.states[0], np.concatenate(x, -1), batch)
+    values, gates = np.split(recent, 2, 1)
+    return np.einsum("ncw,ncw->nc", values, softmax(gates + w[0].T))
+
+
+def _recent(ref: Reference, state: State, x: Array, batch: Batch) -> Array:
+    """Each token's row and those before it, [rows, channels, taps]; the state keeps the last ones."""
+    kept = ref.states[state][0]
+    out = np.empty((*x.shape, kept.shape[1] + 1), np.float32)
+    for s in range(batch.n_sequences):
+        rows, slot = slice(batch.starts[s], batch.starts[s + 1]), batch.slots[s]
+        past = kept[slot] if batch.positions[batch.starts[s]] else np.zeros_like(kept[slot])
+        line = np.concatenate([past, x[rows]])  # [taps-1 + n, channels]
+        out[rows] = np.lib.stride_tricks.sliding_window_view(line, len(past) + 1, 0)
+        kept[slot] = line[len(line) - len(past) :]
+    return out
+
+
+@meaning("scan")
+def _scan(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    values, dt, b, c = x
+    out = np.empty_like(values)
+    for t, h in _recurrence(ref, step, batch):
+        h[:] = h * np.exp(dt[t, :, None] * w[0]) + (values[t] * dt[t])[:, None] * b[t]
+        out[t] = h @ c[t]
+    return out
+
+
+def _recurrence(ref: Reference, step: Step, batch: Batch) -> Iterator[tuple[int, Array]]:
+    """Each token with the state of its sequence, which is zero before the first."""
+    kept = ref.states[step.states[0]][0]
+    for s in range(batch.n_sequences):
+        for t in range(batch.starts[s], batch.starts[s + 1]):
+            if not batch.positions[t]:
+                kept[batch.slots[s]] = 0
+            yield t, kept[batch.slots[s]]
+
+
+@meaning("linear_attend")
+def _linear_attend(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    heads = np.arange(x[2].shape[1])
+    groups = x[0].shape[1]
+    group = heads % groups if step.attrs["tiled"] else heads * groups // len(heads)
+    q, k, v = x[0][:, group], x[1][:, group], x[2]
+    decay = np.broadcast_to(w[0], (len(v), *w[0].shape)) if w else x[3]
+    out = np.empty_like(v)
+    for t, state in _recurrence(ref, step, batch):  # [heads, key, dim]
+        state *= decay[t, :, :, None]
+        new = v[t]
+        if step.attrs["delta"]:
+            new = (new - np.einsum("hk,hkd->hd", k[t], state)) * x[-1][t, :, None]
+        state += k[t, :, :, None] * new[:, None]
+        out[t] = np.einsum("hk,hkd->hd", q[t], state)
+    return out
