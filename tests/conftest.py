@@ -1,10 +1,15 @@
 """Fixtures for all tests."""
 
+import importlib.util
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from llamina.gguf import GGUF, open_model
 
 GOLDEN = Path(os.environ.get("LLAMINA_GOLDEN") or Path(__file__).parents[2] / "shared" / "golden")
 
@@ -21,6 +26,44 @@ def golden() -> Callable[[str], Path]:
                 pytest.fail(message)
             pytest.skip(message)
         return path
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def files(golden: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The tiny model of a name, written by the golden facts' own script."""
+    spec = importlib.util.spec_from_file_location("arch_models", golden("arch_models.py"))
+    assert spec and spec.loader
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    specs = json.loads(golden("archs.json").read_text())
+    folder = tmp_path_factory.mktemp("archs")
+
+    def find(name: str) -> Path:
+        path = folder / f"{name}.gguf"
+        if not path.exists():
+            script.write(specs[name], path)
+        return path
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def speaking(files: Callable[[str], Path]) -> Callable[[str], GGUF]:
+    """The tiny model of a name with texts of no meaning for its tokens, so that there can be generations."""
+
+    def find(name: str) -> GGUF:
+        file = open_model(files(name))
+        size = file.tensors["token_embd.weight"].shape[0]
+        texts = {
+            "tokenizer.ggml.model": "llama",
+            "tokenizer.ggml.tokens": [f"<{i}>" for i in range(size)],
+            "tokenizer.ggml.scores": np.zeros(size, np.float32),
+            "tokenizer.ggml.token_type": np.ones(size, np.int32),
+        }
+        file.metadata.update(texts)
+        return file
 
     return find
 

@@ -11,10 +11,9 @@ import pytest
 
 import llamina
 from llamina import Engine, Request, Sampling
-from llamina.gguf import open_model
+from llamina.gguf import GGUF
 from llamina.models import architectures
 
-Files = Callable[[str], Path]
 Array = npt.NDArray[np.float32]
 GOLDEN = Path(os.environ.get("LLAMINA_GOLDEN") or Path(__file__).parents[3] / "shared" / "golden")
 SPECS = json.loads((GOLDEN / "archs.json").read_text()) if (GOLDEN / "archs.json").exists() else {}
@@ -56,17 +55,8 @@ class Listener:
 
 
 @pytest.fixture(params=NAMES)
-def listener(request: pytest.FixtureRequest, files: Files) -> Iterator[Listener]:
-    file = open_model(files(request.param))
-    size = file.tensors["token_embd.weight"].shape[0]
-    texts = {  # of no meaning, so that there can be generations
-        "tokenizer.ggml.model": "llama",
-        "tokenizer.ggml.tokens": [f"<{i}>" for i in range(size)],
-        "tokenizer.ggml.scores": np.zeros(size, np.float32),
-        "tokenizer.ggml.token_type": np.ones(size, np.int32),
-    }
-    file.metadata.update(texts)
-    with llamina.load(file, threads=2, context=128) as engine:
+def listener(request: pytest.FixtureRequest, speaking: Callable[[str], GGUF]) -> Iterator[Listener]:
+    with llamina.load(speaking(request.param), threads=2, context=128) as engine:
         if not engine.model.causal:
             pytest.skip("it reads both ways: nothing can be kept")
         yield Listener(engine)

@@ -52,7 +52,7 @@ class Core:
         recurrent = any(state.kind == "recurrent" for state in self.plan.states)
         checkpoints = CHECKPOINTS * max_sequences if recurrent else None
         pages = -(-(cache_tokens or 2 * self.context) // PAGE)
-        self.pages = Pages(pages, max_sequences, checkpoints, sharing=self.plan.causal)
+        self.pages = Pages(pages, max_sequences, checkpoints, sharing=model.causal)
         self._capacity = Capacity(self.pages.total, max_sequences + (checkpoints or 0), kv_type, threads)
         outputs = max(1, min(max_tokens, LOGITS_BYTES // (4 * self.plan.vocab)))
         whole = not model.causal
@@ -150,7 +150,7 @@ class Core:
     def _forget(self, request: Request) -> None:
         if request.lease is not None:
             self.pages.release(request.lease)
-            request.lease = None
+            request.lease, request.computed = None, 0
         for queue in (self.running, self.waiting):
             if request in queue:
                 queue.remove(request)
