@@ -112,3 +112,13 @@ def test_many_tokens_through_experts_have_the_bits_of_one(kind: str) -> None:
     together = run("cpu", forward, [[whole(tokens)]], threads=3)
     alone = np.concatenate([run("cpu", forward, [[whole([t])]]) for t in range(10)])
     assert np.array_equal(together, alone[tokens])
+
+
+def test_formats_with_kernels_are_those_that_are_told() -> None:
+    """layout.py lists them for programs that do not want numba."""
+    from llamina.backends.cpu.kernels.matmul import MULTIPLY
+    from llamina.backends.cpu.kernels.strips import STRIPS
+    from llamina.backends.cpu.layout import GENERAL, VECTORS
+
+    assert set(STRIPS) == VECTORS
+    assert set(MULTIPLY) == VECTORS | GENERAL

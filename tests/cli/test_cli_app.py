@@ -51,7 +51,7 @@ def test_unknown_commands_and_options_are_usage_errors(invoke: Invoke, arguments
 
 
 def test_a_missing_model_exits_with_3(invoke: Invoke, empty_store: Path) -> None:
-    result = invoke("info", "nothing")
+    result = invoke("show", "nothing")
     assert result.exit_code == 3
     assert result.stderr.startswith("error: 'nothing' is neither a file nor a pulled model")
     assert len(result.stderr.splitlines()) == 1
@@ -59,7 +59,7 @@ def test_a_missing_model_exits_with_3(invoke: Invoke, empty_store: Path) -> None
 
 def test_a_damaged_file_exits_with_1(invoke: Invoke, tmp_path: Path) -> None:
     (tmp_path / "bad.gguf").write_bytes(b"not a model")
-    result = invoke("info", tmp_path / "bad.gguf")
+    result = invoke("show", tmp_path / "bad.gguf")
     assert result.exit_code == 1 and result.stderr.startswith("error: ")
 
 
@@ -96,7 +96,7 @@ assert not {"numba", "llvmlite"} & sys.modules.keys()
         ["--help"],
         ["run", "-h"],
         ["list"],
-        ["info", "MODEL"],
+        ["show", "MODEL"],
         ["tokenize", "-m", "MODEL", "x"],
         ["plan", "show", "MODEL"],
     ],

@@ -23,7 +23,7 @@ def test_convert(invoke: Invoke, model: Path, tmp_path: Path, monkeypatch: pytes
     result = invoke("convert", "Tiny-Llama")
     assert (result.exit_code, result.stdout) == (0, "Tiny-Llama-F32.gguf\n")
     assert result.stderr.splitlines()[-1].startswith("llama, 98.63K parameters in F32: ")
-    told = json.loads(invoke("info", "Tiny-Llama-F32.gguf", "--json").stdout)
+    told = json.loads(invoke("show", "Tiny-Llama-F32.gguf", "--json").stdout)
     assert told["architecture"] == "llama" and told["runs"] is True and told["chat_template"] is True
     assert invoke("convert", "Tiny-Llama").exit_code == 2
     assert invoke("convert", "Tiny-Llama", "--force", "--quiet").stderr == ""

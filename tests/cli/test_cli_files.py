@@ -1,7 +1,8 @@
-"""`llamina info`, `tokenize`, `detokenize`, `pull`, `list` and `rm`."""
+"""`llamina show`, `tokenize`, `detokenize`, `pull`, `list` and `rm`."""
 
 import http.server
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,11 +10,16 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from convert.convert_folders import folder
+from llamina.convert import convert
+
 Invoke = Callable[..., Result]
+TIED = "output tied to the embeddings"
+MOE = "2 of 8 experts in 2 layers"
 
 
-def test_info(invoke: Invoke, stories: Path) -> None:
-    out = invoke("info", stories).stdout
+def test_show(invoke: Invoke, stories: Path) -> None:
+    out = invoke("show", stories).stdout
     for line in (
         "architecture    llama",
         "layers          5",
@@ -23,8 +29,8 @@ def test_info(invoke: Invoke, stories: Path) -> None:
         assert line in out
 
 
-def test_info_as_json(invoke: Invoke, stories: Path) -> None:
-    facts = json.loads(invoke("info", stories, "--json", "--metadata", "--tensors").stdout)
+def test_show_as_json(invoke: Invoke, stories: Path) -> None:
+    facts = json.loads(invoke("show", stories, "--json", "--metadata", "--tensors").stdout)
     assert facts["architecture"] == "llama" and facts["parameters"] == 292_800
     assert facts["formats"]["F32"]["tensors"] == len(facts["tensors"]) == 48
     assert facts["vocabulary"]["size"] == 512
@@ -32,18 +38,72 @@ def test_info_as_json(invoke: Invoke, stories: Path) -> None:
     assert facts["runs"] is True and facts["reason"] is None
 
 
-def test_info_lists_abbreviated_metadata_and_tensors(invoke: Invoke, stories: Path) -> None:
-    out = invoke("info", stories, "--metadata", "--tensors").stdout
+def test_show_lists_abbreviated_metadata_and_tensors(invoke: Invoke, stories: Path) -> None:
+    out = invoke("show", stories, "--metadata", "--tensors").stdout
     assert "tokenizer.ggml.tokens" in out and "512 × [" in out and "blk.0.attn_q.weight" in out
     assert max(map(len, out.splitlines())) < 250
 
 
-def test_info_says_why_a_model_cannot_run(invoke: Invoke, tmp_path: Path) -> None:
+def test_show_says_why_a_model_cannot_run(invoke: Invoke, tmp_path: Path) -> None:
     from llamina.gguf import write
 
-    write(tmp_path / "m.gguf", {"general.architecture": "abacus"}, [])
-    facts = json.loads(invoke("info", tmp_path / "m.gguf", "--json").stdout)
-    assert facts["runs"] is False and "abacus" in facts["reason"]
+    write(tmp_path / "m.gguf", {"general.architecture": "lama"}, [])
+    facts = json.loads(invoke("show", tmp_path / "m.gguf", "--json").stdout)
+    assert facts["runs"] is False and facts["features"] is None and facts["covers"] is None
+    assert re.fullmatch(
+        r"architecture 'lama' is not known here; the nearest of the \d+ known are llama, .*", facts["reason"]
+    )
+
+
+def test_show_says_which_format_has_no_kernel(invoke: Invoke, golden: Callable[[str], Path], tmp_path: Path) -> None:
+    """A matrix in a format that only ever holds activations."""
+    from llamina.gguf import tensor_type, write
+
+    spec = json.loads(golden("archs.json").read_text())["llama-dense"]
+    kinds = {"blk.0.attn_q.weight": tensor_type("Q8_1"), "blk.0.attn_k.weight": tensor_type("NVFP4")}
+    shapes = [(name, tuple(shape[::-1]), kinds.get(name, tensor_type("F32"))) for name, shape in spec["tensors"]]
+    metadata = {key: value for key, (_, value) in spec["metadata"].items()}
+    write(tmp_path / "m.gguf", metadata, [(name, shape, kind, bytes(kind.size(shape))) for name, shape, kind in shapes])
+    facts = json.loads(invoke("show", tmp_path / "m.gguf", "--json").stdout)
+    assert facts["runs"] is False and facts["reason"].startswith("blk.0.attn_q.weight is Q8_1, which has no kernel")
+    assert [facts["formats"][name]["kernel"] for name in ("F32", "NVFP4", "Q8_1")] == ["vectors", "general", None]
+    out = invoke("show", tmp_path / "m.gguf").stdout
+    assert "in 1 (slow kernel)" in out and "in 1 (no kernel)" in out
+
+
+def test_show_tells_the_memory(invoke: Invoke, stories: Path) -> None:
+    """What an engine really takes for pages of keys and values."""
+    import llamina
+
+    memory = json.loads(invoke("show", stories, "--json").stdout)["memory"]
+    for kind, size in memory["per_1024_tokens"].items():
+        with llamina.load(stories, kv_type=kind, threads=1) as engine:
+            assert size == 1024 // 16 * engine.program.states.size("page")
+    assert memory["weights"] == 292_800 * 4 and memory["per_sequence"] == 0
+    assert "keys and values of 1,024 tokens: 655.4 kB in f16" in invoke("show", stories).stdout
+
+
+def test_show_tells_features(invoke: Invoke, tmp_path: Path) -> None:
+    for name, expected in (
+        ("gemma2", ["sliding window of 8 in 1 of 2 layers", "attention scores capped at 50", TIED]),
+        ("deepseek3-yarn", ["latent attention, 48 values a token and layer", MOE, "YaRN scaled by 4"]),
+        ("mamba2", ["recurrent states in 2 of 2 layers"]),
+        ("llama", ["frequency factors of the rotation"]),
+        ("bloom", ["ALiBi", TIED]),
+    ):
+        out = convert(folder(tmp_path / name, name), tmp_path / f"{name}.gguf").path
+        facts = json.loads(invoke("show", out, "--json").stdout)
+        assert facts["runs"] is True and facts["features"] == expected
+        assert (facts["memory"]["per_sequence"] > 0) == (name == "mamba2")
+
+
+def test_show_says_why_a_vocabulary_cannot_be_read(invoke: Invoke, tmp_path: Path) -> None:
+    from llamina.gguf import write
+
+    vocabulary = {"model": "gpt2", "pre": "sorcery", "tokens": ["a"], "merges": ["a b"]}
+    metadata = {f"tokenizer.ggml.{key}": value for key, value in vocabulary.items()}
+    write(tmp_path / "m.gguf", {"general.architecture": "llama", **metadata}, [])
+    assert "1 tokens (gpt2/sorcery): tokenizer.ggml.pre is 'sorcery'" in invoke("show", tmp_path / "m.gguf").stdout
 
 
 @pytest.fixture
@@ -73,9 +133,9 @@ def address(stories: Path) -> Iterator[str]:
     thread.join()
 
 
-def test_info_of_a_url(invoke: Invoke, stories: Path, address: str) -> None:
-    here = json.loads(invoke("info", stories, "--json", "--tensors").stdout)
-    there = json.loads(invoke("info", address, "--json", "--tensors").stdout)
+def test_show_of_a_url(invoke: Invoke, stories: Path, address: str) -> None:
+    here = json.loads(invoke("show", stories, "--json", "--tensors").stdout)
+    there = json.loads(invoke("show", address, "--json", "--tensors").stdout)
     assert there.pop("file") == address
     assert {key: value for key, value in here.items() if key != "file"} == there
 
@@ -118,7 +178,7 @@ def test_list_and_remove(invoke: Invoke, empty_store: Path, stories: Path) -> No
     assert invoke("list").stdout.splitlines()[1].split()[:3] == ["Story.F32", "1.2", "MB"]
     (row,) = json.loads(invoke("ls", "--json").stdout)
     assert row["name"] == "Story.F32" and row["size"] == stories.stat().st_size
-    assert "llama" in invoke("info", "story-f32").stdout
+    assert "llama" in invoke("show", "story-f32").stdout
     assert "removed Story.F32" in invoke("rm", "story-f32").stderr
     assert invoke("rm", "story-f32").exit_code == 3
 

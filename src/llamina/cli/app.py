@@ -17,7 +17,7 @@ VERBS = {
     "pull": "Fetch a model.",
     "list": "List the models on this machine.",
     "rm": "Delete a model.",
-    "info": "Tell what is in a GGUF file.",
+    "show": "Tell what a GGUF file holds and needs.",
     "convert": "Make a GGUF file of a Hugging Face folder.",
     "tokenize": "Show the tokens of a text.",
     "detokenize": "Show the text of tokens.",
@@ -130,7 +130,7 @@ def cli() -> None:
       llamina run "What is the capital of France?"
       llamina run -m model.gguf -p "Once upon a time" --raw
       llamina run -hf user/repo:Q4_K_M "Tell me a joke"
-      llamina info model.gguf
+      llamina show model.gguf
     """
 
 

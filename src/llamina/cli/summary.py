@@ -1,25 +1,33 @@
 """A GGUF file in numbers, and whether it can be run."""
 
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
+from llamina.backends import Capacity, KvType, state_shapes
+from llamina.backends.cpu.layout import GENERAL, VECTORS, page_bytes
+from llamina.cli.features import features
 from llamina.errors import LlaminaError
 from llamina.gguf import GGUF
+from llamina.models import about, architectures, build
 from llamina.ops import Weight
+from llamina.ops.batch import PAGE
 from llamina.plan import Plan, record
+from llamina.quant import format_of
 
+KEPT = 1024  # tokens whose keys and values are counted
+MATRICES = ("embed", "linear", "head_linear", "expert_linear")
 SHORT = 16  # arrays up to this long are shown whole
 SHOWN = 5
 WIDTH = 100
 
 
 def summary(file: GGUF) -> dict[str, Any]:
-    """What people ask of a file first. None where it does not say."""
+    """What people ask of a file first. None where it does not say, or where it cannot be told."""
     architecture = file.metadata.get("general.architecture")
     parameters = sum(_elements(t.shape) for t in file.tensors.values())
     nbytes = sum(t.nbytes for t in file.tensors.values())
-    reason = obstacle(file)
+    plan, reason = _plan(file)
 
     def of(key: str) -> Any:
         return plain(file.metadata.get(f"{architecture}.{key}"))
@@ -28,10 +36,14 @@ def summary(file: GGUF) -> dict[str, Any]:
         "file": file.source,
         "name": file.metadata.get("general.name"),
         "architecture": architecture,
+        "covers": about(str(architecture)) if architecture in architectures() else None,
+        "runs": reason is None,
+        "reason": reason,
         "parameters": parameters,
         "bytes": nbytes,
         "bits_per_weight": round(8 * nbytes / parameters, 4) if parameters else 0.0,
         "formats": _formats(file),
+        "memory": {"weights": nbytes, **(kept(plan) if plan else {})},
         "context": of("context_length"),
         "layers": of("block_count"),
         "width": of("embedding_length"),
@@ -41,33 +53,49 @@ def summary(file: GGUF) -> dict[str, Any]:
         "experts_used": of("expert_used_count"),
         "vocabulary": _vocabulary(file),
         "chat_template": "tokenizer.chat_template" in file.metadata,
+        "features": features(plan) if plan else None,
         "version": file.version,
         "byte_order": file.byteorder,
-        "runs": reason is None,
-        "reason": reason,
     }
 
 
 def blueprint(file: GGUF) -> Plan:
     """The plan of a model, from its header alone."""
-    from llamina.models import build
-
     return record(build(file.metadata, _weights(file)).forward)
 
 
-def obstacle(file: GGUF) -> str | None:
-    """Why this build cannot run the model, or None."""
+def kept(plan: Plan) -> dict[str, Any]:
+    """Bytes that sequences keep: for 1,024 tokens by the type of keys and values, and of each whatever its length."""
+    one = Capacity(pages=1, slots=1)
+    pages = [shape for state in plan.states if state.kind != "recurrent" for shape in state_shapes(state, one, PAGE)]
+    slots = [shape for state in plan.states if state.kind == "recurrent" for shape in state_shapes(state, one, PAGE)]
+    sizes = {
+        kind: KEPT // PAGE * sum(heads * page_bytes(kind, dim) for _, heads, _, dim in pages)
+        for kind in get_args(KvType)
+    }
+    return {"per_1024_tokens": sizes, "per_sequence": 4 * sum(_elements(shape) for shape in slots)}
+
+
+def _plan(file: GGUF) -> tuple[Plan | None, str | None]:
+    """The plan, and why this build cannot run it."""
     try:
-        blueprint(file)
+        plan = blueprint(file)
     except LlaminaError as error:
-        return str(error)
-    return None
+        return None, str(error)
+    for step in plan.steps:
+        for weight in step.weights if step.op in MATRICES else ():
+            if kernel(weight.format.name) is None:
+                return plan, f"{weight.name} is {weight.format.name}, which has no kernel: requantize the model"
+    return plan, None
+
+
+def kernel(name: str) -> str | None:
+    """How matrices of a format are multiplied on the CPU."""
+    return "vectors" if name in VECTORS else "general" if name in GENERAL else None
 
 
 def _weights(file: GGUF) -> dict[str, Weight]:
     """Tensors as weights that have a shape and a format, but no data."""
-    from llamina.quant import format_of
-
     nothing = np.zeros(0, np.uint8)
     weights: dict[str, Weight] = {}
     for name, tensor in sorted(file.tensors.items()):  # biases sort before weights
@@ -76,11 +104,12 @@ def _weights(file: GGUF) -> dict[str, Weight]:
     return weights
 
 
-def _formats(file: GGUF) -> dict[str, dict[str, int]]:
-    """How many tensors, parameters and bytes are in each format, the heaviest first."""
-    found: dict[str, dict[str, int]] = {}
+def _formats(file: GGUF) -> dict[str, dict[str, Any]]:
+    """How many tensors, parameters and bytes are in each format, the heaviest first, and the kernel it has."""
+    found: dict[str, dict[str, Any]] = {}
     for tensor in file.tensors.values():
-        of = found.setdefault(tensor.type.name, {"tensors": 0, "parameters": 0, "bytes": 0})
+        new = {"tensors": 0, "parameters": 0, "bytes": 0, "kernel": kernel(tensor.type.name)}
+        of = found.setdefault(tensor.type.name, new)
         of["tensors"] += 1
         of["parameters"] += _elements(tensor.shape)
         of["bytes"] += tensor.nbytes
@@ -93,7 +122,19 @@ def _vocabulary(file: GGUF) -> dict[str, Any]:
         "size": len(tokens) if isinstance(tokens, list) else None,
         "model": file.metadata.get("tokenizer.ggml.model"),
         "pre": file.metadata.get("tokenizer.ggml.pre"),
+        "reason": _unreadable(file) if isinstance(tokens, list) else None,
     }
+
+
+def _unreadable(file: GGUF) -> str | None:
+    """Why the vocabulary cannot be used, if it cannot."""
+    from llamina.tokenizer.vocabulary import Vocabulary
+
+    try:
+        Vocabulary.read(file.metadata)
+    except LlaminaError as error:
+        return str(error)
+    return None
 
 
 def tensors_json(file: GGUF) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Mapping
 from importlib import import_module
 from pkgutil import iter_modules
+from types import ModuleType
 from typing import Any
 
 from llamina.errors import UnsupportedModel
@@ -67,11 +68,22 @@ def build(metadata: Mapping[str, Any], tensors: Mapping[str, Weight], context: i
     if not isinstance(name, str):
         raise UnsupportedModel(f"general.architecture is {name!r}: the file does not say what model it holds")
     if name not in architectures():
-        near = difflib.get_close_matches(name, architectures(), 3) or architectures()
-        raise UnsupportedModel(f"architecture {name!r} is not known here; the nearest are {', '.join(near)}")
-    module = import_module(f"{__name__}.{ALIASES.get(name, name.replace('-', '_'))}")
-    model: Decoder = module.Model(Config(metadata, context), Weights(tensors))
+        known = architectures()
+        near = ", ".join(difflib.get_close_matches(name, known, 3, cutoff=0))
+        raise UnsupportedModel(
+            f"architecture {name!r} is not known here; the nearest of the {len(known)} known are {near}"
+        )
+    model: Decoder = _module(name).Model(Config(metadata, context), Weights(tensors))
     return model
 
 
-__all__ = ["Config", "Decoder", "Weights", "architectures", "build"]
+def about(name: str) -> str:
+    """What an architecture covers, in a sentence: the first line of its file."""
+    return str(_module(name).__doc__).partition("\n")[0]
+
+
+def _module(name: str) -> ModuleType:
+    return import_module(f"{__name__}.{ALIASES.get(name, name.replace('-', '_'))}")
+
+
+__all__ = ["Config", "Decoder", "Weights", "about", "architectures", "build"]

@@ -1,6 +1,7 @@
-"""`llamina info`: what a GGUF file holds."""
+"""`llamina show`: what a GGUF file holds, and what it needs to run."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -10,19 +11,20 @@ from llamina.cli.summary import abbreviate, metadata_json, summary, tensors_json
 from llamina.cli.terminal import bytes_text, count_text
 
 
-@click.command("info")
+@click.command("show")
 @click.argument("model", metavar="FILE|NAME|URL", shell_complete=complete_model)
 @click.option("--tensors", is_flag=True, help="List the tensors too.")
 @click.option("--metadata", is_flag=True, help="List the metadata too, long arrays abbreviated.")
 @json_option
 def command(model: str, tensors: bool, metadata: bool, as_json: bool) -> None:
-    """Tell what is in a GGUF file, a pulled model, or a file on the web, of which only the header is read.
+    """Tell what a GGUF file (or a pulled model, or a file on the web, of which only the header is read) holds, whether
+    it runs here, and how much memory it takes.
 
     \b
     Examples:
-      llamina info model.gguf
-      llamina info smollm2 --metadata
-      llamina info https://example.org/model.gguf --tensors --json
+      llamina show model.gguf
+      llamina show smollm2 --metadata
+      llamina show https://example.org/model.gguf --tensors --json
     """
     from llamina.engine.load import locate
     from llamina.gguf import open_model, open_url
@@ -49,30 +51,52 @@ def command(model: str, tensors: bool, metadata: bool, as_json: bool) -> None:
 
 def _lines(facts: dict[str, Any]) -> dict[str, str]:
     """The facts for people."""
-    formats = ", ".join(f"{kind} {bytes_text(of['bytes'])} in {of['tensors']}" for kind, of in facts["formats"].items())
-    vocabulary = facts["vocabulary"]
-    kinds = "/".join(str(kind) for kind in (vocabulary["model"], vocabulary["pre"]) if kind)
     known = {
         "file": facts["file"],
         "name": facts["name"],
         "architecture": facts["architecture"],
+        "covers": facts["covers"],
+        "runs here": "yes" if facts["runs"] else f"no: {facts['reason']}",
         "parameters": f"{count_text(facts['parameters'])} ({facts['parameters']:,})",
         "size": f"{bytes_text(facts['bytes'])}, {facts['bits_per_weight']:.2f} bits per weight",
-        "formats": formats,
+        "formats": ", ".join(_format(kind, of) for kind, of in facts["formats"].items()),
+        "memory": "; ".join(_memory(facts["memory"])),
         "context": facts["context"],
         "layers": facts["layers"],
         "width": facts["width"],
         "heads": _heads(facts),
         "experts": f"{facts['experts_used']} of {facts['experts']}" if facts["experts"] else None,
-        "vocabulary": f"{vocabulary['size']:,} tokens ({kinds})" if vocabulary["size"] else None,
+        "vocabulary": _vocabulary(facts["vocabulary"]),
         "chat template": "yes" if facts["chat_template"] else "no",
-        "runs here": "yes" if facts["runs"] else f"no: {facts['reason']}",
+        "features": "; ".join(facts["features"] or ()) or None,
     }
     return {name: str(value) for name, value in known.items() if value is not None}
 
 
+def _format(kind: str, of: dict[str, Any]) -> str:
+    missing = {"general": " (slow kernel)", None: " (no kernel)"}.get(of["kernel"], "")
+    return f"{kind} {bytes_text(of['bytes'])} in {of['tensors']}{missing}"
+
+
+def _memory(memory: dict[str, Any]) -> Iterator[str]:
+    yield f"{bytes_text(memory['weights'])} of weights"
+    sizes = memory.get("per_1024_tokens", {})
+    if any(sizes.values()):
+        each = ", ".join(f"{bytes_text(size)} in {kind}" for kind, size in sizes.items())
+        yield f"keys and values of 1,024 tokens: {each}"
+    if memory.get("per_sequence"):
+        yield f"{bytes_text(memory['per_sequence'])} of state per sequence"
+
+
+def _vocabulary(vocabulary: dict[str, Any]) -> str | None:
+    if not vocabulary["size"]:
+        return None
+    kinds = "/".join(str(kind) for kind in (vocabulary["model"], vocabulary["pre"]) if kind)
+    return f"{vocabulary['size']:,} tokens ({kinds})" + (f": {vocabulary['reason']}" if vocabulary["reason"] else "")
+
+
 def _heads(facts: dict[str, Any]) -> str | None:
-    if facts["heads"] is None:
+    if not facts["heads"]:
         return None
     kv = facts["kv_heads"]
     return f"{facts['heads']}" + (f", {kv} of keys and values" if kv not in (None, facts["heads"]) else "")
