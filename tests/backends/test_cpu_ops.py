@@ -9,6 +9,7 @@ from plans import Forward, error, float_weight, pieces, run, whole
 
 from llamina.ops import (
     Attention,
+    Ngrams,
     Rope,
     Routing,
     Selection,
@@ -30,6 +31,7 @@ from llamina.ops import (
     linear_attend,
     mix,
     mul,
+    ngrams,
     norm,
     pad,
     pick,
@@ -111,6 +113,11 @@ def _route(how: Routing, bias: bool = False) -> Forward:
     return forward
 
 
+def _ngrams(tokens: Value, positions: Value) -> Value:
+    how = Ngrams((12345678912345, 3, 98765432198765), (11, 13, 17, 9), (0, 11, 24, 41), end=27)
+    return pick(flat(embed(ngrams(tokens, how, 0), constant("grams", 50, 6))))
+
+
 def _scan(tokens: Value, positions: Value) -> Value:
     x = convolve(project(start(tokens), 21, "in"), float_weight("c.w", RNG_CONV), 0)
     dt, b, c = activate(project(x, 21, "dt"), "softplus"), project(x, 11, "b"), project(x, 11, "cc")
@@ -166,6 +173,8 @@ PLANS: dict[str, Forward] = {
     "sinkhorn": elementwise(lambda x: sinkhorn(heads(project(x, 16, "s"), 4), 3, 1e-6)),
     "mul by some elements": elementwise(lambda x: mul(x, constant("c", 90).rows(17, 77))),
     "pool": elementwise(lambda x: pool(x, project(x, 60, "g"), constant("ape", 4, 60), 0)),
+    "convolve, taps apart": elementwise(lambda x: convolve(x, constant("c", 60, 3), 0, apart=4)),
+    "n-grams": _ngrams,
     "linear of heads": elementwise(lambda x: project(heads(x, 4), 9, "h")),
     "linear of a view": elementwise(lambda x: project(split(heads(x, 4), 4, 11)[1], 9, "h")),
     "attention": _attention(Attention(0.3)),
@@ -199,7 +208,19 @@ PLANS: dict[str, Forward] = {
 }
 PLANS |= {
     f"activate {kind}": elementwise(lambda x, kind=kind: activate(x, kind))  # type: ignore[misc]
-    for kind in ("silu", "gelu", "gelu_erf", "gelu_quick", "relu", "relu_sqr", "sigmoid", "tanh", "softplus", "exp")
+    for kind in (
+        "silu",
+        "gelu",
+        "gelu_erf",
+        "gelu_quick",
+        "relu",
+        "relu_sqr",
+        "sigmoid",
+        "tanh",
+        "softplus",
+        "exp",
+        "signed_sqrt",
+    )
 }
 
 

@@ -163,8 +163,13 @@ def lightning(
 
 
 def sparse_mlp(h: Value, w: Weights, how: Routing, kind: Gate = "silu", weigh_gates: bool = False) -> Value:
-    """Experts, beside a shared one where the file has it; a layer without a router is a gated MLP."""
+    """Experts, beside a shared one where the file has it (and maybe weighs it); without a router a gated MLP."""
     if "ffn_gate_inp" not in w:
         return gated_mlp(h, w, kind)
     routed = experts(h, w, how, kind, weigh_gates=weigh_gates)
-    return routed + gated_mlp(h, w, kind, "_shexp") if "ffn_up_shexp" in w else routed
+    if "ffn_up_shexp" not in w:
+        return routed
+    shared = gated_mlp(h, w, kind, "_shexp")
+    if "ffn_gate_inp_shexp" in w:
+        shared = shared * activate(linear(h, w.ffn_gate_inp_shexp.shaped(1, h.size)), "sigmoid")
+    return routed + shared

@@ -3,6 +3,7 @@
 from llamina.models.config import Config
 from llamina.models.weights import Weights
 from llamina.ops import (
+    Activation,
     Value,
     activate,
     convolve,
@@ -20,7 +21,15 @@ from llamina.ops import (
 
 
 def gated_delta(
-    qkv: Value, z: Value, beta: Value, alpha: Value, w: Weights, config: Config, layer: int, tiled: bool
+    qkv: Value,
+    z: Value,
+    beta: Value,
+    alpha: Value,
+    w: Weights,
+    config: Config,
+    layer: int,
+    tiled: bool,
+    gate: Activation = "silu",
 ) -> Value:
     """Gated delta net: q, k and v convolved together; beta says how much is corrected, alpha how much is forgotten."""
     keys, n = config.count("ssm.group_count"), config.count("ssm.time_step_rank")
@@ -29,7 +38,7 @@ def gated_delta(
     q, k = unit(heads(q, keys), config.eps, key_dim**-0.5), unit(heads(k, keys), config.eps)
     decay = activate(mul(activate(alpha + w.ssm_dt, "softplus"), w.ssm_a.shaped(n)), "exp")
     y = linear_attend(q, k, heads(v, n), reshape(decay, n, 1), layer, activate(beta, "sigmoid"), tiled)
-    return linear(flat(gated(heads(z, n), norm(y, w.ssm_norm, config.eps), "silu")), w.ssm_out)
+    return linear(flat(gated(heads(z, n), norm(y, w.ssm_norm, config.eps), gate)), w.ssm_out)
 
 
 def unit(x: Value, eps: float, length: float = 1.0) -> Value:

@@ -3,11 +3,11 @@
 Experts beside a shared one that a sigmoid weighs, but for qwen35, whose MLPs are dense.
 """
 
-from llamina.models.blocks import experts, gated_mlp
+from llamina.models.blocks import sparse_mlp
 from llamina.models.decoder import Decoder
 from llamina.models.delta import gated_delta
 from llamina.models.weights import Weights
-from llamina.ops import Value, activate, attend, concat, flat, gated, heads, linear, rope, split
+from llamina.ops import Value, attend, concat, flat, gated, heads, linear, rope, split
 
 
 class Model(Decoder):
@@ -18,7 +18,7 @@ class Model(Decoder):
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         mixer = self.delta if "ssm_conv1d" in w else self.attend
         x = x + mixer(self.norm(x, w.attn_norm), w, layer)
-        return x + self.feed_forward(self.norm(x, w.post_attention_norm), w)
+        return x + sparse_mlp(self.norm(x, w.post_attention_norm), w, self.routing)
 
     def attend(self, h: Value, w: Weights, layer: int) -> Value:
         c = self.config
@@ -44,12 +44,3 @@ class Model(Decoder):
         keys, dim, inner = c.count("ssm.group_count"), c.count("ssm.state_size"), c.count("ssm.inner_size")
         q, k, v, z = split(heads(linear(h, w.ssm_in), keys), dim, dim, inner // keys, inner // keys)
         return concat(concat(flat(q), flat(k)), flat(v)), flat(z)
-
-    def feed_forward(self, h: Value, w: Weights) -> Value:
-        if "ffn_gate_inp" not in w:
-            return gated_mlp(h, w)
-        routed = experts(h, w, self.routing)
-        if "ffn_up_shexp" not in w:
-            return routed
-        shared = activate(linear(h, w.ffn_gate_inp_shexp.shaped(1, self.config.width)), "sigmoid")
-        return routed + gated_mlp(h, w, suffix="_shexp") * shared

@@ -80,13 +80,38 @@ def select(q: Value, k: Value, layer: int, how: Selection, weights: Value | None
     return emit("select", inputs, [shape], (), {"how": how}, (state,), integer=(True,))[0]
 
 
-def convolve(x: Value, w: Weight, layer: int) -> Value:
-    """Causal convolution of each channel with its own kernel w [channels, taps], along the sequence; plus bias."""
+def convolve(x: Value, w: Weight, layer: int, apart: int = 1) -> Value:
+    """Causal convolution of each channel with its own kernel w [channels, taps], along the sequence; plus bias.
+
+    Taps are so many tokens `apart`.
+    """
     check(len(w.shape) == 2 and x.shape == w.shape[:1] and w.shape[1] > 1, "convolve", x, w)
     check(w.bias is None or w.bias.shape == x.shape, "convolve", x, *([w.bias] if w.bias else []))
     channels, taps = w.shape
-    state = State("recurrent", layer, (taps - 1, channels), str(w))
-    return emit("convolve", (x,), [x.shape], (w, w.bias), states=(state,))[0]
+    state = State("recurrent", layer, ((taps - 1) * apart, channels), str(w))
+    return emit("convolve", (x,), [x.shape], (w, w.bias), {"apart": apart}, (state,))[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Ngrams:
+    """Hashes of a token and those before it: Σ⊕ token × multiplier, modulo each table's size, plus its offset.
+
+    `sizes` and `offsets` are those of the tables for pairs, then triples, and so on. `end` tokens cut what is before.
+    """
+
+    multipliers: tuple[int, ...]
+    sizes: tuple[int, ...]
+    offsets: tuple[int, ...]
+    end: int
+
+
+def ngrams(tokens: Value, how: Ngrams, layer: int) -> Value:
+    """() → the rows of the tables (tables,) for the n-grams that end with a token."""
+    past = len(how.multipliers) - 1
+    if past < 1 or not how.sizes or len(how.sizes) % past or len(how.sizes) != len(how.offsets) or min(how.sizes) < 1:
+        raise UnsupportedModel(f"n-grams cannot be looked up by {how}: the file does not match its architecture")
+    state = State("recurrent", layer, (past, 1), f"blk.{layer}.ngrams")
+    return emit("ngrams", (tokens,), [(len(how.sizes),)], (), {"how": how}, (state,), integer=(True,))[0]
 
 
 def pool(x: Value, gate: Value, w: Weight, layer: int) -> Value:

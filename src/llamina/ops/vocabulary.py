@@ -11,7 +11,10 @@ from typing import Any, Literal
 from llamina.errors import RecordingError, UnsupportedModel
 from llamina.ops.value import Rows, Shape, State, Step, Value, Weight
 
-Activation = Literal["silu", "gelu", "gelu_erf", "gelu_quick", "relu", "relu_sqr", "sigmoid", "tanh", "softplus", "exp"]
+Activation = Literal[
+    "silu", "gelu", "gelu_erf", "gelu_quick", "relu", "relu_sqr", "sigmoid", "tanh", "softplus", "exp",
+    "signed_sqrt",
+]  # fmt: skip
 Gate = Activation | Literal["swiglu_oai"]
 Scoring = Literal["softmax", "sigmoid", "softmax_selected", "sigmoid_selected"]
 
@@ -62,9 +65,9 @@ def check(fits: bool, op: str, *operands: Value | Weight) -> None:
 
 
 def embed(tokens: Value, table: Weight) -> Value:
-    """Rows of the table: () → (width,)."""
-    check(len(table.shape) == 2, "embed", table)
-    return emit("embed", (tokens,), [table.shape[1:]], (table,))[0]
+    """Rows of the table: () → (width,), or (n,) → (n, width)."""
+    check(len(table.shape) == 2 and len(tokens.shape) < 2, "embed", tokens, table)
+    return emit("embed", (tokens,), [(*tokens.shape, table.shape[1])], (table,))[0]
 
 
 def linear(x: Value, w: Weight) -> Value:

@@ -208,8 +208,8 @@ class Lowering(States):
     def _embed(self, step: Step) -> None:
         w, ids, out = step.weights[0], self._place(step.inputs[0]), self._output(step.outputs[0])
         self._emit(
-            f"embed.{w.format.name}", count=self._count(step.inputs[0]), ids=ids.ref, w=self._bytes(w),
-            out=out.ref, out_row=out.row, width=w.shape[-1],
+            f"embed.{w.format.name}", count=self._count(step.inputs[0]), each=ids.inner, ids=ids.ref, w=self._bytes(w),
+            out=out.ref, out_row=out.head if ids.inner > 1 else out.row, width=w.shape[-1],
         )  # fmt: skip
 
     def _activations(self, value: Value, w: Weight) -> tuple[Ref, int]:

@@ -6,7 +6,7 @@ from llamina.backends import Capacity
 from llamina.backends.cpu.calls import Calls
 from llamina.backends.cpu.memory import Buffer, Place, Ref
 from llamina.backends.cpu.native import Argument, reading, size_of, writing
-from llamina.ops import Attention, Selection, State, Step, Value
+from llamina.ops import Attention, Ngrams, Selection, State, Step, Value
 from llamina.ops.rotation import alibi_slopes, turned
 from llamina.quant import decode
 
@@ -111,7 +111,18 @@ class States(Calls):
         self._emit(
             "convolve", **self._recurrent(step), x=x.ref, x_row=x.row, w=self._fixed(by_tap),
             bias=self._constant(step.weights[1]) if len(step.weights) > 1 else 0,
-            out=out.ref, out_row=out.row, channels=w.shape[0], taps=w.shape[1],
+            out=out.ref, out_row=out.row, channels=w.shape[0], taps=w.shape[1], apart=step.attrs["apart"],
+        )  # fmt: skip
+
+    def _ngrams(self, step: Step) -> None:
+        how: Ngrams = step.attrs["how"]
+        tokens, out = self._place(step.inputs[0]), self._output(step.outputs[0])
+        multipliers, sizes, offsets = (
+            self._fixed(np.array(numbers, np.uint64)) for numbers in (how.multipliers, how.sizes, how.offsets)
+        )
+        self._emit(
+            "ngrams", **self._recurrent(step), x=tokens.ref, multipliers=multipliers, sizes=sizes, offsets=offsets,
+            out=out.ref, out_row=out.row, past=len(how.multipliers) - 1, tables=len(how.sizes), end_token=how.end,
         )  # fmt: skip
 
     def _pool(self, step: Step) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from llamina.ops.batch import PAGE, Batch
+from llamina.ops.keeping import Ngrams
 from llamina.ops.reference.attention import choose, gather, weigh
 from llamina.ops.reference.plain import softmax
 from llamina.ops.reference.registry import Array, Reference, meaning
@@ -45,7 +46,8 @@ def _keep(ref: Reference, state: State, new: list[Array], batch: Batch, causal: 
 
 @meaning("convolve")
 def _convolve(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
-    out = np.einsum("ncw,cw->nc", _recent(ref, step.states[0], x[0], batch), w[0])
+    recent = _recent(ref, step.states[0], x[0], batch)[..., :: step.attrs["apart"]]
+    out = np.einsum("ncw,cw->nc", recent, w[0])
     return out + w[1] if len(w) > 1 else out
 
 
@@ -54,6 +56,21 @@ def _pool(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Bat
     recent = _recent(ref, step.states[0], np.concatenate(x, -1), batch)
     values, gates = np.split(recent, 2, 1)
     return np.einsum("ncw,ncw->nc", values, softmax(gates + w[0].T))
+
+
+@meaning("ngrams")
+def _ngrams(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    how: Ngrams = step.attrs["how"]
+    numbered = (x[0] + 1).astype(np.float32)[:, None]  # so that 0 is none
+    recent = (
+        _recent(ref, step.states[0], numbered, batch)[:, 0, ::-1].astype(np.int64) - 1
+    )  # [rows, taps], newest first
+    for tap in range(1, recent.shape[1]):
+        cut = (recent[:, tap] < 0) | (recent[:, tap] == how.end)
+        recent[cut, tap:] = how.end
+    mixed = np.bitwise_xor.accumulate(recent.astype(np.uint64) * np.array(how.multipliers, np.uint64), 1)[:, 1:]
+    mixed = np.repeat(mixed, len(how.sizes) // mixed.shape[1], 1)
+    return (mixed % np.array(how.sizes, np.uint64)).astype(np.int32) + np.array(how.offsets, np.int32)
 
 
 def _recent(ref: Reference, state: State, x: Array, batch: Batch) -> Array:

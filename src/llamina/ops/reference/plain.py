@@ -120,6 +120,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "tanh": np.tanh,
     "softplus": _softplus,
     "exp": np.exp,
+    "signed_sqrt": lambda x: np.sign(x) * np.sqrt(np.maximum(np.abs(x), np.float32(1e-6))),
 }
 
 

@@ -117,7 +117,13 @@ def gelu_erf(x):
     return np.float32(0.5 * wide * (1.0 + math.erf(wide * 0.7071067811865476)))
 
 
-SCALAR = {"gelu_erf": gelu_erf}
+@device
+def signed_sqrt(x):
+    root = np.float32(math.sqrt(max(abs(x), np.float32(1e-6))))
+    return root if x > np.float32(0) else -root if x < np.float32(0) else x
+
+
+SCALAR = {"gelu_erf": gelu_erf, "signed_sqrt": signed_sqrt}
 
 
 def scalar_unary(function: Any) -> Any:

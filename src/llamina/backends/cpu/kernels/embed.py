@@ -14,9 +14,9 @@ values, scales, mins = stack_of(256), stack_of(64), stack_of(64)
 
 def block_table(unpack: Any, block: int, nbytes: int) -> Any:
     @kernel
-    def run(thread, threads, count, ids, w, out, out_row, width):
+    def run(thread, threads, count, each, ids, w, out, out_row, width):
         q, s, m = values(), scales(), mins()
-        for row in range(first(i64(count), thread, threads), first(i64(count), thread + 1, threads)):
+        for row in range(first(i64(count) * each, thread, threads), first(i64(count) * each, thread + 1, threads)):
             source = w + i32(ids + 4 * row) * (width // block) * nbytes
             target = out + row * out_row
             for b in range(width // block):
@@ -31,8 +31,8 @@ def block_table(unpack: Any, block: int, nbytes: int) -> Any:
 
 def plain_table(read: Any, size: int) -> Any:
     @kernel
-    def run(thread, threads, count, ids, w, out, out_row, width):
-        for row in range(first(i64(count), thread, threads), first(i64(count), thread + 1, threads)):
+    def run(thread, threads, count, each, ids, w, out, out_row, width):
+        for row in range(first(i64(count) * each, thread, threads), first(i64(count) * each, thread + 1, threads)):
             source, target = w + i32(ids + 4 * row) * width * size, out + row * out_row
             for i in range(width):
                 set_f32(target + 4 * i, read(source + i * size))

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from llamina.backends.cpu.kernels.device import device, kernel
-from llamina.backends.cpu.kernels.memory import f32, i32, i64, set_f32
+from llamina.backends.cpu.kernels.memory import f32, i32, i64, set_f32, set_i32
 from llamina.backends.cpu.kernels.simd import fma, hsum_f32, load_f32, splat_f32, store_f32, zero_f32
 from llamina.backends.cpu.kernels.work import exp8, first, load_lanes, store_lanes
 
@@ -17,11 +17,11 @@ def clear(address, n):
 
 
 @device
-def convolved(x, x_row, begin, t, state, past, channels, w, bias, lanes):
+def convolved(x, x_row, begin, t, state, past, channels, w, bias, taps, apart, lanes):
     """One token's sum over the taps, for eight channels; tokens before `begin` are in the state."""
     total = load_lanes(bias, lanes) if bias else zero_f32()
-    for tap in range(past + 1):
-        at = t - past + tap
+    for tap in range(taps):
+        at = t - past + tap * apart
         source = x + at * x_row if at >= begin else state + 4 * (at - begin + past) * channels
         total = fma(load_lanes(source, lanes), load_lanes(w + 4 * tap * channels, lanes), total)
     return total
@@ -30,10 +30,10 @@ def convolved(x, x_row, begin, t, state, past, channels, w, bias, lanes):
 @kernel
 def convolve(
     thread, threads, out_state, slot_size, sequences, starts, positions, slots, x, x_row, w, bias, out, out_row,
-    channels, taps,
+    channels, taps, apart,
 ):  # fmt: skip
-    """Each channel with its own taps, w [taps, channels]; the state holds the last inputs, [slot, taps-1, channels]."""
-    registers, past = (channels + 7) // 8, taps - 1
+    """Each channel with its own taps, w [taps, channels]; the state holds the last inputs, [slot, past, channels]."""
+    registers, past = (channels + 7) // 8, (taps - 1) * apart
     low, high = 8 * first(registers, thread, threads), min(8 * first(registers, thread + 1, threads), channels)
     for s in range(i64(sequences)):
         begin, end = i32(starts + 4 * s), i32(starts + 4 * s + 4)
@@ -44,13 +44,44 @@ def convolve(
         for t in range(begin, end):
             for c in range(low, high, 8):
                 b = bias + 4 * c if bias else 0
-                y = convolved(x + 4 * c, x_row, begin, t, state + 4 * c, past, channels, w + 4 * c, b, high - c)
+                y = convolved(
+                    x + 4 * c, x_row, begin, t, state + 4 * c, past, channels, w + 4 * c, b, taps, apart, high - c
+                )
                 store_lanes(out + t * out_row + 4 * c, y, high - c)
         for k in range(past):  # upwards: what is still to be read lies above
             at = end - past + k
             source = x + at * x_row if at >= begin else state + 4 * (at - begin + past) * channels
             for c in range(low, high):
                 set_f32(state + 4 * (k * channels + c), f32(source + 4 * c))
+
+
+@kernel
+def ngrams(
+    thread, threads, out_state, slot_size, sequences, starts, positions, slots, x, multipliers, sizes, offsets, out,
+    out_row, past, tables, end_token,
+):  # fmt: skip
+    """Rows of tables by hashes of 2, 3, … tokens; the state holds the last tokens + 1, 0 being none, [slot, past]."""
+    each = tables // past
+    for s in range(first(i64(sequences), thread, threads), first(i64(sequences), thread + 1, threads)):
+        begin, end = i32(starts + 4 * s), i32(starts + 4 * s + 4)
+        state = out_state + i32(slots + 4 * s) * slot_size
+        if i32(positions + 4 * begin) == 0:
+            clear(state, past)
+        for t in range(begin, end):
+            mixed, cut = np.uint64(i32(x + 4 * t)) * np.uint64(i64(multipliers)), False
+            for k in range(1, past + 1):
+                token = (
+                    i32(x + 4 * (t - k)) if t - k >= begin else np.int64(f32(state + 4 * (t - k - begin + past))) - 1
+                )
+                cut = cut or token < 0 or token == end_token
+                mixed ^= np.uint64(end_token if cut else token) * np.uint64(i64(multipliers + 8 * k))
+                for i in range((k - 1) * each, k * each):
+                    row = mixed % np.uint64(i64(sizes + 8 * i)) + np.uint64(i64(offsets + 8 * i))
+                    set_i32(out + t * out_row + 4 * i, np.int64(row))
+        for k in range(past):  # upwards: what is still to be read lies above
+            at = end - past + k
+            kept = np.float32(i32(x + 4 * at) + 1) if at >= begin else f32(state + 4 * (at - begin + past))
+            set_f32(state + 4 * k, kept)
 
 
 @device
@@ -188,4 +219,4 @@ def linear_attend(
                 store_lanes(out + t * out_row + head * out_head + 4 * column, y, dim - column)
 
 
-KERNELS = {"convolve": convolve, "pool": pool, "scan": scan, "linear_attend": linear_attend}
+KERNELS = {"convolve": convolve, "pool": pool, "ngrams": ngrams, "scan": scan, "linear_attend": linear_attend}
