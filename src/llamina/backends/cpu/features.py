@@ -1,27 +1,48 @@
-"""What this CPU can do. Without numba, so that a warm start stays quick."""
+"""What this CPU can do, and how much of it is to be used. Without numba, so that a warm start stays quick."""
 
 import ctypes
+import os
 import platform
 import sys
 from typing import Any
 
 import llvmlite.binding as llvm
 
+from llamina.errors import RequestError
+
 FEATURES: dict[str, bool] = dict(llvm.get_host_cpu_features())
-X86 = platform.machine().lower() in ("x86_64", "amd64")
-HAS_AVX2 = X86 and bool(FEATURES.get("avx2"))
-HAS_AVX512 = HAS_AVX2 and all(FEATURES.get(name) for name in ("avx512f", "avx512bw", "avx512vl", "avx512dq"))
-HAS_VNNI = HAS_AVX512 and bool(FEATURES.get("avx512vnni"))
-
-ARCH_PRCTL, ASK_FOR_STATE, TILE_DATA = 158, 0x1023, 18  # Linux: the system call, its request, the state's number
+MACHINE = platform.machine().lower()
+LADDER = ("portable", "avx2", "avx512", "amx")
 
 
-def _tiles_allowed() -> bool:
-    """Linux grants a process the eight kilobytes of tile registers on request."""
+def _has(*names: str) -> bool:
+    return all(FEATURES.get(name) for name in names)
+
+
+def _allowed() -> int:
+    """How far up the ladder LLAMINA_ISA lets us go: to the top unless it says otherwise."""
+    name = os.environ.get("LLAMINA_ISA", LADDER[-1])
+    if name not in LADDER:
+        raise RequestError(f"LLAMINA_ISA is {name!r}: {', '.join(LADDER)} are known", "LLAMINA_ISA")
+    return LADDER.index(name)
+
+
+def _tiles_granted() -> bool:
+    """Linux gives a process the eight kilobytes of matrix registers on request."""
     if not sys.platform.startswith("linux"):
         return False
+    arch_prctl, ask_for_state, tile_data = 158, 0x1023, 18
     libc: Any = ctypes.CDLL(None)
-    return bool(libc.syscall(ARCH_PRCTL, ASK_FOR_STATE, TILE_DATA) == 0)
+    return bool(libc.syscall(arch_prctl, ask_for_state, tile_data) == 0)
 
 
-HAS_AMX = HAS_VNNI and all(FEATURES.get(name) for name in ("amx-tile", "amx-int8")) and _tiles_allowed()
+HAS_AVX2 = MACHINE in ("x86_64", "amd64") and _has("avx2") and _allowed() >= 1
+HAS_AVX512 = HAS_AVX2 and _has("avx512f", "avx512bw", "avx512vl", "avx512dq") and _allowed() >= 2
+HAS_VNNI = HAS_AVX512 and _has("avx512vnni")
+HAS_AMX = HAS_VNNI and _has("amx-tile", "amx-int8") and _allowed() >= 3 and _tiles_granted()
+HAS_SDOT = MACHINE in ("arm64", "aarch64") and _has("dotprod") and _allowed() >= 1
+
+
+def used() -> list[bool]:
+    """What kernels are written for, as part of their fingerprint."""
+    return [HAS_AVX2, HAS_AVX512, HAS_VNNI, HAS_AMX, HAS_SDOT]

@@ -18,6 +18,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
+from llamina.backends.cpu import features  # asks for registers that kernels from the cache need too
 from llamina.errors import KernelError
 from llamina.places import cache_dir
 
@@ -98,13 +99,22 @@ def fingerprint() -> str:
     for path in sorted([*(package / "backends/cpu").rglob("*.py"), *(package / "quant").glob("*.py")]):
         digest.update(path.name.encode() + path.read_bytes())
     compiler = [version("numba"), version("llvmlite"), platform.python_version()]
-    cpu = [llvm.get_default_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()]
+    cpu = [llvm.get_default_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), features.used()]
     digest.update(json.dumps(compiler + cpu).encode())
     return digest.hexdigest()[:16]
 
 
 def compile_kernel(name: str) -> bytes:
     """Python function → numba → LLVM → object code, packed with the names of its arguments."""
+    llvm.initialize_native_asmparser()
+    text, header = kernel_ir(name)
+    code = _machine().emit_object(llvm.parse_assembly(text))
+    header["sha256"] = hashlib.sha256(code).hexdigest()
+    return json.dumps(header).encode() + b"\n" + bytes(code)
+
+
+def kernel_ir(name: str) -> tuple[str, dict[str, Any]]:
+    """A kernel as LLVM's text, and what the names of its arguments are."""
     from numba import types
 
     from llamina.backends.cpu.kernels import find
@@ -114,11 +124,7 @@ def compile_kernel(name: str) -> bytes:
     names = [p.name for p in parameters if p.name != "worker"]
     floats = [p.name for p in parameters if p.annotation is float]
     text, symbol = _llvm_ir(_entry(function, [p.name for p in parameters], floats), types)
-    module = llvm.parse_assembly(text + _plain_entry(symbol))
-    code = _machine().emit_object(module)
-    checksum = hashlib.sha256(code).hexdigest()
-    header = {"params": names, "floats": floats, "sha256": checksum}
-    return json.dumps(header).encode() + b"\n" + bytes(code)
+    return text + _plain_entry(symbol), {"params": names, "floats": floats}
 
 
 def _entry(function: Any, names: list[str], floats: list[str]) -> Any:

@@ -18,15 +18,28 @@ SUPER_CELL = 16 * 32 + 8 * 32 + 64
 PANEL = 192 << 10
 """Bytes of tiles that stay in the second-level cache while the tokens pass by."""
 
+AMX_TOKENS = 128
+"""Tokens that pass by a block while it is unpacked for matrix registers, at the most."""
+AMX_NEAR = 5 << 18
+"""Bytes of them that should stay in the second-level cache."""
+AMX_PAD = 2 * (8192 + 10240 + 256 + 64 * AMX_TOKENS)
+"""Bytes of registers as stored, of unpacked blocks and their scales, and of results."""
+
 
 def tile_bytes(k: int) -> int:
     """One strip of 8 rows unpacked: its elements, and room for the scales of either block size."""
     return 8 * k + max(2 * k, (k + 255) // 256 * SUPER_CELL)
 
 
+def amx_group(k: int) -> int:
+    """16 tokens as matrix registers want them, and room for the scales of either block size."""
+    return 16 * ((k + 63) & ~63) + 5 * k + 128
+
+
 def scratch_bytes(k: int, numbers: int) -> int:
     """What a thread needs to multiply matrices of rows up to k long, with a list of so many 32-bit numbers behind."""
-    return -(-(max(PANEL, tile_bytes(k)) + 4 * numbers) // 64) * 64 + 64
+    amx = AMX_PAD + AMX_TOKENS // 16 * amx_group(k)
+    return -(-(max(PANEL, tile_bytes(k), amx) + 4 * numbers) // 64) * 64 + 128
 
 
 def page_bytes(kv_type: str, dim: int) -> int:

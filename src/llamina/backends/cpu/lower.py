@@ -222,7 +222,7 @@ class Lowering(States):
             x = self._place(value)
             n = x.inner
             item = n + n // 256 * 36 if kind == "q256" else n + n // 8 + n // 4
-            ref = self._new(item * x.outer * self._rows(value))
+            ref = self._new(item * x.outer * self._rows(value) + 64)  # matrix registers read whole lines
             self._emit(
                 f"quantize.{kind}", count=self._count(value), **reading(x), out=ref, out_row=item,
                 outer=x.outer, inner=n,

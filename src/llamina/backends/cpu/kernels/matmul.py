@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from llamina.backends.cpu.features import HAS_AMX
 from llamina.backends.cpu.kernels.device import device, kernel
 from llamina.backends.cpu.kernels.memory import f32, i32, i64, set_f32, set_i32, stack_of
 from llamina.backends.cpu.kernels.products import dot_i8_i8
@@ -19,10 +20,15 @@ from llamina.backends.cpu.kernels.simd import (
     zero_f32,
 )
 from llamina.backends.cpu.kernels.strips import FOURS, STRIPS
-from llamina.backends.cpu.kernels.tiles import TILES, put
+from llamina.backends.cpu.kernels.tiles import put
 from llamina.backends.cpu.kernels.unpack import UNPACK
 from llamina.backends.cpu.kernels.work import first
 from llamina.gguf import TENSOR_TYPES
+
+if HAS_AMX:
+    from llamina.backends.cpu.kernels.amx import AMX as TILES
+else:
+    from llamina.backends.cpu.kernels.tiles import TILES
 
 MANY = 16  # tokens from which unpacking pays
 values, scales_, mins_ = stack_of(256), stack_of(96), stack_of(96)  # read by whole vectors

@@ -5,11 +5,12 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 
-from llamina.backends.cpu.features import HAS_AVX2, HAS_VNNI
+from llamina.backends.cpu.features import HAS_AVX2, HAS_SDOT, HAS_VNNI
 from llamina.backends.cpu.kernels.memory import pointer
 from llamina.backends.cpu.kernels.simd import (
     I32,
     I64,
+    Vec,
     constant,
     fill_of,
     i8x16,
@@ -147,8 +148,28 @@ def _mul_i8_i8(b: Any, w: Any, x: Any) -> Any:
 mul_i8_i8 = op(i16x16, (i8x32, i8x32), _mul_i8_i8)
 
 
+def _sdot(b: Any, total: Any, w: Any, x: Any) -> Any:
+    """total + the sums of four neighbouring products, by Arm's instruction for signed bytes."""
+
+    def half(v: Any, n: int, first: int) -> Any:
+        return b.shuffle_vector(v, v, ir.Constant(ir.VectorType(I32, n), list(range(first, first + n))))
+
+    halves = [
+        intrinsic_call(
+            b,
+            "llvm.aarch64.neon.sdot.v4i32.v16i8",
+            i32x4.ir,
+            [half(total, 4, 4 * i), half(w, 16, 16 * i), half(x, 16, 16 * i)],
+        )
+        for i in (0, 1)
+    ]
+    return b.shuffle_vector(*halves, ir.Constant(i32x8.ir, list(range(8))))
+
+
 def _add_dot(b: Any, total: Any, u: Any, s: Any) -> Any:
-    """total + the sums of four neighbouring products, in 32 bits."""
+    """total + the sums of four neighbouring products, in 32 bits; no format has unsigned elements above 127."""
+    if HAS_SDOT:
+        return _sdot(b, total, u, s)
     if HAS_VNNI:
         operands = [total, b.bitcast(u, i32x8.ir), b.bitcast(s, i32x8.ir)]
         return intrinsic_call(b, "llvm.x86.avx512.vpdpbusd.256", i32x8.ir, operands)
@@ -156,6 +177,8 @@ def _add_dot(b: Any, total: Any, u: Any, s: Any) -> Any:
 
 
 def _add_dot_signed(b: Any, total: Any, w: Any, x: Any) -> Any:
+    if HAS_SDOT:
+        return _sdot(b, total, w, x)
     if HAS_VNNI:
         unsigned = intrinsic_call(b, "llvm.abs.v32i8", i8x32.ir, [w, ir.Constant(ir.IntType(1), 0)])
         return _add_dot(b, total, unsigned, intrinsic_call(b, "llvm.x86.avx2.psign.b", i8x32.ir, [x, w]))
@@ -242,3 +265,54 @@ def _trits(b: Any, x: Any, power: Any) -> Any:
 
 
 trits = op(i8x32, (i8x32, types.intp), _trits)
+
+
+# ---- 512 bits -----------------------------------------------------------------------------------------------
+
+i8x64, i16x32, i32x16 = Vec("i8x64", ir.IntType(8), 64), Vec("i16x32", ir.IntType(16), 32), Vec("i32x16", I32, 16)
+
+
+def _both(b: Any, x: Any, y: Any) -> Any:
+    return b.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, 64), list(range(64))))
+
+
+def _load_64(b: Any, address: Any) -> Any:
+    value = b.load(pointer(b, address, i8x64.ir))
+    value.align = 1
+    return value
+
+
+def _mul_wide(signed: bool) -> Any:
+    """i16 sums of neighbouring products, as mul_u8_i8 and mul_i8_i8."""
+
+    def body(b: Any, w: Any, x: Any) -> Any:
+        if signed:
+            zeros = constant(i8x64, [0] * 64)
+            negative = b.icmp_signed("<", w, zeros)
+            w, x = b.select(negative, b.sub(zeros, w), w), b.select(negative, b.sub(zeros, x), x)
+        return intrinsic_call(b, "llvm.x86.avx512.pmaddubs.w.512", i16x32.ir, [w, x])
+
+    return op(i16x32, (i8x64, i8x64), body)
+
+
+def _fold(b: Any, x: Any) -> Any:
+    undef = ir.Constant(i32x16.ir, ir.Undefined)
+    low, high = (b.shuffle_vector(x, undef, ir.Constant(i32x8.ir, list(range(n, n + 8)))) for n in (0, 8))
+    return b.add(low, high)
+
+
+both_runs, load_i8x64 = op(i8x64, (i8x32, i8x32), _both), op(i8x64, (types.intp,), _load_64)
+mul_u8_i8_wide, mul_i8_i8_wide = _mul_wide(False), _mul_wide(True)
+
+
+def _add_madd_wide(b: Any, total: Any, x: Any, y: Any) -> Any:
+    if HAS_VNNI:
+        kind = ir.FunctionType(i32x16.ir, [i32x16.ir, i16x32.ir, i16x32.ir])
+        return b.asm(kind, "vpdpwssd $3, $2, $0", "=v,0,v,v", [total, x, y], False)  # LLVM would take it apart
+    return b.add(total, intrinsic_call(b, "llvm.x86.avx512.pmaddw.d.512", i32x16.ir, [x, y]))
+
+
+add_madd_wide = op(i32x16, (i32x16, i16x32, i16x32), _add_madd_wide)
+"""total + sums of neighbouring i16 products."""
+fold_i32, zero_i32_wide = op(i32x8, (i32x16,), _fold), fill_of(i32x16, 0)
+"""The halves of 16 sums, added."""

@@ -8,10 +8,25 @@ from typing import Any
 
 import numpy as np
 
+from llamina.backends.cpu.features import HAS_AVX512
 from llamina.backends.cpu.kernels.device import device
 from llamina.backends.cpu.kernels.formats import SMALL, SUPER, Small, Super, halves_at
 from llamina.backends.cpu.kernels.memory import bf16, f16, f32, i32, prefetch, set_f32, stack_of
-from llamina.backends.cpu.kernels.products import madd, mul_i8_i8, mul_u8_i8, ones_i16, times_of
+from llamina.backends.cpu.kernels.products import (
+    add_madd_wide,
+    both_runs,
+    fold_i32,
+    i16x32,
+    load_i8x64,
+    madd,
+    mul_i8_i8,
+    mul_i8_i8_wide,
+    mul_u8_i8,
+    mul_u8_i8_wide,
+    ones_i16,
+    times_of,
+    zero_i32_wide,
+)
 from llamina.backends.cpu.kernels.simd import (
     cvt_f32,
     fma,
@@ -141,6 +156,7 @@ pair_0, pair_1, pair_2, pair_3, pair_4, pair_5, pair_6, pair_7 = (
 )
 
 
+quad_0, quad_1, quad_2, quad_3 = (shuffle_of(i16x16, i16x32, [4 * i + j // 8 for j in range(32)]) for i in range(4))
 eight_sums, eight_mins = stack_of(256), stack_of(256)
 
 
@@ -170,6 +186,7 @@ def strip_super(form: Super) -> Any:
     values, scales_of, mins_of, nbytes = form.values, form.scales, form.mins, form.nbytes
     product, gather, gather_min = mul_i8_i8 if form.signed else mul_u8_i8, form.gather, form.gather_min
     offset, has_min, times_offset = form.offset, form.mins is not None, times_of(form.offset)
+    product_wide = mul_i8_i8_wide if form.signed else mul_u8_i8_wide
 
     @device
     def row(p, x, sums):
@@ -218,10 +235,9 @@ def strip_super(form: Super) -> Any:
         return t0, t1, t2, t3
 
     @device
-    def row_of_four(p, at, s, x0, x1, x2, x3, totals, minima):
-        """A row's block times four tokens, unpacked once; sums to the tokens' cells."""
-        sc, a, b, c, d = scales_of(p), zero_i32(), zero_i32(), zero_i32(), zero_i32()
-        y0, y1, y2, y3 = x0 + at, x1 + at, x2 + at, x3 + at
+    def block_of_four(p, sc, y0, y1, y2, y3):
+        """A row's block times four tokens, unpacked once."""
+        a = b = c = d = zero_i32()
         a, b, c, d = run_of_four(values(p, 0), pair_0(sc), y0, y1, y2, y3, a, b, c, d)
         a, b, c, d = run_of_four(values(p, 1), pair_1(sc), y0 + 32, y1 + 32, y2 + 32, y3 + 32, a, b, c, d)
         a, b, c, d = run_of_four(values(p, 2), pair_2(sc), y0 + 64, y1 + 64, y2 + 64, y3 + 64, a, b, c, d)
@@ -229,7 +245,38 @@ def strip_super(form: Super) -> Any:
         a, b, c, d = run_of_four(values(p, 4), pair_4(sc), y0 + 128, y1 + 128, y2 + 128, y3 + 128, a, b, c, d)
         a, b, c, d = run_of_four(values(p, 5), pair_5(sc), y0 + 160, y1 + 160, y2 + 160, y3 + 160, a, b, c, d)
         a, b, c, d = run_of_four(values(p, 6), pair_6(sc), y0 + 192, y1 + 192, y2 + 192, y3 + 192, a, b, c, d)
-        a, b, c, d = run_of_four(values(p, 7), pair_7(sc), y0 + 224, y1 + 224, y2 + 224, y3 + 224, a, b, c, d)
+        return run_of_four(values(p, 7), pair_7(sc), y0 + 224, y1 + 224, y2 + 224, y3 + 224, a, b, c, d)
+
+    @device
+    def two_runs_of_four(v, w, scale, x0, x1, x2, x3, t0, t1, t2, t3):
+        u = both_runs(v, w)
+        t0 = add_madd_wide(t0, product_wide(u, load_i8x64(x0)), scale)
+        t1 = add_madd_wide(t1, product_wide(u, load_i8x64(x1)), scale)
+        t2 = add_madd_wide(t2, product_wide(u, load_i8x64(x2)), scale)
+        t3 = add_madd_wide(t3, product_wide(u, load_i8x64(x3)), scale)
+        return t0, t1, t2, t3
+
+    @device
+    def block_of_four_wide(p, sc, y0, y1, y2, y3):
+        """The same in registers of 512 bits."""
+        a = b = c = d = zero_i32_wide()
+        v, w = values(p, 0), values(p, 1)
+        a, b, c, d = two_runs_of_four(v, w, quad_0(sc), y0, y1, y2, y3, a, b, c, d)
+        v, w = values(p, 2), values(p, 3)
+        a, b, c, d = two_runs_of_four(v, w, quad_1(sc), y0 + 64, y1 + 64, y2 + 64, y3 + 64, a, b, c, d)
+        v, w = values(p, 4), values(p, 5)
+        a, b, c, d = two_runs_of_four(v, w, quad_2(sc), y0 + 128, y1 + 128, y2 + 128, y3 + 128, a, b, c, d)
+        v, w = values(p, 6), values(p, 7)
+        a, b, c, d = two_runs_of_four(v, w, quad_3(sc), y0 + 192, y1 + 192, y2 + 192, y3 + 192, a, b, c, d)
+        return fold_i32(a), fold_i32(b), fold_i32(c), fold_i32(d)
+
+    dots_of_four = block_of_four_wide if HAS_AVX512 else block_of_four
+
+    @device
+    def row_of_four(p, at, s, x0, x1, x2, x3, totals, minima):
+        """Sums of a row's block to the cells of four tokens."""
+        sc = scales_of(p)
+        a, b, c, d = dots_of_four(p, sc, x0 + at, x1 + at, x2 + at, x3 + at)
         if offset or has_min:
             weigh = mins_of(p) if has_min else sc
             e, f = madd(weigh, load_i16x16(x0 + s)), madd(weigh, load_i16x16(x1 + s))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from llamina.backends.cpu.features import HAS_VNNI
+from llamina.backends.cpu.features import HAS_SDOT, HAS_VNNI
 from llamina.backends.cpu.kernels.device import device
 from llamina.backends.cpu.kernels.formats import SMALL, SUPER, Small, Super, products_in_16_bits
 from llamina.backends.cpu.kernels.memory import f16, f32, i16, i32, set_f32, set_i16, set_i32, stack_of
@@ -123,7 +123,7 @@ def dots_in_32_bits(add: Any, length: int) -> Any:
 
 def dots_for(form: Small | Super, length: int) -> Any:
     """Whichever suits this CPU and format."""
-    if HAS_VNNI:
+    if HAS_VNNI or HAS_SDOT:
         return dots_in_32_bits(add_dot_signed if form.signed else add_dot, length)
     steps = min(products_in_16_bits(form.most, form.signed), length // 4)
     return dots(mul_i8_i8 if form.signed else mul_u8_i8, steps, length)
