@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -46,6 +47,11 @@ class Program(Protocol):
     @property
     def states(self) -> States: ...
 
+    @property
+    def workspace(self) -> int:
+        """Bytes reserved for what is computed within a run."""
+        ...
+
     def run(self, batch: Batch) -> npt.NDArray[np.float32]:
         """Logits [outputs, vocab]; the array is overwritten by the next run."""
         ...
@@ -79,3 +85,15 @@ def state_shapes(state: Any, capacity: Capacity, page: int) -> list[tuple[int, .
     heads, key, value = state.shape
     keys = (capacity.pages, heads, page, key)
     return [keys] if state.kind == "latent" else [keys, (capacity.pages, heads, page, value)]
+
+
+def state_bytes(plan: Plan, kv_type: KvType, page: int) -> tuple[int, int]:
+    """About how many bytes a page and a slot take."""
+    size = {"f32": 4.0, "f16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}[kv_type]
+    one = Capacity(1, 1, kv_type)
+    found = {"page": 0.0, "slot": 0.0}
+    for state in plan.states:
+        numbers = sum(prod(shape) for shape in state_shapes(state, one, page))
+        recurrent = state.kind == "recurrent"
+        found["slot" if recurrent else "page"] += numbers * (4 if recurrent else size)
+    return int(found["page"]), int(found["slot"])

@@ -16,6 +16,8 @@ from llamina.quant import decode, encode
 class ReferenceProgram:
     """Every value an array; states are float32, rounded as the capacity's type of cache would round them."""
 
+    workspace = 0  # arrays come and go
+
     def __init__(self, plan: Plan, capacity: Capacity) -> None:
         self._plan = plan
         states = {

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from llamina.backends import Capacity, KvType, Program, compile_plan
 from llamina.cache import Lease, Pages
 from llamina.engine.limits import Limits
+from llamina.engine.memory import find_room
 from llamina.engine.request import Event, FinishReason, Request
 from llamina.engine.schedule import Budget, Slice, requeue, schedule
 from llamina.errors import RequestError
@@ -24,7 +25,6 @@ from llamina.tokenizer import Tokenizer
 
 LOGITS_BYTES = 256 << 20  # address space for one step's logits; only what is used becomes resident
 HEAD_START = 64  # how many earlier requests of priority 0 one of priority 1 overtakes; so nobody waits for ever
-CHECKPOINTS = 4  # kept recurrent states for each sequence that may run
 
 
 class Core:
@@ -49,11 +49,10 @@ class Core:
         self.backend, self.kv_type = backend, kv_type
         self.context = model.config.context
         self.plan: Plan = record(model.forward)
-        recurrent = any(state.kind == "recurrent" for state in self.plan.states)
-        checkpoints = CHECKPOINTS * max_sequences if recurrent else None
-        pages = -(-(cache_tokens or 2 * self.context) // PAGE)
-        self.pages = Pages(pages, max_sequences, checkpoints, sharing=model.causal)
-        self._capacity = Capacity(self.pages.total, max_sequences + (checkpoints or 0), kv_type, threads)
+        self.weight_bytes = sum(tensor.nbytes for tensor in file.tensors.values())
+        room = find_room(self.plan, self.weight_bytes, self.context, max_sequences, kv_type, cache_tokens)
+        self.pages = Pages(room.pages, max_sequences, room.checkpoints, sharing=model.causal)
+        self.capacity = Capacity(room.pages, max_sequences + (room.checkpoints or 0), kv_type, threads)
         outputs = max(1, min(max_tokens, LOGITS_BYTES // (4 * self.plan.vocab)))
         whole = not model.causal
         self.budget = Budget(max_tokens, outputs, min(max_sequences, outputs), whole)  # a token for each in every step
@@ -63,7 +62,7 @@ class Core:
         self.waiting: list[Request] = []
         self._arrivals = count()
         self._closed = False
-        self.program: Program = compile_plan(backend, self.plan, self.batch, self._capacity, progress)
+        self.program: Program = compile_plan(backend, self.plan, self.batch, self.capacity, progress)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

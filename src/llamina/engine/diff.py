@@ -50,7 +50,7 @@ def compare(engine: Engine, tokens: Sequence[int], tolerance: float | None = Non
     """
     program, plan = _traced(engine.program), engine.plan
     with _laid_out(engine, tokens) as batch:
-        reference = ReferenceProgram(plan, engine._capacity).reference
+        reference = ReferenceProgram(plan, engine.capacity).reference
         n, last = batch.n_tokens, plan.last_uses()
         values: dict[int, Array] = {plan.tokens.id: batch.tokens[:n], plan.positions.id: batch.positions[:n]}
         for index, outputs in program.trace(batch):
@@ -67,7 +67,7 @@ def compare(engine: Engine, tokens: Sequence[int], tolerance: float | None = Non
 def end_to_end(engine: Engine, tokens: Sequence[int]) -> float:
     """How far the CPU's logits are from those of the reference on its own."""
     with _laid_out(engine, tokens) as batch:
-        expected = ReferenceProgram(engine.plan, engine._capacity).run(batch)
+        expected = ReferenceProgram(engine.plan, engine.capacity).run(batch)
         return distance(engine.program.run(batch), expected)
 
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from llamina.engine.core import Core
 from llamina.engine.generation import Generation
+from llamina.engine.memory import Memory, measure
 from llamina.engine.request import Request, request_of
 from llamina.engine.result import Completion
 from llamina.engine.shelf import put_away, take_up
@@ -76,6 +77,10 @@ class Engine(Core):
         """Go on with a request from a snapshot, as it would have gone on; one that was done is only remembered."""
         self._check_open()
         return take_up(self, Snapshot.unpack(data))
+
+    def memory(self) -> Memory:
+        """Who has how much memory, in bytes."""
+        return measure(self)
 
     def __enter__(self) -> Self:
         return self

@@ -37,10 +37,12 @@ class CpuProgram:
         self._vocab, self._batch = plan.vocab, batch
         chains = chain(lowering.native)
         mark_lifetimes(chains)
-        arena = self._zeros(pack(lowering.buffers))
+        size, scratch = pack(lowering.buffers), lowering.scratch_size * capacity.threads
+        self.workspace = size + scratch + lowering.logits.nbytes
+        arena = self._zeros(size)
         for buffer in lowering.buffers:
             buffer.address += arena
-        lowering.scratch.address = self._zeros(lowering.scratch_size * capacity.threads)
+        lowering.scratch.address = self._zeros(scratch)
         lowering.logits.address = self._zeros(lowering.logits.nbytes)
         self._logits: npt.NDArray[np.float32] = np.frombuffer(self._memory[-1], np.float32)[
             : len(batch.outputs) * plan.vocab

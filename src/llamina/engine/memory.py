@@ -1,0 +1,100 @@
+"""How much memory there is, how much of it the cache may have, and who has it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from llamina.backends import KvType, state_bytes
+from llamina.errors import CapacityError
+from llamina.ops.batch import PAGE
+from llamina.plan import Plan
+
+if TYPE_CHECKING:
+    from llamina.engine.core import Core
+
+SHARE = 0.5  # of the memory that is left beside the weights
+CHECKPOINTS = 4  # kept recurrent states for each sequence that may run, if they fit
+CGROUPS = [  # limit, use, statistics: of versions 2 and 1
+    tuple(Path("/sys/fs/cgroup", name) for name in ("memory.max", "memory.current", "memory.stat")),
+    tuple(
+        Path("/sys/fs/cgroup/memory", name)
+        for name in ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat")
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes. What is reserved becomes resident when it is used for the first time."""
+
+    weights: int  # mapped from the file
+    cache: int  # reserved for pages
+    cache_used: int  # pages that sequences hold
+    cache_kept: int  # pages that are kept in case their tokens come again
+    states: int  # reserved for recurrent states
+    workspace: int  # reserved for what a step computes
+    resident: int  # of this process, everything in it included
+    available: int  # still to be had on this machine
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What the states of sequences get."""
+
+    pages: int
+    checkpoints: int | None  # None: the model has no recurrent states
+
+
+def find_room(
+    plan: Plan, weights: int, context: int, sequences: int, kv_type: KvType, cache_tokens: int | None
+) -> Room:
+    """Pages for `cache_tokens`; without it as many contexts as sequences, if they fit a share of the free memory."""
+    free = available_bytes()
+    spare = max(0, int(SHARE * (free - weights)))
+    page, slot = state_bytes(plan, kv_type, PAGE)
+    recurrent = any(state.kind == "recurrent" for state in plan.states)
+    checkpoints = min(CHECKPOINTS * sequences, max(1, spare // 4 // max(1, slot))) if recurrent else None
+    if cache_tokens is not None:
+        return Room(-(-cache_tokens // PAGE), checkpoints)
+    one = -(-context // PAGE)
+    if one * page + sequences * slot > free:
+        raise CapacityError(
+            f"a context of {context} tokens takes {one * page + sequences * slot} bytes of memory and {free} are free: "
+            "load the model with a smaller context, fewer max_sequences or another kv_type"
+        )
+    return Room(max(one, min(one * sequences, spare // max(1, page))), checkpoints)
+
+
+def available_bytes() -> int:
+    """Memory that can be had without swapping, also in a container."""
+    free = int(psutil.virtual_memory().available)
+    limits = [left for files in CGROUPS if (left := _cgroup_left(*files)) is not None]
+    return min([free, *limits])
+
+
+def measure(engine: "Core") -> Memory:
+    """Who has how much now."""
+    pages, states = engine.pages, engine.program.states
+    page = states.size("page")
+    return Memory(
+        weights=engine.weight_bytes,
+        cache=page * pages.total,
+        cache_used=page * (pages.total - pages.free),
+        cache_kept=page * pages.kept,
+        states=states.size("slot") * engine.capacity.slots,
+        workspace=engine.program.workspace,
+        resident=int(psutil.Process().memory_info().rss),
+        available=available_bytes(),
+    )
+
+
+def _cgroup_left(limit: Path, used: Path, statistics: Path) -> int | None:
+    """What a container may still use; None if there is no limit."""
+    try:
+        lines = dict(line.split(maxsplit=1) for line in statistics.read_text().splitlines())
+        taken = int(used.read_text()) - int(lines.get("total_inactive_file", lines.get("inactive_file", 0)))
+        return max(0, int(limit.read_text()) - taken)
+    except (OSError, ValueError):  # "max": no limit
+        return None
