@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -99,3 +100,16 @@ def gemma3() -> Path:
         if os.environ.get("CI") == "true":
             return pulled("gemma3-270m")
         pytest.skip("gemma3-270m is not here: llamina pull gemma3-270m")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How many of the golden models have llama.cpp's logits, where their tests ran."""
+    results: dict[str, set[str]] = {}
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.stats.get(outcome, ()):
+            if match := re.search(r"::test_llama_cpp_logits\[\w+-(.+)\]$", report.nodeid):
+                results.setdefault(match[1], set()).add(outcome)
+    if results and (GOLDEN / "archs.json").exists():
+        right = sum(outcomes == {"passed"} for outcomes in results.values())
+        total = len(json.loads((GOLDEN / "archs.json").read_text()))
+        terminalreporter.write_line(f"golden models: {right} of {total} have llama.cpp's logits")

@@ -204,7 +204,7 @@ def test_what_importing_does_not_import(code: str, absent: list[str]) -> None:
 def test_tools_find_nothing(command: str) -> None:
     pytest.importorskip(command.split()[0])
     result = subprocess.run(
-        [sys.executable, "-m", *command.split(), *([] if command == "mypy" else ["src", "tests"])],
+        [sys.executable, "-m", *command.split(), *([] if command == "mypy" else ["src", "tests", "tools"])],
         cwd=ROOT,
         capture_output=True,
         text=True,

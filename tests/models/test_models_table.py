@@ -1,0 +1,36 @@
+"""docs/models.md says what is so."""
+
+import importlib.util
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llamina.models import architectures
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def table() -> Any:
+    """The script that makes the page."""
+    spec = importlib.util.spec_from_file_location("models_table", ROOT / "tools" / "models_table.py")
+    assert spec and spec.loader
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    return script
+
+
+def test_the_page_is_up_to_date(table: Any) -> None:
+    page = table.DOCUMENT.read_text(encoding="utf-8")
+    assert table.document(table.written(page)) == page, "run: python tools/models_table.py"
+
+
+def test_the_page_has_every_golden_model(table: Any, golden: Callable[[str], Path]) -> None:
+    errors = table.written(table.DOCUMENT.read_text(encoding="utf-8"))
+    specs = json.loads(golden("archs.json").read_text())
+    assert {name: arch for name, (arch, _) in errors.items()} == {name: spec["arch"] for name, spec in specs.items()}
+    assert {arch for arch, error in errors.values() if error is not None} == set(architectures())
+    assert all(error is None or error <= table.LIMIT for _, error in errors.values())
