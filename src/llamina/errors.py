@@ -8,6 +8,7 @@ LlaminaError
 ├── RequestError            the caller asked for something impossible (`param` names the argument)
 │   ├── ContextTooLong      the prompt does not fit the context
 │   ├── InvalidSampling     a sampling parameter is out of range
+│   ├── InvalidGrammar      a grammar, schema or expression cannot be followed
 │   └── TemplateError       the chat template failed or refused the messages
 ├── SnapshotError           the snapshot is damaged, or of another version or model
 ├── CapacityError           no pages, slots or memory left
@@ -50,6 +51,10 @@ class ContextTooLong(RequestError):
 
 class InvalidSampling(RequestError):
     """A sampling parameter is out of range."""
+
+
+class InvalidGrammar(RequestError):
+    """A grammar, JSON schema or regular expression cannot be followed."""
 
 
 class TemplateError(RequestError):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -56,6 +57,10 @@ def test_the_ways_to_give_a_prompt_agree(invoke: Invoke, stories: Path, tmp_path
         (["x", "-l", "12"], "15043-inf"),
         (["x", "-l", "-1+2"], "15043-inf"),
         (["x", "--stop", ""], "stop is"),
+        (["x", "--regex", "a", "--choice", "b"], "regex and choices are given"),
+        (["x", "-j", "{"], "json_schema is no JSON"),
+        (["x", "--grammar", "a", "--grammar-file", "/dev/null"], "--grammar is given twice"),
+        (["x", "--regex", "a", "--ignore-eos"], "ignore_eos is given with regex"),
     ],
 )
 def test_mistakes_are_usage_errors_before_anything_is_fetched(
@@ -146,6 +151,39 @@ def test_ignore_eos(invoke: Invoke, smollm2: Path) -> None:
     common = ("run", "What is 1+1?", "-m", smollm2, "-n", "30", "--json", *GREEDY)
     ended, on = (json.loads(invoke(*common, *flags).stdout) for flags in ([], ["--ignore-eos"]))
     assert ended["finish_reason"] == "stop" and on["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize(
+    ("flags", "pattern"),
+    [
+        (["--grammar", 'root ::= "yes" [!.]'], "yes[!.]"),
+        (["-j", '{"type": "integer", "minimum": 10, "maximum": 99}'], "[1-9][0-9]"),
+        (["--regex", "[a-c]{5}"], "[a-c]{5}"),
+        (["--choice", "red", "--choice", "dark red"], "red|dark red"),
+    ],
+)
+def test_answers_that_follow_a_grammar(invoke: Invoke, stories: Path, flags: list[str], pattern: str) -> None:
+    result = invoke("run", "Once", "-m", stories, "-q", "-t", "1", *flags)
+    assert re.fullmatch(pattern, result.stdout.rstrip("\n")), result.stderr
+
+
+@pytest.mark.parametrize(
+    ("flag", "text", "pattern"),
+    [
+        ("--grammar-file", 'root ::= "né" "!"+ "."\n', "né!+[.]"),
+        ("--json-schema-file", '{"enum": ["ä"]}', '"ä"'),
+        ("--lark-file", 'start: "a" /[0-9]{3}/', "a[0-9]{3}"),
+    ],
+)
+def test_grammars_in_files(invoke: Invoke, stories: Path, tmp_path: Path, flag: str, text: str, pattern: str) -> None:
+    (tmp_path / "file").write_text(text, encoding="utf-8")
+    result = invoke("run", "Once", "-m", stories, "-q", "-t", "1", flag, tmp_path / "file")
+    assert re.fullmatch(pattern, result.stdout.rstrip("\n")), result.stderr
+
+
+def test_a_bad_grammar(invoke: Invoke, stories: Path) -> None:
+    result = invoke("run", "Once", "-m", stories, "--grammar", "root ::= [")
+    assert result.exit_code == 2 and "grammar, line 1, column 11" in result.stderr
 
 
 def test_help_has_a_section_for_the_finer_points(invoke: Invoke) -> None:

@@ -48,7 +48,7 @@ def test_characters_of_several_tokens(engine: Engine) -> None:
     assert len(tokens) > 2
     request = engine.submit(Request([1], max_tokens=len(tokens)))
     script = iter(tokens)
-    request.sample = lambda logits: next(script)  # type: ignore[method-assign, assignment]
+    request.sample = lambda logits: [next(script)]  # type: ignore[method-assign, assignment]
     events = []
     while request.finish_reason is None:
         events += engine.step()
@@ -61,7 +61,7 @@ def test_half_a_character_at_the_end(engine: Engine) -> None:
     tokens = engine.encode("🦙", add_special=False)[:-1]
     request = engine.submit(Request([1], max_tokens=len(tokens)))
     script = iter(tokens)
-    request.sample = lambda logits: next(script)  # type: ignore[method-assign, assignment]
+    request.sample = lambda logits: [next(script)]  # type: ignore[method-assign, assignment]
     while request.finish_reason is None:
         engine.step()
     assert "".join(request.pieces).endswith("\ufffd"), "flushed, not lost"
@@ -241,7 +241,7 @@ def test_events(engine: Engine) -> None:
     events = []
     while request.finish_reason is None:
         events += engine.step()
-    assert [e.token for e in events] == request.generated
+    assert [t for e in events for t in e.tokens] == request.generated
     assert "".join(e.text for e in events) == "".join(request.pieces)
     assert [e.finish_reason for e in events] == [None, None, "length"]
     assert engine.step() == []

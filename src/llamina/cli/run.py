@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from llamina.cli.constraints import constraint_options, take_constraint
 from llamina.cli.options import decode, device_options, json_option, kv_option, locate, model_options, text_of
 from llamina.cli.sampling import SampledCommand, given, sampling_options
 from llamina.cli.terminal import Meter
@@ -54,6 +55,7 @@ def _limit(ctx: click.Context, param: click.Parameter, value: int) -> int | None
     help="End before this text; several times.",
 )
 @click.option("--ignore-eos", is_flag=True, help="Go on where the model would end.")
+@constraint_options
 @sampling_options
 @click.option(
     "-c",
@@ -96,6 +98,7 @@ def command(
       llamina run -m model.gguf --raw "Once upon a time" --temp 0 -n 100
       llamina run "Summarize this:" --file notes.txt
       git diff | llamina run --system "Write a commit message for this diff."
+      llamina run "Is this spam? ..." --choice yes --choice no
       llamina run -hf user/repo:Q8_0 "Tell me a joke" --json
       llamina run --session talk.llamina "And why is that?"
     """
@@ -107,7 +110,7 @@ def command(
         raise click.UsageError("--system is part of the chat template, which --raw leaves out: drop one of them")
     if raw and session:
         raise click.UsageError("--session is a conversation, and --raw leaves the chat template out: drop one of them")
-    options = {"max_tokens": max_tokens, **given(options)}
+    options = {"max_tokens": max_tokens, **take_constraint(options), **given(options)}
     request_of([0], **options)  # mistakes are told before any download
     path = locate(model, hf, quiet)
     from llamina.engine import load

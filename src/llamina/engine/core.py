@@ -14,13 +14,14 @@ from llamina.cache import Lease, Pages
 from llamina.engine.limits import Limits
 from llamina.engine.memory import find_room
 from llamina.engine.request import Event, FinishReason, Request
+from llamina.engine.samplers import Samplers
 from llamina.engine.schedule import Budget, Slice, requeue, schedule
 from llamina.errors import RequestError
 from llamina.gguf import GGUF, fingerprint
 from llamina.models import Decoder
 from llamina.ops.batch import PAGE, Batch, Span
 from llamina.plan import Plan, record
-from llamina.sampling import BreakerTable, Sampler, Sampling
+from llamina.sampling import Sampling
 from llamina.tokenizer import Tokenizer
 
 LOGITS_BYTES = 256 << 20  # address space for one step's logits; only what is used becomes resident
@@ -70,6 +71,10 @@ class Core:
         return Tokenizer.from_metadata(self.file.metadata)
 
     @cached_property
+    def samplers(self) -> Samplers:
+        return Samplers(self.tokenizer, self.plan.vocab)
+
+    @cached_property
     def fingerprint(self) -> str:
         """Which model it is, by the contents of its file."""
         return fingerprint(self.file)
@@ -96,6 +101,7 @@ class Core:
         self.copy_states()
         if not slices:
             return []
+        self.samplers.prepare(s.request for s in slices if not s.request.all_logits)
         logits = self.program.run(self.batch.fill([_span(s) for s in slices]))
         return np.split(logits, np.cumsum([len(s.outputs) for s in slices])[:-1])
 
@@ -117,34 +123,36 @@ class Core:
 
     def _draw(self, request: Request, logits: npt.NDArray[np.float32]) -> Event:
         try:
-            token = request.sample(logits)
+            tokens = request.sample(logits)
         except Exception as error:  # the caller's own function, or nothing left to choose: others go on
             request.error = error
             return self._finish(request, reason="error")
-        return self._append(request, token)
+        return self._append(request, tokens)
 
-    def _append(self, request: Request, token: int) -> Event:
-        request.known.append(token)
-        text = request.output.push(token)
-        if request.output.ended:
-            return self._finish(request, token, text)
-        if len(request.generated) == request.max_tokens:
-            return self._finish(request, token, text, "length")
+    def _append(self, request: Request, tokens: Sequence[int]) -> Event:
+        """Say these tokens, as far as nothing ends the answer before."""
+        text = ""
+        for i, token in enumerate(tokens, 1):
+            request.known.append(token)
+            text += request.output.push(token)
+            full = len(request.known) > self.limits.room and not request.context_shift
+            if request.output.ended or (i == len(tokens) and request.complete):
+                return self._finish(request, tokens[:i], text)
+            if full or len(request.generated) == request.max_tokens:
+                return self._finish(request, tokens[:i], text, "length")
         if len(request.known) > self.limits.room:
-            if not request.context_shift:
-                return self._finish(request, token, text, "length")
             request.shift(self.limits.room, self._keep(request))
             requeue(request, self.running, self.waiting, self.pages)
-        return Event(request, token, text)
+        return Event(request, tuple(tokens), text)
 
     def _finish(
-        self, request: Request, token: int | None = None, text: str = "", reason: FinishReason = "stop"
+        self, request: Request, tokens: Sequence[int] = (), text: str = "", reason: FinishReason = "stop"
     ) -> Event:
         if not request.all_logits:
             text += request.output.finish()
         request.finish_reason = reason
         self._forget(request)
-        return Event(request, token, text, reason)
+        return Event(request, tuple(tokens), text, reason)
 
     def _forget(self, request: Request) -> None:
         if request.lease is not None:
@@ -173,7 +181,7 @@ class Core:
         """Give it what it speaks with, and its rank."""
         if not request.all_logits:
             request.output.begin(self.tokenizer, request.ignore_eos)
-            request.sampler = self._sampler(request)
+            request.sampler = self.samplers.make(request)
         request.rank = next(self._arrivals) - HEAD_START * request.priority
 
     def place(self, request: Request, lease: Lease | None, computed: int) -> None:
@@ -183,20 +191,6 @@ class Core:
             lease = None
         request.lease, request.computed = lease, computed if lease else 0
         insort(self.running if lease else self.waiting, request, key=lambda r: r.rank)
-
-    def _sampler(self, request: Request) -> Sampler:
-        params = request.sampling
-        return Sampler(
-            params,
-            self.plan.vocab,
-            suppressed=self.tokenizer.suppressed,
-            breakers=self._breakers(params.dry_sequence_breakers) if params.dry_multiplier else None,
-            processor=request.logits_processor,
-        )
-
-    @cached_property
-    def _breakers(self) -> BreakerTable:
-        return BreakerTable(self.tokenizer)
 
     def cancel(self, request: Request) -> None:
         """Stop working on a request; its pages are free at once."""
@@ -226,6 +220,8 @@ class Core:
         self._check_open()
         self.limits.check_tokens(tokens, "tokens")
         self.limits.check_rewind(request, n, len(tokens))
+        if request.sampler is not None and request.sampler.constraint is not None:
+            request.sampler.constraint.restart([*request.generated[: len(request.generated) - n], *tokens])
         kept = len(request.known) - n
         request.known[kept:] = tokens
         request.output.rewind(n)
@@ -259,6 +255,8 @@ class Core:
         """End the backend's threads and forget all requests."""
         for request in [*self.running, *self.waiting]:
             self.cancel(request)
+        if "samplers" in self.__dict__:
+            self.samplers.close()
         self.program.close()
         self._closed = True
 

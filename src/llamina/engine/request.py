@@ -1,6 +1,6 @@
 """A request from its submission to its last token."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Literal
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from llamina.cache import Lease
 from llamina.engine.output import Output
 from llamina.errors import RequestError
+from llamina.grammar import source
 from llamina.sampling import LogitsProcessor, Sampler, Sampling
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
@@ -33,6 +34,11 @@ class Request:
     cache_salt: str = ""  # work is shared only between requests with the same salt
     truncate: bool = False  # drop old tokens of a prompt that is too long
     context_shift: bool = False  # drop old tokens when the context is full, and go on
+    grammar: str | None = None  # GBNF that the answer follows; of these five, one at most
+    json_schema: str | Mapping[str, Any] | bool | None = None
+    regex: str | None = None
+    choices: Sequence[str] | None = None
+    lark: str | None = None
     n_keep: int = 0  # the first tokens that are never dropped; BOS is not dropped in any case
 
     def __post_init__(self) -> None:
@@ -48,6 +54,10 @@ class Request:
         if self.logits_processor is not None and not callable(self.logits_processor):
             message = f"logits_processor is {self.logits_processor!r}: a function of tokens and logits is expected"
             raise RequestError(message, "logits_processor")
+        self.source = source(self.grammar, self.json_schema, self.regex, self.choices, self.lark)
+        if self.source is not None and self.ignore_eos:
+            message = f"ignore_eos is given with {self.source.kind}: an answer that follows it must be able to end"
+            raise RequestError(message, "ignore_eos")
         self.id = next(_numbers)
         self.rank = self.id  # the engine's order of service, smaller first
         self.known: list[int] = [int(t) for t in self.prompt]
@@ -79,10 +89,16 @@ class Request:
         """Requests of one scope compute the same for the same tokens and may see it; None: nothing is shared."""
         return (self.cache_salt,) if self.cache_prompt else None
 
-    def sample(self, logits: npt.NDArray[np.float32]) -> int:
-        """The next token; `logits` is used up."""
+    def sample(self, logits: npt.NDArray[np.float32]) -> list[int]:
+        """The next token, and those that a grammar leaves no choice about; `logits` is used up."""
         assert self.sampler is not None
-        return self.sampler.sample(logits, self.known)
+        token = self.sampler.sample(logits, self.known, len(self.known) + self.dropped)
+        return [token, *self.sampler.forced()]
+
+    @property
+    def complete(self) -> bool:
+        """Its grammar allows no more tokens."""
+        return self.sampler is not None and self.sampler.done
 
     def fork(self, sampling: Sampling | None = None) -> "Request":
         """Another that knows and has said the same."""
@@ -101,10 +117,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What a step did for a request: a token if one was made, the text it completed, whether it is done."""
+    """What a step did for a request: the tokens that were made, the text they completed, whether it is done."""
 
     request: Request
-    token: int | None = None
+    tokens: tuple[int, ...] = ()
     text: str = ""
     finish_reason: FinishReason | None = None
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from llamina.sampling.mirostat import Mirostat
 from llamina.sampling.params import Sampling
 from llamina.sampling.penalties import Breakers, Dry, penalize
 from llamina.sampling.random import Place, Random
+
+if TYPE_CHECKING:
+    from llamina.grammar.constraint import Constraint
 
 LogitsProcessor = Callable[[Sequence[int], Floats], Floats]
 Active = list[tuple[str, Stage]]  # stages that do something, by name, in order
@@ -34,10 +37,12 @@ class Sampler:
         suppressed: Iterable[int] = (),
         breakers: Breakers | None = None,
         processor: LogitsProcessor | None = None,
+        constraint: "Constraint | None" = None,
     ) -> None:
         self._stream = stream
         self.random = Random(params.seed, stream)
         self._processor = processor
+        self.constraint = constraint
         self._biased, self._bias = _bias(params, suppressed, vocab)
         active, greedy = _without_waste(_active(params, breakers or {}), params)
         self._stages = [stage for _, stage in active]
@@ -45,16 +50,36 @@ class Sampler:
         if params.mirostat and not greedy:
             self._choose = Mirostat(params.mirostat, params.mirostat_tau, params.mirostat_eta, vocab)
 
-    def sample(self, logits: Floats, history: Sequence[int]) -> int:
-        """The token after `history`. `logits` is used up: stages write into it."""
+    def sample(self, logits: Floats, history: Sequence[int], place: int | None = None) -> int:
+        """The token after `history`. `logits` is used up: stages write into it.
+
+        `place` tells draws apart; it is where the token comes, unless old tokens are missing from the history.
+        """
         if self._processor is not None:
             logits = _processed(self._processor, logits, history)
         if len(self._biased):
             logits[self._biased] += self._bias
-        candidates = Candidates.everything(logits, history, Place(self.random, len(history)))
+        if self.constraint is not None:
+            self.constraint.apply(logits)
+        index = len(history) if place is None else place
+        candidates = Candidates.everything(logits, history, Place(self.random, index))
         for stage in self._stages:
             stage(candidates)
-        return self._choose(candidates)
+        token = self._choose(candidates)
+        if self.constraint is not None:
+            self.constraint.consume(token)
+        return token
+
+    def forced(self) -> list[int]:
+        """Tokens that the grammar leaves no choice about; none while some tokens are banned."""
+        if self.constraint is None or np.isneginf(self._bias).any():
+            return []
+        return self.constraint.forced()
+
+    @property
+    def done(self) -> bool:
+        """The grammar allows nothing more."""
+        return self.constraint is not None and self.constraint.done
 
     def state(self) -> dict[str, Any]:
         """What was left to chance or learnt from draws, as plain values."""

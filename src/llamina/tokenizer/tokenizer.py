@@ -46,15 +46,18 @@ class Tokenizer:
         """The tokenizer that a file's metadata describes."""
         return cls(Vocabulary.read(metadata), metadata)
 
-    def encode(self, text: str, add_special: bool = False, parse_special: bool = False) -> list[int]:
+    def encode(
+        self, text: str, add_special: bool = False, parse_special: bool = False, *, continued: bool = False
+    ) -> list[int]:
         """The tokens of a text.
 
         `add_special` puts the tokens around it that the model expects; `parse_special` lets the text name
-        control tokens, as a rendered chat template does. Never parse text that came from outside.
+        control tokens, as a rendered chat template does. Never parse text that came from outside. `continued` says
+        that other text comes before, so that SentencePiece puts no space in front.
         """
         partition = self._partition if parse_special else self._partition_plain
         ids = [self.vocabulary.special[name] for name in self._prefix] if add_special else []
-        after_special = True
+        after_special = not continued
         for fragment in partition.split(_valid(text)):
             if isinstance(fragment, int):
                 ids.append(fragment)

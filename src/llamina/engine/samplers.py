@@ -1,0 +1,66 @@
+"""Samplers for an engine's requests, and what they share."""
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from llamina.engine.request import Request
+from llamina.sampling import BreakerTable, Sampler
+from llamina.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from llamina.grammar.compiler import Compiler
+    from llamina.grammar.constraint import Constraint
+
+
+class Samplers:
+    """Makes them, and works out what grammars allow while the model computes."""
+
+    def __init__(self, tokenizer: Tokenizer, vocab: int) -> None:
+        self._tokenizer = tokenizer
+        self._vocab = vocab
+
+    def make(self, request: Request) -> Sampler:
+        """The sampler of a request, after what it has said so far."""
+        params = request.sampling
+        return Sampler(
+            params,
+            self._vocab,
+            suppressed=self._tokenizer.suppressed,
+            breakers=self._breakers(params.dry_sequence_breakers) if params.dry_multiplier else None,
+            processor=request.logits_processor,
+            constraint=self._constraint(request),
+        )
+
+    def _constraint(self, request: Request) -> "Constraint | None":
+        if request.source is None:
+            return None
+        constraint = self._compiler.constraint(request.source)
+        constraint.restart(request.generated)
+        return constraint
+
+    def prepare(self, requests: Iterable[Request]) -> None:
+        """Begin with what the next draws will need, in a thread beside the model."""
+        for request in requests:
+            if request.sampler is not None and request.sampler.constraint is not None:
+                request.sampler.constraint.begin(self._executor)
+
+    @cached_property
+    def _breakers(self) -> BreakerTable:
+        return BreakerTable(self._tokenizer)
+
+    @cached_property
+    def _compiler(self) -> "Compiler":
+        from llamina.grammar.compiler import Compiler
+
+        return Compiler(self._tokenizer, self._vocab)
+
+    @cached_property
+    def _executor(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(1, "llamina-grammar")
+
+    def close(self) -> None:
+        """End the thread."""
+        if "_executor" in self.__dict__:
+            self._executor.shutdown()

@@ -1,0 +1,242 @@
+"""GBNF, llama.cpp's grammar language, read into rules."""
+
+from collections.abc import Callable
+
+from llamina.errors import InvalidGrammar
+from llamina.grammar.nodes import (
+    ANY,
+    EMPTY,
+    LAST,
+    Chars,
+    Node,
+    Ref,
+    Repeat,
+    Rules,
+    Token,
+    characters,
+    choice,
+    references,
+    sequence,
+)
+
+ESCAPES = {"t": "\t", "r": "\r", "n": "\n", "\\": "\\", '"': '"', "[": "[", "]": "]", "-": "-"}
+HEX = {"x": 2, "u": 4, "U": 8}
+MOST_REPEATS = 1_000_000
+DEEPEST = 100  # brackets within brackets
+
+TokenFinder = Callable[[str], int | None]  # text such as <think> → the token that is all of it
+
+
+def parse(text: str, find_token: TokenFinder) -> Rules:
+    """The rules of a grammar; `root` is where it begins."""
+    rules = _Parser(text, find_token).parse()
+    if "root" not in rules:
+        raise InvalidGrammar(f"the grammar has no rule `root` (it has: {', '.join(rules) or 'none'})", "grammar")
+    for name, body in rules.items():
+        for missing in (ref for ref in references(body) if ref not in rules):
+            raise InvalidGrammar(f"rule `{name}` mentions `{missing}`, which the grammar does not define", "grammar")
+    return rules
+
+
+class _Parser:
+    def __init__(self, text: str, find_token: TokenFinder) -> None:
+        self._text = text
+        self._find_token = find_token
+        self._at = 0
+        self._depth = 0
+
+    def parse(self) -> Rules:
+        rules: Rules = {}
+        self._space(newlines=True)
+        while self._at < len(self._text):
+            name, body = self._rule()
+            rules[name] = body  # as in llama.cpp, the last definition counts
+            self._space(newlines=True)
+        return rules
+
+    # ---- characters --------------------------------------------------------------------------------------
+
+    def _peek(self, n: int = 1) -> str:
+        return self._text[self._at : self._at + n]
+
+    def _take(self, expected: str) -> bool:
+        found = self._peek(len(expected)) == expected
+        self._at += len(expected) * found
+        return found
+
+    def _expect(self, expected: str) -> None:
+        if not self._take(expected):
+            raise self._error(f"{expected!r} is expected")
+
+    def _error(self, message: str) -> InvalidGrammar:
+        line = self._text.count("\n", 0, self._at) + 1
+        column = self._at - self._text.rfind("\n", 0, self._at)
+        found = repr(self._text[self._at]) if self._at < len(self._text) else "the end"
+        return InvalidGrammar(f"grammar, line {line}, column {column}: {message}, not {found}", "grammar")
+
+    def _space(self, newlines: bool) -> None:
+        while (c := self._peek()) and (c in " \t#" or (newlines and c in "\r\n")):
+            self._at += 1
+            while c == "#" and self._peek() and self._peek() not in "\r\n":
+                self._at += 1
+
+    def _name(self) -> str:
+        start = self._at
+        while (c := self._peek()) and (c == "-" or (c.isascii() and c.isalnum())):
+            self._at += 1
+        if self._at == start:
+            raise self._error("a name is expected")
+        return self._text[start : self._at]
+
+    def _number(self) -> int:
+        start = self._at
+        while (c := self._peek()) and c in "0123456789":
+            self._at += 1
+        if self._at == start:
+            raise self._error("a number is expected")
+        if self._at - start > 9:
+            raise self._error("a smaller number is expected")
+        return int(self._text[start : self._at])
+
+    def _character(self) -> int:
+        if not self._take("\\"):
+            if not self._peek():
+                raise self._error("a character is expected")
+            self._at += 1
+            return ord(self._text[self._at - 1])
+        kind = self._peek()
+        if kind in HEX and kind:
+            digits = self._peek(1 + HEX[kind])[1:]
+            if len(digits) < HEX[kind] or not all(d in "0123456789abcdefABCDEF" for d in digits):
+                raise self._error(f"{HEX[kind]} hexadecimal digits are expected")
+            if int(digits, 16) > LAST:
+                raise self._error(f"a character up to \\U{LAST:08X} is expected")
+            self._at += 1 + HEX[kind]
+            return int(digits, 16)
+        if kind not in ESCAPES or not kind:
+            raise self._error('one of t r n x u U \\ " [ ] - is expected after a backslash')
+        self._at += 1
+        return ord(ESCAPES[kind])
+
+    # ---- rules -------------------------------------------------------------------------------------------
+
+    def _rule(self) -> tuple[str, Node]:
+        name = self._name()
+        self._space(newlines=False)
+        self._expect("::=")
+        self._space(newlines=True)
+        body = self._alternatives(nested=False)
+        if self._peek() and self._peek() not in "\r\n":
+            raise self._error("a symbol, `|` or the end of the line is expected")
+        return name, body
+
+    def _alternatives(self, nested: bool) -> Node:
+        found = [self._sequence(nested)]
+        while self._take("|"):
+            self._space(newlines=True)
+            found.append(self._sequence(nested))
+        return choice(found)
+
+    def _sequence(self, nested: bool) -> Node:
+        items: list[Node] = []
+        while (item := self._symbol(nested)) is not None:
+            self._space(nested)
+            while (repeats := self._repeats(nested)) is not None:
+                if item == EMPTY:
+                    raise self._error("something to repeat is expected")
+                item = Repeat(item, *repeats)
+            items.append(item)
+        return sequence(items)
+
+    def _symbol(self, nested: bool) -> Node | None:
+        c = self._peek()
+        if c == '"':
+            return self._literal()
+        if c == "[":
+            return self._class()
+        if c == "(":
+            return self._group()
+        if self._take("."):
+            return ANY
+        if c and c in "<!":
+            return self._token()
+        if c and c in "*+?{":
+            raise self._error("something to repeat is expected")
+        if c and (c == "-" or (c.isascii() and c.isalnum())):
+            return Ref(self._name())
+        return None
+
+    def _literal(self) -> Node:
+        self._expect('"')
+        found: list[Node] = []
+        while not self._take('"'):
+            code = self._character()
+            found.append(characters([(code, code)]))
+        return sequence(found)
+
+    def _class(self) -> Chars:
+        self._expect("[")
+        negated, ranges = self._take("^"), []
+        while not self._take("]"):
+            low = high = self._character()
+            if self._peek() == "-" and self._peek(2) != "-]":
+                self._at += 1
+                high = self._character()
+            if high < low:
+                raise self._error(f"a range that ends at {chr(low)!r} or later is expected")
+            ranges.append((low, high))
+        found = characters(ranges, negated)
+        if not found.ranges or not ranges:
+            raise self._error("at least one character between [ and ] is expected")
+        return found
+
+    def _group(self) -> Node:
+        self._expect("(")
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise self._error(f"at most {DEEPEST} brackets within each other are expected")
+        self._space(newlines=True)
+        body = self._alternatives(nested=True)
+        self._expect(")")
+        self._depth -= 1
+        return body
+
+    def _token(self) -> Token:
+        negated, start = self._take("!"), self._at
+        self._expect("<")
+        if self._take("["):
+            number = self._number()
+            self._expect("]>")
+            return Token(number, negated)
+        end = self._text.find(">", self._at)
+        if end < 0:
+            raise self._error("> is expected after a token's name")
+        self._at = end + 1
+        name = self._text[start : self._at]
+        token = self._find_token(name)
+        if token is None:
+            raise InvalidGrammar(f"the grammar asks for {name}, which is not one token of the vocabulary", "grammar")
+        return Token(token, negated)
+
+    def _repeats(self, nested: bool) -> tuple[int, int | None] | None:
+        """What * + ? or {..} says."""
+        simple = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+        if (c := self._peek()) and c in simple:
+            self._at += 1
+            self._space(nested)
+            return simple[c]
+        if not self._take("{"):
+            return None
+        self._space(nested)
+        low = self._number()
+        high: int | None = low
+        self._space(nested)
+        if self._take(","):
+            self._space(nested)
+            high = self._number() if self._peek() and self._peek() in "0123456789" else None
+            self._space(nested)
+        self._expect("}")
+        if max(low, high or 0) > MOST_REPEATS or (high is not None and high < low):
+            raise self._error(f"repetitions in ascending order and up to {MOST_REPEATS} are expected")
+        self._space(nested)
+        return low, high

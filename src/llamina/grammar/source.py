@@ -1,0 +1,74 @@
+"""What a request wants its answer to look like, as it was given."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from llamina.errors import InvalidGrammar
+
+Kind = Literal["grammar", "json_schema", "regex", "choices", "lark"]
+LONGEST = 1 << 20  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The text of a constraint and the language it is written in."""
+
+    kind: Kind
+    text: str
+
+
+def source(
+    grammar: str | None = None,
+    json_schema: str | Mapping[str, Any] | bool | None = None,
+    regex: str | None = None,
+    choices: Sequence[str] | None = None,
+    lark: str | None = None,
+) -> Source | None:
+    """The one that is given; two at once are an error."""
+    options: dict[Kind, Any] = {
+        "grammar": grammar,
+        "json_schema": json_schema,
+        "regex": regex,
+        "choices": choices,
+        "lark": lark,
+    }
+    given: list[Kind] = [kind for kind, value in options.items() if value is not None]
+    if len(given) > 1:
+        raise InvalidGrammar(f"{' and '.join(given)} are given: an answer can follow one of them", given[1])
+    if not given:
+        return None
+    kind = given[0]
+    text = {"json_schema": _schema, "choices": _choices}.get(kind, _text)(kind, options[kind])
+    if len(text) > LONGEST:
+        message = f"{kind} has {len(text)} characters: at most {LONGEST} are taken"
+        raise InvalidGrammar(message, kind)
+    return Source(kind, text)
+
+
+def _text(kind: Kind, value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidGrammar(f"{kind} is {value!r}: a string is expected", kind)
+    return value
+
+
+def _schema(kind: Kind, value: object) -> str:
+    """A schema as JSON; a string is JSON already."""
+    try:
+        schema = json.loads(value) if isinstance(value, str) else value
+        text = json.dumps(schema, ensure_ascii=False)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InvalidGrammar(f"json_schema is no JSON: {error}", kind) from None
+    if schema is True:
+        return "{}"
+    if not isinstance(schema, Mapping):
+        raise InvalidGrammar(f"json_schema is {value!r}: an object is expected", kind)
+    return text
+
+
+def _choices(kind: Kind, value: object) -> str:
+    texts = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else []
+    if not texts or not all(isinstance(text, str) and text for text in texts):
+        raise InvalidGrammar(f"choices is {value!r}: a list of non-empty strings is expected", kind)
+    return json.dumps(texts, ensure_ascii=False)
