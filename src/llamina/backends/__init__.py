@@ -18,6 +18,14 @@ BACKENDS = ("cpu", "reference")
 
 
 @dataclass(frozen=True, slots=True)
+class Offload:
+    """Weights are read from the file when their turn comes, so that few of them are resident at a time."""
+
+    policy: Literal["budget", "pinned"]
+    budget: int  # bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Capacity:
     """How much a program can hold at once."""
 
@@ -25,6 +33,7 @@ class Capacity:
     slots: int
     kv_type: KvType = "f16"
     threads: int = 1
+    offload: Offload | None = None
 
 
 class States(Protocol):
@@ -69,6 +78,9 @@ def compile_plan(
     """A program for this plan, batch buffers and capacity."""
     if backend == "reference":
         from llamina.backends.reference import ReferenceProgram
+
+        if capacity.offload:
+            raise RequestError("the reference backend decodes all weights: offload needs backend='cpu'", "offload")
 
         return ReferenceProgram(plan, capacity)
     if backend == "cpu":

@@ -51,6 +51,34 @@ def kv_option(function: Function) -> Function:
     )(function)
 
 
+class Bytes(click.ParamType):  # type: ignore[type-arg]
+    """A number of bytes: 500M, 2.5G."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value).strip().upper().removesuffix("B")
+        unit = 1 << 10 * (" KMGT".index(text[-1]) if text and text[-1] in "KMGT" else 0)
+        try:
+            return int(float(text.rstrip("KMGT")) * unit)
+        except ValueError:
+            self.fail(f"{value!r} is no number of bytes: 500M and 2.5G are", param, ctx)
+
+
+def offload_options(function: Function) -> Function:
+    """`--offload` and `--memory-budget`."""
+    function = click.option(
+        "--memory-budget", type=Bytes(), metavar="SIZE", help="Of weights in memory, with --offload: 500M, 2.5G."
+    )(function)
+    return click.option(
+        "--offload",
+        type=click.Choice(["none", "budget", "pinned"]),
+        default="none",
+        show_default=True,
+        help="Read weights from the file as their turn comes: the latest ones stay, or always the same.",
+    )(function)
+
+
 def device_options(function: Function) -> Function:
     """`--threads` and `--backend`."""
     function = click.option(

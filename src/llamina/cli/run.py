@@ -6,7 +6,16 @@ from typing import Any
 import click
 
 from llamina.cli.constraints import constraint_options, take_constraint
-from llamina.cli.options import decode, device_options, json_option, kv_option, locate, model_options, text_of
+from llamina.cli.options import (
+    decode,
+    device_options,
+    json_option,
+    kv_option,
+    locate,
+    model_options,
+    offload_options,
+    text_of,
+)
 from llamina.cli.sampling import SampledCommand, given, sampling_options
 from llamina.cli.terminal import Meter
 
@@ -68,6 +77,7 @@ def _limit(ctx: click.Context, param: click.Parameter, value: int) -> int | None
 )
 @device_options
 @kv_option
+@offload_options
 @json_option
 @click.option("--verbose", is_flag=True, help="Show durations and rates.")
 @click.option("-q", "--quiet", is_flag=True, help="Show nothing but the answer.")
@@ -84,6 +94,8 @@ def command(
     backend: str,
     context: int | None,
     kv_type: str,
+    offload: str,
+    memory_budget: int | None,
     as_json: bool,
     verbose: bool,
     quiet: bool,
@@ -117,7 +129,8 @@ def command(
 
     start = time.perf_counter()
     with Meter("kernels", quiet) as meter:
-        engine = load(path, backend=backend, threads=threads, context=context, kv_type=kv_type, progress=meter)
+        room = {"kv_type": kv_type, "offload": offload, "memory_budget": memory_budget}
+        engine = load(path, backend=backend, threads=threads, context=context, progress=meter, **room)
     with engine:
         seconds = time.perf_counter() - start
         talk = open_session(engine, session, system) if session else None

@@ -4,12 +4,12 @@ from bisect import insort
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import count
-from typing import get_args
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from llamina.backends import Capacity, KvType, Program, compile_plan
+from llamina.backends import Capacity, KvType, Offload, Program, compile_plan
 from llamina.cache import Lease, Pages
 from llamina.engine.limits import Limits
 from llamina.engine.memory import find_room
@@ -42,6 +42,8 @@ class Core:
         max_tokens: int = 512,
         max_sequences: int = 16,
         cache_tokens: int | None = None,
+        offload: Literal["none", "budget", "pinned"] = "none",
+        memory_budget: int | None = None,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> None:
         _check_options(kv_type, max_tokens=max_tokens, max_sequences=max_sequences, cache_tokens=cache_tokens)
@@ -51,9 +53,11 @@ class Core:
         self.context = model.config.context
         self.plan: Plan = record(model.forward)
         self.weight_bytes = sum(tensor.nbytes for tensor in file.tensors.values())
-        room = find_room(self.plan, self.weight_bytes, self.context, max_sequences, kv_type, cache_tokens)
+        paged = _offload(offload, memory_budget)
+        weights = min(self.weight_bytes, paged.budget) if paged else self.weight_bytes
+        room = find_room(self.plan, weights, self.context, max_sequences, kv_type, cache_tokens)
         self.pages = Pages(room.pages, max_sequences, room.checkpoints, sharing=model.causal)
-        self.capacity = Capacity(room.pages, max_sequences + (room.checkpoints or 0), kv_type, threads)
+        self.capacity = Capacity(room.pages, max_sequences + (room.checkpoints or 0), kv_type, threads, paged)
         outputs = max(1, min(max_tokens, LOGITS_BYTES // (4 * self.plan.vocab)))
         whole = not model.causal
         self.budget = Budget(max_tokens, outputs, min(max_sequences, outputs), whole)  # a token for each in every step
@@ -265,6 +269,17 @@ def _span(s: Slice) -> Span:
     lease = s.request.lease
     assert lease is not None
     return Span(s.request.known[s.start : s.stop], s.start, lease.pages, lease.slot, s.outputs)
+
+
+def _offload(policy: str, budget: int | None) -> Offload | None:
+    """How much of the weights may be resident; all of them unless a policy says otherwise."""
+    if policy not in ("none", "budget", "pinned"):
+        raise RequestError(f"offload is {policy!r}: none, budget or pinned is expected", "offload")
+    if (policy == "none") != (budget is None):
+        raise RequestError(
+            f"offload is {policy!r} and memory_budget is {budget}: give both or neither", "memory_budget"
+        )
+    return Offload("pinned" if policy == "pinned" else "budget", budget) if budget is not None else None
 
 
 def _check_options(kv_type: str, **counts: int | None) -> None:

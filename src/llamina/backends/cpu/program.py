@@ -15,6 +15,7 @@ from llamina.backends.cpu.layout import page_bytes
 from llamina.backends.cpu.lower import Lowering
 from llamina.backends.cpu.memory import Buffer, Place, Ref, pack
 from llamina.backends.cpu.native import Native
+from llamina.backends.cpu.offload import Pager, segments_of
 from llamina.backends.cpu.order import chain, group, mark_lifetimes, rows_of
 from llamina.backends.cpu.team import Team
 from llamina.backends.states import HostStates, Unit
@@ -51,7 +52,9 @@ class CpuProgram:
         kernels.prepare([n.kernel for n in lowering.native], progress)
         self._calls = _calls(lowering.native, kernels, self._memory)
         self._chains = rows_of(self._calls, [len(c) for c in chains])
-        self._groups = rows_of(self._chains, group(chains))
+        sizes = group(chains)
+        self._groups = rows_of(self._chains, sizes)
+        self.pager = Pager(segments_of(_grouped(chains, sizes)), capacity.offload) if capacity.offload else None
         self._team = Team(kernels, capacity.threads, len(self._calls))
 
     def _zeros(self, nbytes: int) -> int:
@@ -80,9 +83,18 @@ class CpuProgram:
         return refs
 
     def run(self, batch: Batch) -> npt.NDArray[np.float32]:
-        self._team.run(self._groups)
+        if self.pager is None:
+            self._team.run(self._groups)
+        else:
+            self._run_by_segments(self.pager)
         n = batch.n_outputs
         return self._logits[: n * self._vocab].reshape(n, self._vocab)
+
+    def _run_by_segments(self, pager: Pager) -> None:
+        for index, segment in enumerate(pager.segments):
+            pager.before(index)
+            self._team.run(self._groups[segment.start : segment.stop])
+            pager.after(index)
 
     def trace(self, batch: Batch) -> Iterator[tuple[int, dict[int, npt.NDArray[Any]]]]:
         """Walk step by step: the index of each step of the plan, and copies of its outputs by their ids."""
@@ -98,6 +110,12 @@ class CpuProgram:
 
     def close(self) -> None:
         self._team.close()
+
+
+def _grouped(chains: list[list[Native]], sizes: list[int]) -> list[list[Native]]:
+    """The calls of each group."""
+    rest = iter(chains)
+    return [[call for _ in range(size) for call in next(rest)] for size in sizes]
 
 
 def _read(value: Value, place: Place, batch: Batch) -> npt.NDArray[Any]:

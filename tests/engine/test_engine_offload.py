@@ -1,0 +1,66 @@
+"""Weights that are read from the file as their turn comes: the same bits within a budget of resident bytes."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import llamina
+from llamina.backends.cpu.program import CpuProgram
+from llamina.errors import CapacityError, RequestError
+
+PROMPT = [1, 25, 310, 44, 9]
+BUDGET = 75_000_000
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pages are given back on Linux")
+
+
+def mapped() -> int:
+    """Resident bytes of files."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return 1024 * int(lines["RssFile"].split()[0])
+
+
+@pytest.mark.parametrize("policy", ["budget", "pinned"])
+def test_the_same_bits_within_the_budget(policy: str, smollm2: Path) -> None:
+    with llamina.load(smollm2, threads=2) as engine:
+        want = engine.logits(PROMPT)
+    with llamina.load(smollm2, threads=2, offload=policy, memory_budget=BUDGET) as engine:
+        program = engine.program
+        assert isinstance(program, CpuProgram) and program.pager is not None
+        assert engine.weight_bytes > BUDGET
+        start, most = mapped(), 0
+        got = engine.logits(PROMPT)
+        for index in range(len(program.pager.segments)):  # stops between segments of another walk
+            program.pager.before(index)
+            most = max(most, mapped() - start)
+            assert program.pager.resident <= BUDGET
+            program.pager.after(index)
+        assert np.array_equal(got, want)
+        assert most < BUDGET + 4_000_000
+
+
+def test_pinned_weights_stay(smollm2: Path) -> None:
+    with llamina.load(smollm2, threads=1, offload="pinned", memory_budget=BUDGET) as engine:
+        engine.logits(PROMPT)
+        program = engine.program
+        assert isinstance(program, CpuProgram) and program.pager is not None
+        assert 0 < program.pager.resident <= BUDGET
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"offload": "budget", "memory_budget": 1000}, CapacityError, "1000 bytes is too small"),
+        ({"offload": "budget"}, RequestError, "give both or neither"),
+        ({"memory_budget": 1000}, RequestError, "give both or neither"),
+        ({"offload": "disk", "memory_budget": 1000}, RequestError, "none, budget or pinned"),
+        ({"offload": "budget", "memory_budget": 10**9, "backend": "reference"}, RequestError, "needs backend='cpu'"),
+    ],
+    ids=str,
+)
+def test_options_that_make_no_sense(
+    options: dict[str, object], error: type[Exception], message: str, smollm2: Path
+) -> None:
+    with pytest.raises(error, match=message):
+        llamina.load(smollm2, **options)  # type: ignore[arg-type]
