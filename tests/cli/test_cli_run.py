@@ -85,6 +85,14 @@ def test_json(invoke: Invoke, stories: Path) -> None:
     assert answer["rates"].keys() == {"prompt_tokens_per_second", "completion_tokens_per_second"}
 
 
+def test_logprobs(invoke: Invoke, stories: Path) -> None:
+    options = ("-m", stories, "-n", "3", "--logprobs", "2", *GREEDY)
+    answer = json.loads(invoke("run", "Once upon a time", "--json", *options).stdout)
+    assert [entry["token"] for entry in answer["logprobs"]] == answer["tokens"]
+    assert all(entry["top"][0] == [entry["token"], entry["logprob"]] for entry in answer["logprobs"])
+    assert invoke("run", "Once upon a time", *options).exit_code == 2
+
+
 def test_verbose(invoke: Invoke, stories: Path) -> None:
     result = invoke("run", "Once", "-m", stories, "-n", "3", "--verbose", *GREEDY)
     for name in (

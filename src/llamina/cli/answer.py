@@ -4,6 +4,7 @@ import json
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,7 @@ class Answer:
                 "prompt_tokens_per_second": round(usage.prompt_rate, 2),
                 "completion_tokens_per_second": round(usage.completion_rate, 2),
             },
-        }
+        } | ({"logprobs": [asdict(x) for x in completion.logprobs if x]} if completion.logprobs is not None else {})
 
 
 def _rates(completion: Completion) -> str:

@@ -64,6 +64,7 @@ def _limit(ctx: click.Context, param: click.Parameter, value: int) -> int | None
     help="End before this text; several times.",
 )
 @click.option("--ignore-eos", is_flag=True, help="Go on where the model would end.")
+@click.option("--logprobs", type=int, metavar="N", help="With --json, how likely tokens were, and the N likeliest.")
 @constraint_options
 @sampling_options
 @click.option(
@@ -122,6 +123,8 @@ def command(
         raise click.UsageError("--system is part of the chat template, which --raw leaves out: drop one of them")
     if raw and session:
         raise click.UsageError("--session is a conversation, and --raw leaves the chat template out: drop one of them")
+    if options["logprobs"] is not None and not as_json:
+        raise click.UsageError("--logprobs are told in JSON: add --json")
     options = {"max_tokens": max_tokens, **take_constraint(options), **given(options)}
     request_of([0], **options)  # mistakes are told before any download
     path = locate(model, hf, quiet)

@@ -121,9 +121,10 @@ class Core:
         self.pages.keep(request.lease, request.known, request.computed)
         if request.all_logits:
             request.rows.append(rows.copy())
+        request.scores.add_prompt(rows)
         if not caught_up:
             return Event(request)
-        return self._finish(request) if request.all_logits else self._draw(request, rows[0])
+        return self._finish(request) if request.all_logits else self._draw(request, rows[-1])
 
     def _draw(self, request: Request, logits: npt.NDArray[np.float32]) -> Event:
         try:
@@ -229,6 +230,7 @@ class Core:
         kept = len(request.known) - n
         request.known[kept:] = tokens
         request.output.rewind(n)
+        request.scores.rewind(n, len(tokens))
         for token in tokens:
             request.output.push(token)
         if request.lease is None:

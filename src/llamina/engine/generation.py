@@ -65,8 +65,16 @@ class Generation:
         """Everything, after running what is left of it."""
         for _ in self:
             pass
-        reason = self.request.finish_reason or "cancelled"
-        return Completion("".join(self.request.pieces), self._tokens(), reason, self.usage)
+        request, tokens = self.request, self._tokens()
+        scores = request.scores
+        return Completion(
+            "".join(request.pieces),
+            tokens,
+            request.finish_reason or "cancelled",
+            self.usage,
+            scores.tokens[: len(tokens)] if scores.n is not None else None,
+            scores.prompt if scores.n_prompt is not None else None,
+        )
 
     def _tokens(self) -> list[int]:
         """Generated tokens, the one that ended the generation left out."""

@@ -10,9 +10,10 @@ import numpy.typing as npt
 
 from llamina.cache import Lease
 from llamina.engine.output import Output
+from llamina.engine.scores import Scores
 from llamina.errors import RequestError
 from llamina.grammar import source
-from llamina.sampling import LogitsProcessor, Sampler, Sampling
+from llamina.sampling import LogitsProcessor, Sampler, Sampling, TokenLogprob
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 _numbers = count()
@@ -34,6 +35,8 @@ class Request:
     cache_salt: str = ""  # work is shared only between requests with the same salt
     truncate: bool = False  # drop old tokens of a prompt that is too long
     context_shift: bool = False  # drop old tokens when the context is full, and go on
+    logprobs: int | None = None  # how likely each token was, and so many of the likeliest; None: not told
+    prompt_logprobs: int | None = None  # the same of the prompt's tokens
     grammar: str | None = None  # GBNF that the answer follows; of these five, one at most
     json_schema: str | Mapping[str, Any] | bool | None = None
     regex: str | None = None
@@ -54,6 +57,9 @@ class Request:
         if self.logits_processor is not None and not callable(self.logits_processor):
             message = f"logits_processor is {self.logits_processor!r}: a function of tokens and logits is expected"
             raise RequestError(message, "logits_processor")
+        if self.truncate and self.prompt_logprobs is not None:
+            message = "prompt_logprobs are asked for with truncate: they belong to a prompt that is taken whole"
+            raise RequestError(message, "prompt_logprobs")
         self.source = source(self.grammar, self.json_schema, self.regex, self.choices, self.lark)
         if self.source is not None and self.ignore_eos:
             message = f"ignore_eos is given with {self.source.kind}: an answer that follows it must be able to end"
@@ -68,6 +74,7 @@ class Request:
         self.finish_reason: FinishReason | None = None
         self.error: Exception | None = None  # why it ended, if nothing could be drawn
         self.output = Output(self.stop)
+        self.scores = Scores(self.prompt, self.logprobs, self.prompt_logprobs)
         self.rows: list[npt.NDArray[np.float32]] = []  # logits, where all are wanted
         self.sampler: Sampler | None = None
 
@@ -89,11 +96,18 @@ class Request:
         """Requests of one scope compute the same for the same tokens and may see it; None: nothing is shared."""
         return (self.cache_salt,) if self.cache_prompt else None
 
+    @property
+    def every_row(self) -> bool:
+        """The logits after all tokens are wanted, not only after the last."""
+        return self.all_logits or self.scores.wants_prompt
+
     def sample(self, logits: npt.NDArray[np.float32]) -> list[int]:
         """The next token, and those that a grammar leaves no choice about; `logits` is used up."""
         assert self.sampler is not None
+        before = logits if self.logprobs is None else logits.copy()
         token = self.sampler.sample(logits, self.known, len(self.known) + self.dropped)
-        return [token, *self.sampler.forced()]
+        self.scores.add(before, token)
+        return [token, *(self.sampler.forced() if self.logprobs is None else [])]
 
     @property
     def complete(self) -> bool:
@@ -105,6 +119,7 @@ class Request:
         twin = replace(self, sampling=sampling or self.sampling)
         twin.known, twin.cached, twin.dropped = list(self.known), self.cached, self.dropped
         twin.output.tokens = list(self.output.tokens)
+        twin.scores.tokens, twin.scores.prompt = list(self.scores.tokens), list(self.scores.prompt)
         return twin
 
     def shift(self, room: int, keep: int) -> None:
@@ -123,6 +138,12 @@ class Event:
     tokens: tuple[int, ...] = ()
     text: str = ""
     finish_reason: FinishReason | None = None
+
+    @property
+    def logprobs(self) -> list[TokenLogprob | None]:
+        """Of the tokens, if they were asked for; until the next step."""
+        found = self.request.scores.tokens
+        return found[len(found) - len(self.tokens) :]
 
 
 OPTIONS = Request.__dataclass_fields__.keys() - {"prompt", "sampling", "all_logits"}

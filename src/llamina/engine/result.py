@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from llamina.engine.request import FinishReason
+from llamina.sampling import TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,13 @@ class Completion:
     tokens: list[int]
     finish_reason: FinishReason
     usage: Usage
+    logprobs: list[TokenLogprob | None] | None = None  # of the tokens, if they were asked for
+    prompt_logprobs: list[TokenLogprob | None] | None = None  # the first token of a prompt has none
+
+    @property
+    def cumulative_logprob(self) -> float | None:
+        """How likely the whole is, where `logprobs` were asked for."""
+        return None if self.logprobs is None else sum(found.logprob for found in self.logprobs if found)
 
     def __str__(self) -> str:
         return self.text

@@ -38,8 +38,8 @@ class Slice:
     def outputs(self) -> range:
         """Offsets into the slice whose logits are wanted."""
         n = self.stop - self.start
-        if self.request.all_logits:
-            return range(n)
+        if self.request.every_row:
+            return range(min(n, self.request.scores.first_row(self.start) - self.start), n)
         return range(n - 1, n) if self.caught_up else range(0)
 
 
@@ -103,7 +103,7 @@ class _Step:
         if self.budget.whole:
             return request.pending if request.pending <= min(self.tokens_left, self.outputs_left) else 0
         n = min(request.pending, tokens, self.tokens_left)
-        if request.all_logits:
+        if request.every_row:
             return min(n, self.outputs_left)
         if n == request.pending and self.outputs_left == 0:
             return n - 1  # its last token waits for a step that can give its logits
@@ -129,7 +129,7 @@ class _Step:
         if len(self.running) >= self.budget.sequences:
             return False
         promised = sum(_pages_ahead(r) for r in self.running)
-        lease = self.pages.admit(request.known, request.scope, not request.all_logits, promised)
+        lease = self.pages.admit(request.known, request.scope, not request.every_row, promised)
         if lease is None:
             return False
         request.lease, request.computed = lease, lease.found

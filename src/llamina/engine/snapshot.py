@@ -76,6 +76,7 @@ def write_request(request: Request) -> dict[str, Any]:
         "sampler": request.sampler.state() if request.sampler else None,
         "known": request.known,
         "generated": request.generated,
+        "scores": request.scores.state(),
         "dropped": request.dropped,
         "cached": request.cached,
         "finish_reason": request.finish_reason,
@@ -88,6 +89,7 @@ def read_request(values: dict[str, Any]) -> Request:
     request = Request(values["prompt"], sampling, **values["asked"])
     request.known = values["known"]
     request.output.tokens = values["generated"]
+    request.scores.restore(values["scores"])
     request.dropped, request.cached = values["dropped"], values["cached"]
     request.finish_reason = values["finish_reason"]
     return request
