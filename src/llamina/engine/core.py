@@ -105,7 +105,8 @@ class Core:
         self.copy_states()
         if not slices:
             return []
-        self.samplers.prepare(s.request for s in slices if not s.request.all_logits)
+        if sampled := [s.request for s in slices if not s.request.all_logits]:
+            self.samplers.prepare(sampled)
         logits = self.program.run(self.batch.fill([_span(s) for s in slices]))
         return np.split(logits, np.cumsum([len(s.outputs) for s in slices])[:-1])
 
