@@ -33,6 +33,7 @@ ORDER = [
     "cache",
     "grammar",
     "sampling",
+    "chat",
     "hub",
     "convert",
     "engine",
@@ -52,6 +53,7 @@ ONLY = {
     "cache": {"errors", "ops"},
     "grammar": {"errors", "tokenizer"},
     "sampling": {"errors", "grammar", "tokenizer"},
+    "chat": {"errors", "tokenizer"},
     "hub": {"errors", "places", "gguf"},
     "convert": {"errors", "gguf", "quant", "tokenizer"},
 }

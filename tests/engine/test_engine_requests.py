@@ -313,7 +313,6 @@ def test_chat_follows_the_template(smol: Engine) -> None:
     result = smol.chat(messages, **GREEDY)
     assert result.text == smol.generate(smol.encode(rendered, add_special=False), **GREEDY).text
     assert "Tokyo" in result.text
-    assert "".join(smol.stream_chat(messages, **GREEDY)) == result.text
     turns = [*messages, {"role": "assistant", "content": result.text}, {"role": "user", "content": "Thanks"}]
     assert smol.chat(turns, **GREEDY).usage.prompt_tokens > result.usage.prompt_tokens
 

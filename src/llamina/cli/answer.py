@@ -24,7 +24,8 @@ def begin(engine: Engine, prompt: str, system: str | None, raw: bool, options: d
     if not templated:
         return engine.stream(prompt, **options)
     before = [{"role": "system", "content": system}] if system is not None else []
-    return engine.stream_chat([*before, {"role": "user", "content": prompt.rstrip("\n")}], **options)
+    messages = [*before, {"role": "user", "content": prompt.rstrip("\n")}]
+    return engine.stream(engine.chat_tokens(engine.render_chat(messages)), **options)
 
 
 def open_session(engine: Engine, path: str, system: str | None) -> Session:

@@ -1,6 +1,6 @@
 """What callers ask of a loaded model: text, conversations, logits."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -8,12 +8,17 @@ import numpy as np
 import numpy.typing as npt
 
 from llamina.engine.core import Core
+from llamina.engine.dispatch import ToolRun, run_tools
 from llamina.engine.generation import Generation
 from llamina.engine.memory import Memory, measure
 from llamina.engine.request import Request, request_of
 from llamina.engine.result import Completion
 from llamina.engine.shelf import put_away, take_up
 from llamina.engine.snapshot import Snapshot
+from llamina.engine.turn import ChatCompletion, Talk, Turn, open_turn
+
+Message = Mapping[str, Any]
+TALK = frozenset(Talk.__dataclass_fields__)
 
 
 class Engine(Core):
@@ -41,18 +46,32 @@ class Engine(Core):
         """The model's own chat template applied to messages, ready for its answer."""
         return self.tokenizer.render_chat(messages, **kwargs)
 
-    def stream_chat(self, messages: Sequence[dict[str, Any]], **options: Any) -> Generation:
-        """`stream` over a conversation."""
-        tokens = self.encode(self.render_chat(messages), add_special=False)
-        return self.stream(self._with_bos(tokens), **options)
+    def stream_chat(self, messages: Sequence[Message], **options: Any) -> Turn:
+        """The model's turn in a conversation: an iterator of events; `.result()` is the whole.
 
-    def chat(self, messages: Sequence[dict[str, Any]], **options: Any) -> Completion:
-        """`generate` over a conversation."""
+        Options are the fields of `Talk` (tools, tool_choice, reasoning, ...) and those of `stream`.
+        """
+        talk = {name: options.pop(name) for name in [*options] if name in TALK}
+        return open_turn(self, messages, Talk(**talk), options)
+
+    def chat(self, messages: Sequence[Message], **options: Any) -> ChatCompletion:
+        """The model's answer to a conversation; options are those of `stream_chat`."""
         return self.stream_chat(messages, **options).result()
 
-    def _with_bos(self, tokens: list[int]) -> list[int]:
-        """Templates write their own BOS; where one does not and the model wants it, it is put in front."""
-        bos = self.tokenizer.bos
+    def run_tools(
+        self,
+        messages: Sequence[Message],
+        functions: Sequence[Callable[..., Any]],
+        *,
+        max_rounds: int = 8,
+        **options: Any,
+    ) -> ToolRun:
+        """`chat` with Python functions as tools, called until an answer needs none or `max_rounds` are used up."""
+        return run_tools(self, messages, functions, max_rounds, options)
+
+    def chat_tokens(self, rendered: str) -> list[int]:
+        """The tokens of a rendered chat. Where a template writes no BOS and the model wants it, it is put in front."""
+        tokens, bos = self.encode(rendered, add_special=False), self.tokenizer.bos
         wanted = self.tokenizer.add_bos and bos is not None and tokens[:1] != [bos]
         return [bos, *tokens] if wanted and bos is not None else tokens
 

@@ -9,17 +9,20 @@ from llamina.tokenizer import Tokenizer
 class Output:
     """Tokens in, text out. Half a character, and what may become a stop string, is held back."""
 
-    def __init__(self, stop: Sequence[str]) -> None:
+    def __init__(self, stop: Sequence[str], markers: Sequence[str] = ()) -> None:
         self.tokens: list[int] = []
         self.pieces: list[str] = []  # text, in the order it was made
         self.read = 0  # how many of the pieces the caller has taken
         self._stop = stop
+        self._markers = markers
         self._stops = StopStrings(stop)
 
     def begin(self, tokenizer: Tokenizer, ignore_eos: bool) -> None:
         """Nothing can be said before this."""
         self._tokenizer = tokenizer
         self._enders = frozenset() if ignore_eos else tokenizer.eog
+        found = map(tokenizer.token_id, self._markers)
+        self._shown = frozenset(token for token in found if token is not None)
         self.rewind(0)
 
     @property
@@ -41,7 +44,7 @@ class Output:
         tokens = self.tokens[: len(self.tokens) - n]
         self.tokens, self.pieces = [], []
         self._stops = StopStrings(self._stop)
-        self._detokenizer = self._tokenizer.stream(continued=True)
+        self._detokenizer = self._tokenizer.stream(continued=True, shown=self._shown)
         for token in tokens:
             self.push(token)
         self.read = min(self.read, len(self.pieces))

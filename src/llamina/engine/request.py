@@ -27,6 +27,7 @@ class Request:
     sampling: Sampling = field(default_factory=Sampling)
     max_tokens: int | None = None  # None: until the context is full
     stop: Sequence[str] = ()
+    markers: Sequence[str] = ()  # control tokens, by name, that are part of the text
     all_logits: bool = False  # outputs for every prompt token, and no sampling
     ignore_eos: bool = False  # go on after a token that ends a generation
     priority: int = 0  # each level is worth a head start of some earlier requests; below 0, later ones go first
@@ -73,7 +74,7 @@ class Request:
         self.dropped = 0  # old tokens that are not known any more
         self.finish_reason: FinishReason | None = None
         self.error: Exception | None = None  # why it ended, if nothing could be drawn
-        self.output = Output(self.stop)
+        self.output = Output(self.stop, self.markers)
         self.scores = Scores(self.prompt, self.logprobs, self.prompt_logprobs)
         self.rows: list[npt.NDArray[np.float32]] = []  # logits, where all are wanted
         self.sampler: Sampler | None = None

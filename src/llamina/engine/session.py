@@ -31,7 +31,8 @@ class Session:
     def ask(self, text: str, **options: Any) -> Generation:
         """The answer to a message, as it comes; options are those of `Engine.stream`."""
         messages = [*self.messages, {"role": "user", "content": text}]
-        turn = self._engine.stream_chat(messages, **options)
+        prompt = self._engine.chat_tokens(self._engine.render_chat(messages))
+        turn = self._engine.stream(prompt, **options)
         self._messages, self._turn = messages, turn
         return turn
 

@@ -71,7 +71,7 @@ def write_request(request: Request) -> dict[str, Any]:
     sampling = asdict(request.sampling) | {"logit_bias": [*request.sampling.logit_bias.items()]}
     return {
         "prompt": [int(t) for t in request.prompt],
-        "asked": asked | {"stop": list(request.stop)},
+        "asked": asked | {"stop": list(request.stop), "markers": list(request.markers)},
         "sampling": sampling,
         "sampler": request.sampler.state() if request.sampler else None,
         "known": request.known,

@@ -4,6 +4,7 @@ import copy
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 import jinja2
@@ -53,6 +54,28 @@ class ChatTemplate:
             raise TemplateError(f"the chat template refuses these messages: {error}", "messages") from error
         except Exception as error:  # whatever a template may do wrong
             raise TemplateError(f"the chat template failed{_line(error)}: {error}", "messages") from error
+
+    @property
+    def knows_tools(self) -> bool:
+        """Whether it tells the model about tools."""
+        return "tools" in self.source
+
+    @cached_property
+    def takes_objects(self) -> bool:
+        """Whether it wants the arguments of calls as objects; the others want them as JSON text."""
+        function = {"name": "some_tool", "arguments": '{"needle": 1}'}
+        call = {"id": "123456789", "type": "function", "function": function}
+        messages: list[dict[str, Any]] = [
+            {"role": "user", "content": "hi"},
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "content": "1", "name": "some_tool", "tool_call_id": "123456789"},
+        ]
+        tool = {"name": "some_tool", "description": "", "parameters": {"type": "object", "properties": {}}}
+        try:
+            text = self.render(messages, [{"type": "function", "function": tool}])
+        except TemplateError:
+            return True
+        return '{"needle": 1}' not in text
 
 
 class _Refusal(Exception):

@@ -79,9 +79,11 @@ class Tokenizer:
         text = "".join([stream.push(token) for token in ids]) + stream.flush()
         return clean(text) if cleaned and self.vocabulary.rules.clean_spaces else text
 
-    def stream(self, skip_special: bool = True, *, continued: bool = False) -> Detokenizer:
-        """A decoder that takes tokens one by one."""
-        return Detokenizer(self, skip_special, continued)
+    def stream(
+        self, skip_special: bool = True, *, continued: bool = False, shown: frozenset[int] = frozenset()
+    ) -> Detokenizer:
+        """A decoder that takes tokens one by one; special tokens that are `shown` are not skipped."""
+        return Detokenizer(self, skip_special, continued, shown)
 
     def token_bytes(self, token: int) -> bytes:
         """Exactly the bytes that a token adds to a text."""
@@ -192,10 +194,14 @@ class Tokenizer:
         **kwargs: Any,
     ) -> str:
         """The prompt of a conversation by the model's template: encode it with `parse_special`."""
-        name = template or ("tool_use" if tools and "tool_use" in self._templates else "default")
+        return self.chat_template_for(bool(tools), template).render(messages, tools, add_generation_prompt, **kwargs)
+
+    def chat_template_for(self, tools: bool = False, name: str | None = None) -> ChatTemplate:
+        """The template that conversations with or without tools are rendered by, compiled once."""
+        name = name or ("tool_use" if tools and "tool_use" in self._templates else "default")
         if name not in self._compiled:
             self._compiled[name] = self.template(name)
-        return self._compiled[name].render(messages, tools, add_generation_prompt, **kwargs)
+        return self._compiled[name]
 
     @cached_property
     def _silent(self) -> frozenset[int]:

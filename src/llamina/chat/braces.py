@@ -1,0 +1,121 @@
+"""Gemma's calls: `call:NAME{key:<escape>text<escape>,key:1}`."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from llamina.chat.calls import Calls
+from llamina.chat.json_text import DEEPEST, parsed
+from llamina.chat.lark import Lark, Schema
+from llamina.chat.reader import BLOCK, NotACall, Parse, Reader
+
+
+@dataclass(frozen=True, slots=True)
+class Braces:
+    """Keys are bare, strings stand between `quote` markers, everything else is as in JSON."""
+
+    open: str
+    close: str
+    quote: str
+
+    @property
+    def opens(self) -> tuple[str, ...]:
+        return (self.open,)
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        return (self.open, self.close, self.quote)
+
+    def read(self, reader: Reader, opened: str, calls: Calls) -> Parse[None]:
+        yield from reader.blanks()
+        yield from reader.expect("call:")
+        text, _ = yield from reader.through(self.close, longest=BLOCK)
+        name, brace, rest = text.partition("{")
+        values = _Values(brace + rest, self.quote)
+        arguments = values.object(0)
+        if values.text[values.at :].strip():
+            raise NotACall("text after the arguments")
+        yield from calls.whole(reader, name.strip(), json.dumps(arguments, ensure_ascii=False))
+
+    def write(self, name: str, schema: Schema, lark: Lark) -> list[str]:
+        arguments = lark.listed(schema, lambda key, inner: [lark.text(f"{key}:"), *self._value(inner, lark)], ",")
+        return [lark.text(f"{self.open}call:{name}{{"), arguments, lark.text(f"}}{self.close}")]
+
+    def _value(self, schema: Schema, lark: Lark) -> list[str]:
+        if schema.get("type") != "string":
+            return [lark.json(schema)]
+        return [lark.text(self.quote), *lark.plain(schema, self.quote)]
+
+
+class _Values:
+    """Reads values from a text that is complete."""
+
+    def __init__(self, text: str, quote: str) -> None:
+        self.text = text
+        self.at = 0
+        self._quote = quote
+
+    def object(self, depth: int) -> dict[str, Any]:
+        self._expect("{")
+        found: dict[str, Any] = {}
+        while not self._take("}"):
+            if found:
+                self._expect(",")
+            key = self._string() if self._take(self._quote) else self._until(":").strip().strip('"')
+            self._expect(":")
+            found[key] = self._value(depth + 1)
+        return found
+
+    def _value(self, depth: int) -> Any:
+        if depth > DEEPEST:
+            raise NotACall(f"arguments deeper than {DEEPEST} levels")
+        if self._take(self._quote):
+            return self._string()
+        if self._next("{"):
+            return self.object(depth)
+        if self._next('"'):
+            return self._json_string()
+        if self._take("["):
+            found: list[Any] = []
+            while not self._take("]"):
+                if found:
+                    self._expect(",")
+                found.append(self._value(depth + 1))
+            return found
+        start = self.at
+        while self.at < len(self.text) and self.text[self.at] not in ",]}":
+            self.at += 1
+        return parsed(self.text[start : self.at].strip())
+
+    def _json_string(self) -> Any:
+        try:
+            value, self.at = json.JSONDecoder().raw_decode(self.text, self.at)
+        except ValueError as error:
+            raise NotACall("a string that does not end") from error
+        return value
+
+    def _string(self) -> str:
+        text = self._until(self._quote)
+        self.at += len(self._quote)
+        return text
+
+    def _until(self, word: str) -> str:
+        at = self.text.find(word, self.at)
+        if at < 0:
+            raise NotACall(f"arguments without {word}")
+        text, self.at = self.text[self.at : at], at
+        return text
+
+    def _next(self, word: str) -> bool:
+        while self.text[self.at : self.at + 1].isspace():
+            self.at += 1
+        return self.text.startswith(word, self.at)
+
+    def _take(self, word: str) -> bool:
+        found = self._next(word)
+        self.at += len(word) if found else 0
+        return found
+
+    def _expect(self, word: str) -> None:
+        if not self._take(word):
+            raise NotACall(f"{self.text[self.at : self.at + 20]!r} where {word} is expected")

@@ -1,0 +1,161 @@
+"""Calls with a tag for each argument, as Qwen3-Coder, MiniMax and GLM write them."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from llamina.chat.calls import Calls, fits
+from llamina.chat.events import CallArguments, ChatEvent
+from llamina.chat.json_text import parsed
+from llamina.chat.lark import Lark, Schema
+from llamina.chat.reader import BLOCK, NotACall, Parse, Reader
+from llamina.chat.styles import read_objects
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """`open <function=NAME> <parameter=KEY>VALUE</parameter> … </function> close`.
+
+    Values are text; those of parameters that are no strings are JSON.
+    """
+
+    open: str
+    close: str
+    function: tuple[str, str, str]  # before and after the name, at the end
+    parameter: tuple[str, str, str]  # before and after the key, after the value
+    stray: bool = False  # the first marker is left out at times
+    blank: str = "\n"  # written between the tags
+
+    @property
+    def opens(self) -> tuple[str, ...]:
+        return (self.open, self.function[0]) if self.stray else (self.open,)
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        return tuple(tag for tag in (self.open, self.close, *self.function, *self.parameter) if len(tag) > 2)
+
+    def read(self, reader: Reader, opened: str, calls: Calls) -> Parse[None]:
+        stray = opened != self.open
+        yield from reader.blanks()
+        if not stray and (yield from reader.peek()) in ("[", "{"):
+            yield from read_objects(reader, calls)
+        else:
+            while stray or (yield from reader.take(self.function[0])):
+                yield from self._call(reader, calls, stray)
+                yield from reader.blanks()
+                stray = False
+            if calls.ended_at == 0:
+                raise NotACall(f"no {self.function[0]} after {self.open}")
+        yield from reader.blanks()
+        yield from reader.take(self.close)
+
+    def _call(self, reader: Reader, calls: Calls, known: bool) -> Parse[None]:
+        _, after, end = self.function
+        name, _ = yield from reader.through(after)
+        if known and name not in calls.tools:
+            raise NotACall(f"{name!r} is no tool")
+        yield calls.begin(name)
+        yield CallArguments(calls.index, "{")
+        separator = ""
+        yield from reader.blanks()
+        while (yield from reader.expect(self.parameter[0], end)) != end:
+            key, _ = yield from reader.through(self.parameter[1])
+            yield CallArguments(calls.index, f"{separator}{json.dumps(key, ensure_ascii=False)}: ")
+            yield from read_value(reader, calls, name, key, self.parameter[2])
+            yield from reader.blanks()
+            separator = ", "
+        yield CallArguments(calls.index, "}")
+        yield calls.end(reader)
+
+    def write(self, name: str, schema: Schema, lark: Lark) -> list[str]:
+        before, after, end = self.function
+        opened, closed, done = self.parameter
+        blank = self.blank
+        parameters = [
+            (needed, [lark.text(f"{opened}{key}{closed}{blank}"), *lark.plain(inner, f"{blank}{done}{blank}")])
+            for key, inner, needed in lark.properties(schema)
+        ]
+        return [
+            lark.text(f"{self.open}{blank}{before}{name}{after}{blank}"),
+            *(lark.maybe(parts, needed) for needed, parts in parameters),
+            lark.text(f"{end}{blank}{self.close}"),
+        ]
+
+
+def read_value(reader: Reader, calls: Calls, name: str, key: str, close: str) -> Parse[None]:
+    """The value of a parameter, as JSON, up to the tag that closes it; a line break at each end is not part of it."""
+    types = calls.tools.types(name, key)
+    yield from reader.take("\n")
+    if types <= {"string"}:
+        yield CallArguments(calls.index, '"')
+        word = yield from reader.until(["\n" + close, close], _string(calls.index))
+        if not word:
+            raise NotACall(f"the text ends before {close}")
+        yield CallArguments(calls.index, '"')
+        return
+    text, _ = yield from reader.through("\n" + close, close, longest=BLOCK)
+    yield CallArguments(calls.index, _json(text, types))
+
+
+def _string(index: int) -> Callable[[str], ChatEvent]:
+    return lambda text: CallArguments(index, json.dumps(text, ensure_ascii=False)[1:-1])
+
+
+def _json(text: str, types: set[str]) -> str:
+    """A value as it is written if that is JSON of the right type; a string otherwise."""
+    try:
+        right = fits(parsed(text), types) or "string" not in types
+    except NotACall:
+        right = False
+    return text.strip() if right else json.dumps(text, ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """GLM's way: `<tool_call>NAME <arg_key>KEY</arg_key> <arg_value>VALUE</arg_value> … </tool_call>`."""
+
+    open: str = "<tool_call>"
+    close: str = "</tool_call>"
+
+    @property
+    def opens(self) -> tuple[str, ...]:
+        return (self.open,)
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        return (self.open, self.close, "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")
+
+    def read(self, reader: Reader, opened: str, calls: Calls) -> Parse[None]:
+        yield from reader.blanks()
+        if (yield from reader.peek()) in ("[", "{"):
+            yield from read_objects(reader, calls)
+            yield from reader.blanks()
+            yield from reader.take(self.close)
+            return
+        name, tag = yield from reader.through("<arg_key>", self.close)
+        name = name.strip()
+        yield calls.begin(name)
+        yield CallArguments(calls.index, "{")
+        separator = ""
+        while tag != self.close:
+            key, _ = yield from reader.through("</arg_key>")
+            yield from reader.blanks()
+            yield from reader.expect("<arg_value>")
+            yield CallArguments(calls.index, f"{separator}{json.dumps(key, ensure_ascii=False)}: ")
+            yield from read_value(reader, calls, name, key, "</arg_value>")
+            yield from reader.blanks()
+            tag = yield from reader.expect("<arg_key>", self.close)
+            separator = ", "
+        yield CallArguments(calls.index, "}")
+        yield calls.end(reader)
+
+    def write(self, name: str, schema: Schema, lark: Lark) -> list[str]:
+        parameters = [
+            (needed, [lark.text(f"<arg_key>{key}</arg_key>\n<arg_value>"), *lark.plain(inner, "</arg_value>\n")])
+            for key, inner, needed in lark.properties(schema)
+        ]
+        return [
+            lark.text(f"{self.open}{name}\n"),
+            *(lark.maybe(parts, needed) for needed, parts in parameters),
+            lark.text(self.close),
+        ]
