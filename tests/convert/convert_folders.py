@@ -59,7 +59,7 @@ def save(path: Path, tensors: Mapping[str, tuple[str, Values]]) -> None:
 
 def weights(spec: Mapping[str, Any]) -> dict[str, tuple[str, Values]]:
     """The tensors of a model of models.json."""
-    shifted = spec["config"]["model_type"].startswith("gemma")
+    shifted = spec["config"]["model_type"].startswith(("gemma", "nemotron"))
     found = {name: values(name, shape, shifted) for name, shape in spec["tensors"].items()}
     dtype = spec["dtype"]
     return {name: (dtype, bits(x) if dtype == "BF16" else x) for name, x in found.items()}

@@ -44,6 +44,13 @@ LATENT = {
     "v_head_dim": 16,
     "head_dim": 16,
 }
+BESIDE = {
+    "n_routed_experts": 8,
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 1,
+    "n_group": 1,
+    "topk_group": 1,
+}
 LLAMA3 = {
     "rope_type": "llama3",
     "rope_theta": 5e5,
@@ -137,6 +144,44 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
             "attention_multiplier": 0.1,
         },
     ),
+    "granitemoe": (
+        "GraniteMoe",
+        {
+            **SMALL,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "embedding_multiplier": 3.0,
+            "attention_multiplier": 0.1,
+        },
+    ),
+    "granitemoe-shared": (
+        "GraniteMoeShared",
+        {**SMALL, "num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 64},
+    ),
+    "smollm3": ("SmolLM3", {**SMALL, "num_hidden_layers": 4}),
+    "arcee": ("Arcee", SMALL),
+    "seed_oss": ("SeedOss", {**SMALL, "head_dim": 32}),
+    "exaone4": ("Exaone4", {**SMALL, "sliding_window": None, "layer_types": ["full_attention"] * 2}),
+    "glm4": ("Glm4", {**SMALL, "head_dim": 32}),
+    "glm4moe": ("Glm4Moe", {**SMALL, **EXPERTS, **BESIDE, "head_dim": 32, "use_qk_norm": True}),
+    "nemotron": ("Nemotron", {**SMALL, "head_dim": 16}),
+    "phi2": ("Phi", {**SMALL, "num_key_value_heads": None}),
+    "olmo": ("Olmo", {**SMALL, "clip_qkv": 2.0}),
+    "olmoe": ("Olmoe", {**SMALL, "num_key_value_heads": 4, "num_experts": 4, "num_experts_per_tok": 2}),
+    "ernie4_5": ("Ernie4_5", {**SMALL, "head_dim": 32}),
+    "hunyuan-dense": ("HunYuanDenseV1", {**SMALL, "head_dim": 16}),
+    "dots1": (
+        "Dots1",
+        {**SMALL, **EXPERTS, **BESIDE, "num_key_value_heads": 4, "norm_topk_prob": True, "routed_scaling_factor": 2.0},
+    ),
+    "gpt-oss": (
+        "GptOss",
+        {**SMALL, "head_dim": 32, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 8},
+    ),
+    "lfm2": ("Lfm2", {**SMALL, "num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"]}),
+    "starcoder": ("GPTBigCode", {**OLD, "n_positions": 512, "n_embd": 64, "n_layer": 2, "n_head": 4}),
+    "mamba": ("Mamba", {**OLD, "hidden_size": 64, "num_hidden_layers": 2, "state_size": 16}),
+    "falcon-mamba": ("FalconMamba", {**OLD, "hidden_size": 64, "num_hidden_layers": 2, "state_size": 16}),
     "bert": ("Bert", {**SMALL, "num_key_value_heads": None}),
     "roberta": ("Roberta", {**SMALL, "num_key_value_heads": None, "max_position_embeddings": 513, "pad_token_id": 0}),
 }
@@ -160,7 +205,9 @@ def main() -> None:
 def describe(name: str) -> dict[str, Any]:
     """A model's config.json and its tensors, as `transformers` saves them."""
     family, given = MODELS[name]
-    config = getattr(hf, f"{family}Config")(**{key: value for key, value in given.items() if value is not None})
+    config = getattr(hf, f"{family}Config")(
+        **{key: value for key, value in given.items() if key != "num_key_value_heads" or value}
+    )
     loader = hf.AutoModel if name in ENCODERS else hf.AutoModelForCausalLM
     with tempfile.TemporaryDirectory() as folder:
         loader.from_config(config).save_pretrained(folder)

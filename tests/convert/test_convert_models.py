@@ -16,14 +16,16 @@ from llamina.convert.families import FAMILIES
 from llamina.errors import LlaminaError
 from llamina.gguf import GGUF
 from llamina.models import architectures
+from llamina.quant import decode
 
 Make = Callable[..., Path]
 F32 = npt.NDArray[np.float32]
 ENCODERS = {"bert", "roberta"}
 # llama.cpp looks for the norms of queries and keys in models of 64 layers and more only.
 UNKNOWN_TO_LLAMA_CPP = {"command-r-plus"}
-# GGUF's GELU is the one with a hyperbolic tangent; these were trained with the exact one.
-APPROXIMATE = {"falcon", "gptneox", "bert"}
+# GGUF's GELU is the one with a hyperbolic tangent, and these were trained with the exact one; gpt-oss' YaRN is not
+# rounded to whole dimensions, as GGUF's is.
+APPROXIMATE = {"falcon", "gptneox", "bert", "gpt-oss"}
 
 
 @pytest.fixture(scope="session")
@@ -193,6 +195,39 @@ def test_eight_bit_floats_with_scales(tmp_path: Path) -> None:
     exponent, mantissa = (coded >> 3).astype(int), (coded & 7) / 8
     plain = np.where(exponent == 0, mantissa * 2.0**-6, (1 + mantissa) * 2.0 ** (exponent - 7))
     assert np.array_equal(got, plain * np.kron(scales, np.ones((48, 32))))
+
+
+def test_blocks_of_four_bits(tmp_path: Path) -> None:
+    """gpt-oss as it is published: experts in MXFP4, two neighbours in a byte."""
+    path = folder(tmp_path / "m", "gpt-oss")
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "mxfp4"}}))
+    tensors = weights(MODELS["gpt-oss"])
+    rng = np.random.default_rng(1)
+    shapes = {"gate_up_proj": (4, 192, 2), "down_proj": (4, 64, 3)}  # experts, rows, blocks of 32
+    packed: dict[str, tuple[Any, Any]] = {}
+    for layer in range(2):
+        for name, shape in shapes.items():
+            key = f"model.layers.{layer}.mlp.experts.{name}"
+            del tensors[key]
+            packed[key] = rng.integers(0, 256, (*shape, 16), np.uint8), rng.integers(120, 132, shape, np.uint8)
+            tensors |= {f"{key}_{part}": ("U8", x) for part, x in zip(("blocks", "scales"), packed[key], strict=True)}
+    save(path / "model.safetensors", tensors)
+    made = convert(path, tmp_path / "a.gguf", type="q8_0")
+    file = GGUF.open(made.path)
+    for name, key, rows in (
+        ("ffn_gate_exps", "gate_up_proj", slice(0, None, 2)),
+        ("ffn_up_exps", "gate_up_proj", slice(1, None, 2)),
+        ("ffn_down_exps", "down_proj", slice(None)),
+    ):
+        tensor = file.tensors[f"blk.1.{name}.weight"]
+        assert tensor.type.name == "MXFP4"
+        blocks, scales = packed[f"model.layers.1.mlp.experts.{key}"]
+        levels = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+        codes = np.stack((blocks & 15, blocks >> 4), axis=-1).reshape(*blocks.shape[:3], 32)
+        values = np.where(codes < 8, 1, -1) * levels[codes & 7] * 2.0 ** (scales[..., None].astype(int) - 127)
+        expected = values.reshape(*tensor.shape[:1], -1, tensor.shape[2])[:, rows]
+        assert np.array_equal(decode(tensor.data, tensor.type).reshape(tensor.shape), expected)
 
 
 def test_bits_are_the_upper_half() -> None:

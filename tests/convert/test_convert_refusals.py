@@ -62,6 +62,8 @@ def configured(path: Path, name: str, edit: Edit) -> Path:
             "made of 4 tensors, where 5 are expected",
         ),
         ("deepseek3", lambda c: c.update(v_head_dim=8), ModelFileError, "kv_b_proj has 128 rows"),
+        ("exaone4", lambda c: c.update(sliding_window=8), UnsupportedModel, "windows with 64 layers"),
+        ("lfm2", lambda c: c["layer_types"].pop(), ModelFileError, "one entry for each of 3 layers"),
         ("falcon", lambda c: c.update(alibi=True), UnsupportedModel, "alibi is True"),
     ],
 )

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from llamina.convert.lazy import Array, Lazy
+from llamina.convert.lazy import BLOCKS, Array, Lazy
 from llamina.convert.settings import Settings
 from llamina.errors import ModelFileError
 
@@ -67,7 +67,7 @@ def _ungroup(tensor: Lazy, groups: int, queries: int) -> Lazy:
 
 
 def first_half(tensor: Lazy, settings: Settings) -> Lazy:
-    """The gates of experts, from gates and ups in one matrix each [experts, 2 x rows, columns]."""
+    """The gates, from gates and ups in one matrix (of each expert) [..., 2 x rows, columns]."""
     return _half(tensor, 0)
 
 
@@ -76,12 +76,33 @@ def second_half(tensor: Lazy, settings: Settings) -> Lazy:
 
 
 def _half(tensor: Lazy, which: int) -> Lazy:
-    if len(tensor.shape) != 3:
-        raise ModelFileError(f"experts' gates and ups have shape {tensor.shape}: three axes are expected")
-    experts, rows, columns = tensor.shape
+    *experts, rows, columns = tensor.shape
     _divides(2, rows, "rows of gates and ups")
     half = rows // 2
-    return tensor.map(lambda x: x[:, which * half : (which + 1) * half], (experts, half, columns))
+    return tensor.map(lambda x: x[..., which * half : (which + 1) * half, :], (*experts, half, columns))
+
+
+def even(tensor: Lazy, settings: Settings) -> Lazy:
+    """The gates of gpt-oss: every other column of gates and ups [experts, columns, 2 x rows], or element of a bias."""
+    return _every_other(tensor, 0)
+
+
+def odd(tensor: Lazy, settings: Settings) -> Lazy:
+    return _every_other(tensor, 1)
+
+
+def _every_other(tensor: Lazy, which: int) -> Lazy:
+    tensor = transpose_experts(tensor, settings=None)
+    experts, rows, *columns = tensor.shape
+    return tensor.map(lambda x: x[:, which::2], (experts, rows // 2, *columns))
+
+
+def transpose_experts(tensor: Lazy, settings: Settings | None) -> Lazy:
+    """Matrices of gpt-oss' experts, whose columns are rows elsewhere; not its biases, nor what is in blocks already."""
+    if len(tensor.shape) < 3 or tensor.dtype == BLOCKS:
+        return tensor
+    experts, columns, rows = tensor.shape
+    return tensor.map(lambda x: x.swapaxes(1, 2), (experts, rows, columns))
 
 
 def latent_keys(tensor: Lazy, settings: Settings) -> Lazy:
@@ -107,9 +128,14 @@ def _latent(tensor: Lazy, settings: Settings) -> tuple[int, int, int, int]:
     return heads, plain, values, tensor.shape[1]
 
 
+def negative_exponential(tensor: Lazy, settings: Settings) -> Lazy:
+    """The logarithm of a state's decay → the decay."""
+    return tensor.compute(lambda x: -np.exp(x))
+
+
 def decay(tensor: Lazy, settings: Settings) -> Lazy:
-    """The logarithm of a state's decay → the decay, a column."""
-    return column(tensor.compute(lambda x: -np.exp(x)), settings)
+    """The same, as a column."""
+    return column(negative_exponential(tensor, settings), settings)
 
 
 def column(tensor: Lazy, settings: Settings) -> Lazy:
@@ -139,6 +165,8 @@ def after_padding(tensor: Lazy, settings: Settings) -> Lazy:
 PARTS: dict[str, Edit] = {
     "ffn_gate_exps": first_half,
     "ffn_up_exps": second_half,
+    "ffn_gate_shexp": first_half,
+    "ffn_up_shexp": second_half,
     "attn_k_b": latent_keys,
     "attn_v_b": latent_values,
 }

@@ -13,6 +13,7 @@ from llamina.gguf import TensorType
 from llamina.quant import decode, encode
 
 Array = npt.NDArray[Any]
+BLOCKS = "MXFP4"  # stored as GGUF has them: the last axis of the values is bytes
 CHUNK = 1 << 20  # values turned into floats at once
 # safetensors' names of types, and the NumPy types that hold them; BF16 and F8 keep their bits.
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -21,6 +22,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "F16": np.dtype("<f2"),
     "BF16": np.dtype("<u2"),
     "F8_E4M3": np.dtype("u1"),
+    "U8": np.dtype("u1"),
 }
 _LARGEST_F16 = 65504.0
 
@@ -63,7 +65,7 @@ class Lazy:
     def encoded(self, kind: TensorType, name: str) -> Iterator[Array]:
         """The values in a format of GGUF; `name` is for the error message."""
         for part in self.parts():
-            rows = part.reshape(-1, self.shape[-1])
+            rows = part.reshape(-1, part.shape[-1])
             step = max(1, CHUNK // self.shape[-1])
             for start in range(0, len(rows), step):
                 yield self._encode(rows[start : start + step], kind, name)

@@ -61,12 +61,17 @@ def _windows(family: Family, settings: Settings, notes: list[str]) -> dict[str, 
     found: dict[str, object] = {"attention.sliding_window": settings.count("sliding_window")}
     windowed = settings.windowed
     if windowed is None and (period := settings.get("sliding_window_pattern _sliding_window_pattern")) is not None:
-        windowed = [bool((layer + 1) % period) for layer in range(settings.layers)]
+        windowed = [_is_windowed(layer, period) for layer in range(settings.layers)]
     if windowed is not None:
         if len(windowed) != settings.layers:
             raise ModelFileError(f"config.json: layer_types has {len(windowed)} entries for {settings.layers} layers")
         found["attention.sliding_window_pattern"] = windowed
     return found
+
+
+def _is_windowed(layer: int, period: int | str) -> bool:
+    """All but each period's last; or as letters say, L for local."""
+    return bool((layer + 1) % period) if isinstance(period, int) else period[layer % len(period)] == "L"
 
 
 def _pooling(folder: Path) -> dict[str, object]:

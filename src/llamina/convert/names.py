@@ -9,7 +9,7 @@ import re
 
 WRAPPERS = re.compile(
     r"^(model\.language_model\.|language_model\.model\.|language_model\.|model\.|transformer\.|gpt_neox\.|backbone\."
-    r"|bert\.|roberta\.)"
+    r"|bert\.|roberta\.|ernie\.)"
 )
 # Masks and tables that can be computed, and the rest of models that see and hear.
 UNUSED = re.compile(
@@ -107,6 +107,62 @@ DEEPSEEK = LLAMA | _in_layers(
     },
 )
 
+SEED_OSS = LLAMA | _in_layers("layers", {"post_attention_layernorm": "post_attention_norm"})
+GLM4 = LLAMA | _in_layers(
+    "layers",
+    {
+        "post_self_attn_layernorm": "post_attention_norm",
+        "post_mlp_layernorm": "post_ffw_norm",
+        "mlp.gate_up_proj": "ffn_up",
+    },
+)
+DOTS1 = DEEPSEEK | _in_layers("layers", _QK_NORMS)
+GLM4_MOE = DOTS1 | _in_layers("layers", {"post_attention_layernorm": "post_attention_norm"})
+GRANITE_MOE = LLAMA | _in_layers(
+    "layers",
+    {
+        "block_sparse_moe.router.layer": "ffn_gate_inp",
+        "block_sparse_moe.input_linear": "ffn_gate_exps ffn_up_exps",
+        "block_sparse_moe.output_linear": "ffn_down_exps",
+        "shared_mlp.input_linear": "ffn_gate_shexp ffn_up_shexp",
+        "shared_mlp.output_linear": "ffn_down_shexp",
+    },
+)
+HUNYUAN = LLAMA | _in_layers(
+    "layers", {"self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm"}
+)
+PHI2 = LLAMA | {"final_layernorm": "output_norm"}
+PHI2 |= _in_layers("layers", {"self_attn.dense": "attn_output", "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down"})
+GPT_OSS = SEED_OSS | _in_layers(
+    "layers",
+    {
+        "self_attn.sinks": "attn_sinks.weight",
+        "mlp.router": "ffn_gate_inp",
+        "mlp.experts.gate_up_proj": "ffn_gate_exps.weight ffn_up_exps.weight",
+        "mlp.experts.gate_up_proj_bias": "ffn_gate_exps.bias ffn_up_exps.bias",
+        "mlp.experts.down_proj": "ffn_down_exps.weight",
+        "mlp.experts.down_proj_bias": "ffn_down_exps.bias",
+    },
+)
+LFM2 = {"embed_tokens": "token_embd", "embedding_norm": "token_embd_norm", "lm_head": "output"} | _in_layers(
+    "layers",
+    {
+        "operator_norm": "attn_norm",
+        "self_attn.q_proj": "attn_q",
+        "self_attn.k_proj": "attn_k",
+        "self_attn.v_proj": "attn_v",
+        "self_attn.out_proj": "attn_output",
+        "self_attn.q_layernorm": "attn_q_norm",
+        "self_attn.k_layernorm": "attn_k_norm",
+        "conv.conv": "shortconv.conv",
+        "conv.in_proj": "shortconv.in_proj",
+        "conv.out_proj": "shortconv.out_proj",
+        "ffn_norm": "ffn_norm",
+        "feed_forward.w1": "ffn_gate",
+        "feed_forward.w2": "ffn_down",
+        "feed_forward.w3": "ffn_up",
+    },
+)
 FALCON = {"word_embeddings": "token_embd", "ln_f": "output_norm", "lm_head": "output"} | _in_layers(
     "h",
     {
@@ -159,6 +215,7 @@ MAMBA2 = {"embeddings": "token_embd", "norm_f": "output_norm", "lm_head": "outpu
         "mixer.out_proj": "ssm_out",
     },
 )
+MAMBA = MAMBA2 | _in_layers("layers", {"mixer.x_proj": "ssm_x", "mixer.dt_proj": "ssm_dt"})
 BERT = {
     "embeddings.word_embeddings": "token_embd",
     "embeddings.position_embeddings": "position_embd",

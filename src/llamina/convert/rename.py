@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 
-from llamina.convert.edits import PARTS
 from llamina.convert.families import Family
 from llamina.convert.lazy import Lazy, stack
 from llamina.convert.names import SENSES, UNUSED, WRAPPERS
@@ -65,8 +64,9 @@ def _places(family: Family, settings: Settings, theirs: str, tensor: Lazy) -> It
         )
     several = " " in targets
     for target in targets.split():
-        stem = target.removeprefix("blk.*.").removesuffix(".weight")
-        edit = (PARTS if several else family.edits).get(stem)
+        whole = target.removeprefix("blk.*.") + suffix
+        known = family.parts if several else family.edits
+        edit = known.get(whole) or known.get(whole.removesuffix(".weight").removesuffix(".bias"))
         name = (target.replace("*", numbers[0]) if numbers else target) + suffix
         stacked = pattern.count("*") > target.count("*")
         yield name, int(numbers[1]) if stacked else None, tensor if edit is None else edit(tensor, settings)

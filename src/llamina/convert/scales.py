@@ -1,10 +1,10 @@
-"""Weights of 8-bit floats with a scale per square of a matrix, as DeepSeek publishes them → plain floats."""
+"""Weights that are published quantized: DeepSeek's 8-bit floats become plain ones, gpt-oss' blocks GGUF's MXFP4."""
 
 from collections.abc import Mapping
 
 import numpy as np
 
-from llamina.convert.lazy import Array, Lazy, floats
+from llamina.convert.lazy import BLOCKS, Array, Lazy, floats
 from llamina.convert.settings import Settings
 from llamina.errors import ModelFileError, UnsupportedModel
 
@@ -17,6 +17,8 @@ def unscaled(tensors: Mapping[str, Lazy], settings: Settings) -> dict[str, Lazy]
     if how is None:
         return dict(tensors)
     method = how.get("quant_method") if isinstance(how, dict) else how
+    if method == "mxfp4":
+        return _packed(tensors)
     if method != "fp8":
         raise UnsupportedModel(
             f"the folder is quantized by {method!r}, which llamina cannot undo: use the original model"
@@ -45,3 +47,27 @@ def _scaled(weight: Lazy, scale: Lazy, side: tuple[int, int], name: str) -> Lazy
         return values
 
     return weight.compute(spread)
+
+
+def _packed(tensors: Mapping[str, Lazy]) -> dict[str, Lazy]:
+    """`NAME_blocks` [..., blocks, 16] and `NAME_scales` [..., blocks] → NAME, in blocks of a scale and 32 values."""
+    found = {name: tensor for name, tensor in tensors.items() if not name.endswith(("_blocks", "_scales"))}
+    for name, blocks in tensors.items():
+        if name.endswith("_blocks"):
+            scales = tensors.get(f"{name.removesuffix('_blocks')}_scales")
+            if scales is None or blocks.shape != (*scales.shape, 16):
+                raise ModelFileError(f"{name} has no scales that fit beside it: fetch the rest of the folder")
+            found[name.removesuffix("_blocks")] = _repacked(blocks, scales)
+    return found
+
+
+def _repacked(blocks: Lazy, scales: Lazy) -> Lazy:
+    """Bytes hold neighbours in transformers, in GGUF values 16 apart."""
+
+    def pack() -> Array:
+        pairs = blocks.load()
+        nibbles = np.stack((pairs & 15, pairs >> 4), axis=-1).reshape(*scales.shape, 32)
+        packed = nibbles[..., :16] | nibbles[..., 16:] << 4
+        return np.concatenate((scales.load()[..., None], packed), axis=-1).reshape(*scales.shape[:-1], -1)
+
+    return Lazy.of((*scales.shape[:-1], 32 * scales.shape[-1]), BLOCKS, pack)

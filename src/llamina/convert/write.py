@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from llamina.convert.families import family_of
-from llamina.convert.lazy import Array, Lazy
+from llamina.convert.lazy import BLOCKS, Array, Lazy
 from llamina.convert.metadata import model_metadata
 from llamina.convert.rename import renamed
 from llamina.convert.safetensors import tensors_of
@@ -93,7 +93,7 @@ def _write(
     notes: list[str],
     progress: Progress | None,
 ) -> None:
-    kinds = {name: _kind(name, tensor.shape, wanted) for name, tensor in tensors.items()}
+    kinds = {name: _kind(name, tensor, wanted) for name, tensor in tensors.items()}
     if narrow := [name for name, kind in kinds.items() if wanted.name == "Q8_0" and kind.name == "F16"]:
         notes.append(f"{len(narrow)} matrices are F16: their rows are not whole blocks of Q8_0 ({narrow[0]})")
     total = sum(kinds[name].size(tensor.shape) for name, tensor in tensors.items())
@@ -115,7 +115,7 @@ def _wanted(name: str | None, tensors: Mapping[str, Lazy]) -> TensorType:
     if name is None:
         sizes: Counter[str] = Counter()
         for tensor in tensors.values():
-            sizes[tensor.dtype] += tensor.size
+            sizes[tensor.dtype] += tensor.size if tensor.dtype != BLOCKS else 0
         stored = sizes.most_common(1)[0][0]
         return tensor_type(stored if stored in FILE_TYPES else "BF16" if stored.startswith("F8") else "F32")
     if name.upper() not in FILE_TYPES:
@@ -123,7 +123,10 @@ def _wanted(name: str | None, tensors: Mapping[str, Lazy]) -> TensorType:
     return tensor_type(name)
 
 
-def _kind(name: str, shape: tuple[int, ...], wanted: TensorType) -> TensorType:
+def _kind(name: str, tensor: Lazy, wanted: TensorType) -> TensorType:
+    shape = tensor.shape
+    if tensor.dtype == BLOCKS:
+        return tensor_type(BLOCKS)
     if len(shape) < 2 or not name.endswith(".weight") or _ALWAYS_F32.fullmatch(name):
         return tensor_type("F32")
     return tensor_type("F16") if shape[-1] % wanted.block else wanted

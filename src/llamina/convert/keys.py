@@ -1,0 +1,224 @@
+"""Metadata of families beyond what all have: functions of the settings. A key of None is left out."""
+
+from llamina.convert.edits import falcon_kv_heads
+from llamina.convert.settings import Settings
+from llamina.errors import ModelFileError, UnsupportedModel
+
+Keys = dict[str, object]
+SOFTMAX, SIGMOID = 1, 2  # expert_gating_func
+
+
+def nothing(settings: Settings) -> Keys:
+    return {}
+
+
+def experts(settings: Settings) -> Keys:
+    shared = settings.get("shared_expert_intermediate_size")
+    found: Keys = {"expert_feed_forward_length": settings.count("moe_intermediate_size")}
+    return found | ({} if shared is None else {"expert_shared_feed_forward_length": shared})
+
+
+def gemma2(settings: Settings) -> Keys:
+    _check_query_scale(settings, wide=46)
+    return {
+        "attn_logit_softcapping": settings.number("attn_logit_softcapping"),
+        "final_logit_softcapping": settings.number("final_logit_softcapping"),
+    }
+
+
+def gemma3(settings: Settings) -> Keys:
+    _check_query_scale(settings, wide=62)
+    cap = settings.get("final_logit_softcapping")
+    return {} if cap is None else {"final_logit_softcapping": float(cap)}
+
+
+def _check_query_scale(settings: Settings, wide: int) -> None:
+    """GGUF has no key for the scale: it follows from the head, or from the width in the largest model."""
+    meant = settings.width // settings.heads if settings.layers == wide else settings.head_dim
+    if (given := settings.get("query_pre_attn_scalar", meant)) != meant:
+        raise UnsupportedModel(f"config.json: query_pre_attn_scalar is {given}, and GGUF has room for {meant} only")
+
+
+def phi3(settings: Settings) -> Keys:
+    original = settings.count("original_max_position_embeddings", settings.context)
+    window = settings.count("sliding_window", 0, least=0)
+    return {"rope.scaling.original_context_length": original, "attention.sliding_window": window}
+
+
+def cohere(settings: Settings) -> Keys:
+    return {
+        "logit_scale": settings.number("logit_scale"),
+        "context_length": settings.count("model_max_length max_position_embeddings"),
+        "rope.scaling.type": "none",
+    }
+
+
+def falcon(settings: Settings) -> Keys:
+    return {
+        "tensor_data_layout": "jploski",
+        "attention.head_count_kv": falcon_kv_heads(settings),
+        "feed_forward_length": settings.count("ffn_hidden_size", 4 * settings.width),
+    }
+
+
+def four_times(settings: Settings) -> Keys:
+    return {"feed_forward_length": settings.count("n_inner", 4 * settings.width)}
+
+
+def residual(settings: Settings) -> Keys:
+    return {"use_parallel_residual": bool(settings.get("use_parallel_residual", False))}
+
+
+def neox(settings: Settings) -> Keys:
+    return {"use_parallel_residual": bool(settings.get("use_parallel_residual", True)), "attention.head_count_kv": None}
+
+
+def granite(settings: Settings) -> Keys:
+    return {
+        "attention.scale": settings.number("attention_multiplier", 1.0),
+        "embedding_scale": settings.number("embedding_multiplier", 1.0),
+        "residual_scale": settings.number("residual_multiplier", 1.0),
+        "logit_scale": settings.number("logits_scaling", 1.0),
+    }
+
+
+def deepseek(settings: Settings, gating: int) -> Keys:
+    latent, turned = settings.count("kv_lora_rank", 512), settings.count("qk_rope_head_dim")
+    experts = settings.get("n_routed_experts") is not None
+    found: Keys = {
+        "attention.head_count_kv": 1,  # every head reads the one latent
+        "attention.kv_lora_rank": latent,
+        "attention.q_lora_rank": settings.get("q_lora_rank"),
+        "attention.key_length": latent + turned,
+        "attention.value_length": latent,
+        "attention.key_length_mla": settings.count("qk_nope_head_dim") + turned,
+        "attention.value_length_mla": settings.count("v_head_dim"),
+        "rope.dimension_count": turned,
+        "leading_dense_block_count": settings.count(
+            "first_k_dense_replace", 0 if experts else settings.layers, least=0
+        ),
+        "expert_feed_forward_length": settings.count("moe_intermediate_size intermediate_size"),
+        "expert_shared_count": settings.count("n_shared_experts", 0, least=0),
+        "expert_weights_scale": settings.number("routed_scaling_factor", 1.0),
+        "expert_weights_norm": bool(settings.get("norm_topk_prob", False)),
+        "expert_gating_func": gating,
+    }
+    groups = settings.get("n_group")
+    if groups is not None and settings.get("topk_method") != "greedy":
+        found |= {"expert_group_count": groups, "expert_group_used_count": settings.count("topk_group")}
+    scaling = settings.get("rope_parameters rope_scaling", {})
+    if isinstance(scaling, dict) and scaling.get("mscale_all_dim"):
+        found["rope.scaling.yarn_log_multiplier"] = 0.1 * float(scaling["mscale_all_dim"])
+    return found
+
+
+def mamba2(settings: Settings) -> Keys:
+    found = _recurrent(settings, settings.count("state_size", 128))
+    return found | {
+        "ssm.time_step_rank": settings.count("expand", 2) * settings.width // settings.count("head_dim", 64),
+        "ssm.group_count": settings.count("n_groups", 1),
+    }
+
+
+def _recurrent(settings: Settings, state: int) -> Keys:
+    """What models without attention say instead; they have no limit of their own to the context."""
+    return {
+        "context_length": 1 << 20,
+        "feed_forward_length": 0,
+        "attention.head_count": 0,
+        "attention.head_count_kv": None,
+        "attention.key_length": None,
+        "attention.value_length": None,
+        "attention.layer_norm_rms_epsilon": settings.number("layer_norm_epsilon rms_norm_eps", 1e-5),
+        "attention.layer_norm_epsilon": None,
+        "ssm.conv_kernel": settings.count("conv_kernel", 4),
+        "ssm.inner_size": settings.count("expand", 2) * settings.width,
+        "ssm.state_size": state,
+    }
+
+
+def bert(settings: Settings) -> Keys:
+    return {"attention.causal": False}
+
+
+def gpt_oss(settings: Settings) -> Keys:
+    return {"expert_feed_forward_length": settings.count("intermediate_size")}
+
+
+def glm4_moe(settings: Settings) -> Keys:
+    return shared_experts(settings) | {"expert_gating_func": SIGMOID}
+
+
+def shared_experts(settings: Settings) -> Keys:
+    """Experts beside shared ones, after some dense layers."""
+    return {
+        "expert_feed_forward_length": settings.count("moe_intermediate_size"),
+        "expert_shared_count": settings.count("n_shared_experts", 0, least=0),
+        "leading_dense_block_count": settings.count("first_k_dense_replace", 0, least=0),
+        "expert_weights_scale": settings.number("routed_scaling_factor", 1.0),
+        "expert_weights_norm": bool(settings.get("norm_topk_prob", False)),
+    }
+
+
+def granite_moe(settings: Settings) -> Keys:
+    shared = settings.get("shared_intermediate_size")
+    return granite(settings) | ({"expert_shared_feed_forward_length": shared} if shared else {})
+
+
+def nemotron(settings: Settings) -> Keys:
+    return {"attention.layer_norm_epsilon": settings.number("norm_eps", 1e-5)}
+
+
+def olmo(settings: Settings) -> Keys:
+    found: Keys = {"attention.layer_norm_epsilon": 1e-5}
+    clip = settings.get("clip_qkv")
+    return found if clip is None else found | {"attention.clamp_kqv": float(clip)}
+
+
+def exaone4(settings: Settings) -> Keys:
+    if settings.get("sliding_window") and settings.layers != 64:  # readers know the windows of the 32B by its depth
+        raise UnsupportedModel(
+            f"config.json: exaone4 has windows with 64 layers in GGUF, and here are {settings.layers}"
+        )
+    return {}
+
+
+def hunyuan(settings: Settings) -> Keys:
+    """A rotation whose base is stretched by `alpha` is written with that base."""
+    scaling = settings.get("rope_parameters rope_scaling", {})
+    inner = Settings(scaling if isinstance(scaling, dict) else {})
+    if inner.get("alpha") is None:
+        return {}
+    base = inner.number("rope_theta", settings.number("rope_theta", 10000.0))
+    dims = settings.head_dim
+    return {"rope.freq_base": base * inner.number("alpha") ** (dims / (dims - 2))}
+
+
+def lfm2(settings: Settings) -> Keys:
+    inner = settings.count("block_ff_dim intermediate_size")
+    if settings.get("block_auto_adjust_ff_dim", True):
+        multiple = settings.count("block_multiple_of", 256)
+        inner = int(settings.number("block_ffn_dim_multiplier", 1.0) * int(2 * inner / 3))
+        inner = -(-inner // multiple) * multiple
+    kinds = settings.get("layer_types")
+    if not isinstance(kinds, list) or len(kinds) != settings.layers:
+        raise ModelFileError(
+            f"config.json: layer_types is {kinds!r}: one entry for each of {settings.layers} layers is expected"
+        )
+    return {
+        "feed_forward_length": inner,
+        "attention.head_count_kv": [0 if kind == "conv" else settings.kv_heads for kind in kinds],
+        "attention.layer_norm_rms_epsilon": settings.number("norm_eps block_norm_eps", 1e-5),
+        "shortconv.l_cache": settings.count("conv_L_cache", 3),
+    }
+
+
+def starcoder(settings: Settings) -> Keys:
+    return four_times(settings) | {"attention.head_count_kv": 1}
+
+
+def mamba(settings: Settings) -> Keys:
+    return _recurrent(settings, settings.count("state_size", 16)) | {
+        "ssm.time_step_rank": settings.count("time_step_rank", -(-settings.width // 16)),
+        "ssm.dt_b_c_rms": settings.get("model_type") == "falcon_mamba",
+    }
