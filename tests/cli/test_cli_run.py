@@ -254,7 +254,7 @@ def test_interrupted_answers_end_in_order(stories: Path, flags: list[str]) -> No
     slow = [*command, "--backend", "reference", *flags]
     with subprocess.Popen(slow, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
-        begun = process.stdout.read(8) if not flags else _wait(2.0)
+        begun = process.stdout.read(8) if not flags else _wait(6.0)
         os.kill(process.pid, signal.SIGINT)
         out, err = begun + process.stdout.read(), process.stderr.read().decode()
         assert process.wait(30) == 130
