@@ -19,6 +19,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from llamina.backends.cpu import features  # asks for registers that kernels from the cache need too
+from llamina.backends.cpu.compiling import processes_for, share_out, start
 from llamina.errors import KernelError
 from llamina.places import cache_dir
 
@@ -56,15 +57,31 @@ class Library:
         for name in dict.fromkeys(names):
             if name not in self._linked and not self._link(name, _read(self._path(name))):
                 missing.append(name)
-        for done, name in enumerate(missing):
-            if progress:
-                progress(name, done, len(missing))
-            packed = compile_kernel(name)
-            _write(self._path(name), packed)
-            if not self._link(name, packed):
-                raise KernelError(f"kernel {name} was compiled but cannot be linked")
-        if progress and missing:
+        if not missing:
+            return
+        mine, *others = share_out(missing, processes_for(missing))
+        helpers = [start(share) for share in others]
+        try:
+            for done, name in enumerate([*mine, *(name for share in others for name in share)]):
+                if progress:
+                    progress(name, done, len(missing))
+                if done == len(mine):
+                    for helper in helpers:
+                        helper.wait()
+                if not self._link(name, _read(self._path(name)) or self.compile(name)):
+                    raise KernelError(f"kernel {name} was compiled but cannot be linked")
+        finally:
+            for helper in helpers:
+                helper.kill()
+                helper.wait()
+        if progress:
             progress("", len(missing), len(missing))
+
+    def compile(self, name: str) -> bytes:
+        """A kernel compiled, and kept in the cache."""
+        packed = compile_kernel(name)
+        _write(self._path(name), packed)
+        return packed
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}.kernel"
