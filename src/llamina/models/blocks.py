@@ -109,9 +109,16 @@ def experts(
     return mix(expert_linear(gated(gate, up, kind), getattr(w, f"ffn_down{suffix}"), chosen), weights)
 
 
-def latent_parts(h: Value, w: Weights, config: Config) -> tuple[Value, Value, Value, Value]:
+def low_rank_query(h: Value, w: Weights, config: Config) -> Value | None:
+    """What MLA's q is made of, unless it is made of h itself."""
+    return norm(linear(h, w.attn_q_a), w.attn_q_a_norm, config.eps) if "attn_q_a" in w else None
+
+
+def latent_parts(
+    h: Value, w: Weights, config: Config, low_rank: Value | None = None
+) -> tuple[Value, Value, Value, Value]:
     """MLA's q without and with position (heads, dim), the latent vector, and the key with position (1, dim)."""
-    low_rank = norm(linear(h, w.attn_q_a), w.attn_q_a_norm, config.eps) if "attn_q_a" in w else None
+    low_rank = low_rank_query(h, w, config) if low_rank is None else low_rank
     q = linear(h, w.attn_q) if low_rank is None else linear(low_rank, w.attn_q_b)
     key, size = linear(h, w.attn_kv_a_mqa), config.count("attention.kv_lora_rank")
     turned, q = key.size - size, heads(q, config.heads)
