@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from llamina.engine import several
 from llamina.engine.core import Core
 from llamina.engine.dispatch import ToolRun, run_tools
 from llamina.engine.generation import Generation
@@ -38,9 +39,18 @@ class Engine(Core):
         request = request_of(self.encode(prompt), max_tokens=max_tokens, **options)
         return Generation(self, self.submit(request))
 
-    def generate(self, prompt: str | Sequence[int], **options: Any) -> Completion:
-        """Continue a prompt to its end; options are those of `stream`."""
-        return self.stream(prompt, **options).result()
+    def streams(self, prompt: str | Sequence[int], n: int, **options: Any) -> list[Generation]:
+        """n answers to one prompt, which is computed once; the first is what `stream` would give."""
+        return several.begin(self, self.encode(prompt), n, {"max_tokens": 256, **options})
+
+    def generate(
+        self, prompt: str | Sequence[int], *, n: int = 1, best_of: int | None = None, **options: Any
+    ) -> Completion:
+        """Continue a prompt to its end; options are those of `stream`.
+
+        With n, other answers come as `alternatives`; with best_of, so many are made and the n likeliest told.
+        """
+        return several.answer(self, self.encode(prompt), n, best_of, {"max_tokens": 256, **options})
 
     def render_chat(self, messages: Sequence[dict[str, Any]], **kwargs: Any) -> str:
         """The model's own chat template applied to messages, ready for its answer."""

@@ -38,6 +38,8 @@ class Request:
     context_shift: bool = False  # drop old tokens when the context is full, and go on
     logprobs: int | None = None  # how likely each token was, and so many of the likeliest; None: not told
     prompt_logprobs: int | None = None  # the same of the prompt's tokens
+    index: int = 0  # of several answers to a prompt, which: each draws for itself
+    leader: "Request | None" = None  # computes the same prompt; this one waits for that
     grammar: str | None = None  # GBNF that the answer follows; of these five, one at most
     json_schema: str | Mapping[str, Any] | bool | None = None
     regex: str | None = None
@@ -61,6 +63,8 @@ class Request:
         if self.truncate and self.prompt_logprobs is not None:
             message = "prompt_logprobs are asked for with truncate: they belong to a prompt that is taken whole"
             raise RequestError(message, "prompt_logprobs")
+        if not isinstance(self.index, int) or isinstance(self.index, bool) or not 0 <= self.index < 1 << 64:
+            raise RequestError(f"index is {self.index!r}: a whole number of at least 0 is expected", "index")
         self.source = source(self.grammar, self.json_schema, self.regex, self.choices, self.lark)
         if self.source is not None and self.ignore_eos:
             message = f"ignore_eos is given with {self.source.kind}: an answer that follows it must be able to end"
@@ -91,6 +95,12 @@ class Request:
     def pending(self) -> int:
         """Known tokens that are not in the cache yet."""
         return len(self.known) - self.computed
+
+    @property
+    def held(self) -> bool:
+        """It would compute what its leader is computing."""
+        leader = self.leader
+        return leader is not None and leader.finish_reason is None and not leader.generated
 
     @property
     def scope(self) -> Hashable | None:

@@ -1,6 +1,6 @@
 """What callers get back."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from llamina.engine.request import FinishReason
 from llamina.sampling import TokenLogprob
@@ -37,6 +37,7 @@ class Completion:
     usage: Usage
     logprobs: list[TokenLogprob | None] | None = None  # of the tokens, if they were asked for
     prompt_logprobs: list[TokenLogprob | None] | None = None  # the first token of a prompt has none
+    alternatives: list["Completion"] = field(default_factory=list)  # other answers, where several were asked for
 
     @property
     def cumulative_logprob(self) -> float | None:

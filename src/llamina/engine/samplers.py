@@ -27,6 +27,7 @@ class Samplers:
         return Sampler(
             params,
             self._vocab,
+            stream=request.index,
             suppressed=self._tokenizer.suppressed,
             breakers=self._breakers(params.dry_sequence_breakers) if params.dry_multiplier else None,
             processor=request.logits_processor,

@@ -51,7 +51,7 @@ def schedule(running: list[Request], waiting: list[Request], pages: Pages, budge
     to be computed again; nobody overtakes a request that waits with a better rank.
     """
     step = _Step(running, waiting, pages, budget)
-    while waiting and step.admit(waiting[0]):
+    while (first := next((r for r in waiting if not r.held), None)) is not None and step.admit(first):
         pass
     for request in [r for r in running if r.pending == 1]:
         step.grant(request, 1)

@@ -67,7 +67,9 @@ def write_request(request: Request) -> dict[str, Any]:
     if request.all_logits or request.logits_processor is not None:
         what = "logits" if request.all_logits else "a logits_processor, a function"
         raise RequestError(f"a request with {what} cannot be put into a snapshot", "request")
-    asked = {f.name: getattr(request, f.name) for f in fields(request) if f.name not in ("prompt", "sampling")}
+    asked = {
+        f.name: getattr(request, f.name) for f in fields(request) if f.name not in ("prompt", "sampling", "leader")
+    }
     sampling = asdict(request.sampling) | {"logit_bias": [*request.sampling.logit_bias.items()]}
     return {
         "prompt": [int(t) for t in request.prompt],
