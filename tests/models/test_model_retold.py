@@ -31,6 +31,15 @@ def with_gates_and_ups_as_one(tensors: Tensors, metadata: dict[str, Any]) -> Non
         tensors[name.replace("gate", "gate_up")] = np.concatenate(both, axis=1)
 
 
+def with_scales(tensors: Tensors, metadata: dict[str, Any]) -> None:
+    """NVFP4's files have a scale for each matrix, or for each expert's."""
+    for name in [name for name in tensors if "ffn_" in name or "attn_q" in name if "norm" not in name]:
+        matrix = tensors[name]
+        scales = np.linspace(0.5, 3, len(matrix) if matrix.ndim == 3 else 1, dtype=np.float32)
+        tensors[name] = matrix / scales.reshape(-1, *[1] * (matrix.ndim - 1))
+        tensors[name.replace("weight", "scale")] = scales
+
+
 def with_a_drafting_layer(tensors: Tensors, metadata: dict[str, Any]) -> None:
     """Multi-token prediction's layers are counted with the others, and have nothing to say about the next token."""
     metadata["block_count"] += 1
@@ -38,7 +47,7 @@ def with_a_drafting_layer(tensors: Tensors, metadata: dict[str, Any]) -> None:
     tensors["blk.2.attn_norm.weight"] = np.full(128, np.nan, np.float32)
 
 
-@pytest.mark.parametrize("change", [as_first_written, with_gates_and_ups_as_one, with_a_drafting_layer])
+@pytest.mark.parametrize("change", [as_first_written, with_gates_and_ups_as_one, with_scales, with_a_drafting_layer])
 def test_the_same_logits(
     change: Callable[[Tensors, dict[str, Any]], None], files: Files, truth: dict[str, Array], tmp_path: Path
 ) -> None:

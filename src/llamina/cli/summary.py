@@ -7,13 +7,12 @@ import numpy as np
 from llamina.backends import Capacity, KvType, state_shapes
 from llamina.backends.cpu.layout import GENERAL, VECTORS, page_bytes
 from llamina.cli.features import features
+from llamina.engine.load import weights_of
 from llamina.errors import LlaminaError
 from llamina.gguf import GGUF
 from llamina.models import about, architectures, build
-from llamina.ops import Weight
 from llamina.ops.batch import PAGE
 from llamina.plan import Plan, record
-from llamina.quant import format_of
 
 KEPT = 1024  # tokens whose keys and values are counted
 MATRICES = ("embed", "linear", "head_linear", "expert_linear")
@@ -61,7 +60,7 @@ def summary(file: GGUF) -> dict[str, Any]:
 
 def blueprint(file: GGUF) -> Plan:
     """The plan of a model, from its header alone."""
-    return record(build(file.metadata, _weights(file)).forward)
+    return record(build(file.metadata, weights_of(file, read=False)).forward)
 
 
 def kept(plan: Plan) -> dict[str, Any]:
@@ -92,16 +91,6 @@ def _plan(file: GGUF) -> tuple[Plan | None, str | None]:
 def kernel(name: str) -> str | None:
     """How matrices of a format are multiplied on the CPU."""
     return "vectors" if name in VECTORS else "general" if name in GENERAL else None
-
-
-def _weights(file: GGUF) -> dict[str, Weight]:
-    """Tensors as weights that have a shape and a format, but no data."""
-    nothing = np.zeros(0, np.uint8)
-    weights: dict[str, Weight] = {}
-    for name, tensor in sorted(file.tensors.items()):  # biases sort before weights
-        bias = weights.get(f"{name.removesuffix('.weight')}.bias") if name.endswith(".weight") else None
-        weights[name] = Weight(name, tensor.shape, format_of(tensor.type), nothing, bias)
-    return weights
 
 
 def _formats(file: GGUF) -> dict[str, dict[str, Any]]:

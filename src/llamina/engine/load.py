@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from llamina.engine.engine import Engine
 from llamina.errors import RequestError
 from llamina.gguf import GGUF, open_model
@@ -48,12 +50,14 @@ def locate(model: str | os.PathLike[str]) -> Path:
     return find(os.fspath(model))
 
 
-def weights_of(file: GGUF) -> dict[str, Weight]:
-    """Every tensor as a weight; `NAME.bias` also comes along with `NAME.weight`."""
+def weights_of(file: GGUF, read: bool = True) -> dict[str, Weight]:
+    """Every tensor as a weight (without data, unless `read`); NAME.bias and NAME.scale come along with NAME.weight."""
     weights: dict[str, Weight] = {}
-    for name, tensor in sorted(file.tensors.items()):  # biases sort before weights
-        bias = weights.get(f"{name.removesuffix('.weight')}.bias") if name.endswith(".weight") else None
-        weights[name] = Weight(name, tensor.shape, format_of(tensor.type), tensor.data, bias)
+    for name, tensor in sorted(file.tensors.items()):  # biases and scales sort before weights
+        stem = name.removesuffix("weight")
+        bias, scale = (weights.get(stem + part) if stem != name else None for part in ("bias", "scale"))
+        data = tensor.data if read else np.zeros(0, np.uint8)
+        weights[name] = Weight(name, tensor.shape, format_of(tensor.type), data, bias, scale)
     return weights
 
 

@@ -15,13 +15,14 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weight:
-    """A named tensor of the file, still in its blocks. Its bias, if the file has one, comes along."""
+    """A named tensor of the file, still in its blocks. If the file has them, its bias and its scale come along."""
 
     name: str
     shape: Shape  # rows first: a matrix is [out, in]
     format: Format
     data: npt.NDArray[np.uint8]
     bias: "Weight | None" = None
+    scale: "Weight | None" = None  # of a matrix, or one for each expert's
 
     def __str__(self) -> str:
         return self.name.removesuffix(".weight")

@@ -71,9 +71,10 @@ def embed(tokens: Value, table: Weight) -> Value:
 
 
 def linear(x: Value, w: Weight) -> Value:
-    """(…, in) → (…, out) through w [out, in], plus w's bias."""
+    """(…, in) → (…, out) through w [out, in], times w's scale, plus its bias."""
     check(len(w.shape) == 2 and x.shape[-1] == w.shape[1], "linear", x, w)
     out = emit("linear", (x,), [(*x.shape[:-1], w.shape[0])], (w,))[0]
+    out = mul(out, w.scale) if w.scale else out
     return add(out, w.bias) if w.bias else out
 
 
@@ -89,6 +90,7 @@ def expert_linear(x: Value, w: Weight, chosen: Value) -> Value:
     used = chosen.shape[0]
     check(w.bias is None or w.bias.shape == w.shape[:2], "expert_linear", w, *([w.bias] if w.bias else []))
     out = emit("expert_linear", (x, chosen), [(used, w.shape[1])], (w,))[0]
+    out = mul(out, embed(chosen, w.scale.shaped(w.shape[0], 1))) if w.scale else out
     return emit("expert_bias", (out, chosen), [out.shape], (w.bias,))[0] if w.bias else out
 
 
