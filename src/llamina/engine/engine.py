@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from llamina.engine import several
+from llamina.engine.beam import SEARCH, BeamSearch
 from llamina.engine.core import Core
 from llamina.engine.dispatch import ToolRun, run_tools
 from llamina.engine.generation import Generation
@@ -48,9 +49,14 @@ class Engine(Core):
     ) -> Completion:
         """Continue a prompt to its end; options are those of `stream`.
 
-        With n, other answers come as `alternatives`; with best_of, so many are made and the n likeliest told.
+        With n, other answers come as `alternatives`; with best_of, so many are made and the n likeliest told; with
+        beam_width (length_penalty, early_stopping), the n best that a beam search finds.
         """
-        return several.answer(self, self.encode(prompt), n, best_of, {"max_tokens": 256, **options})
+        tokens, options = self.encode(prompt), {"max_tokens": 256, **options}
+        if "beam_width" not in options:
+            return several.answer(self, tokens, n, best_of, options)
+        search = {name: options.pop(name) for name in SEARCH if name in options}
+        return BeamSearch(n=n, **search).run(self, tokens, options | ({"best_of": best_of} if best_of else {}))
 
     def render_chat(self, messages: Sequence[dict[str, Any]], **kwargs: Any) -> str:
         """The model's own chat template applied to messages, ready for its answer."""
