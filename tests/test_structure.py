@@ -36,6 +36,7 @@ ORDER = [
     "chat",
     "hub",
     "convert",
+    "adapters",
     "engine",
     "bench",
     "cli",
@@ -56,6 +57,7 @@ ONLY = {
     "chat": {"errors", "tokenizer"},
     "hub": {"errors", "places", "gguf"},
     "convert": {"errors", "gguf", "quant", "tokenizer"},
+    "adapters": {"errors", "gguf", "quant", "ops", "convert"},
 }
 NEVER = {"backends": {"models", "tokenizer"}}
 

@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+import llamina
+from lora_files import draw, save
+
 Invoke = Callable[..., Result]
 GREEDY = ("--temp", "0", "--repeat-penalty", "1")
 STORY = ", there was a little girl named Lily."
@@ -61,6 +64,10 @@ def test_the_ways_to_give_a_prompt_agree(invoke: Invoke, stories: Path, tmp_path
         (["x", "-j", "{"], "json_schema is no JSON"),
         (["x", "--grammar", "a", "--grammar-file", "/dev/null"], "--grammar is given twice"),
         (["x", "--regex", "a", "--ignore-eos"], "ignore_eos is given with regex"),
+        (["x", "--lora", "/no/such/file=0.5"], "/no/such/file is not there"),
+        (["x", "--lora", f"{__file__}=much"], "'much' is not a scale"),
+        (["x", "--lora", f"{__file__}=inf"], "has the scale inf"),
+        (["x", "--lora", __file__, "--lora", f"{__file__}=2"], "given twice"),
     ],
 )
 def test_mistakes_are_usage_errors_before_anything_is_fetched(
@@ -281,3 +288,24 @@ def test_the_default_model_answers(invoke: Invoke, smollm2: Path) -> None:
 def test_raw_text_is_continued_as_it_is(invoke: Invoke, smollm2: Path) -> None:
     result = invoke("run", "--raw", "The capital of France is", "-n", "3", "-q", "-m", smollm2, *GREEDY)
     assert result.stdout.startswith(" Paris")
+
+
+def test_adapters_are_added_with_their_scales(invoke: Invoke, stories: Path, tmp_path: Path) -> None:
+    names = [f"blk.{layer}.ffn_down.weight" for layer in range(5)]
+    one, two = (save(tmp_path / f"{i}.gguf", "llama", draw(stories, names, 4, i, 1.0)) for i in range(2))
+
+    def ask(*lora: str) -> str:
+        options = [word for value in lora for word in ("--lora", value)]
+        result = invoke("run", "Once upon a time", "-m", stories, "-n", "11", "-q", *GREEDY, *options)
+        assert result.exit_code == 0, result.stderr
+        return result.stdout
+
+    plain = STORY + "\n"
+    assert ask(f"{one}=0", f"{two}=0") == plain
+    assert len({plain, ask(f"{one}"), ask(f"{two}"), ask(f"{one}", f"{two}=-1.5")}) == 4
+    with llamina.load(stories, threads=1) as engine:
+        use = {engine.load_adapter(path): scale for path, scale in ((one, 1.0), (two, -1.5))}
+        said = engine.generate("Once upon a time", max_tokens=11, temperature=0.0, adapters=use).text
+    assert ask(f"{one}", f"{two}=-1.5") == said + "\n"
+    refused = invoke("run", "x", "-m", stories, "--lora", stories)
+    assert refused.exit_code == 1 and "no LoRA adapter" in refused.stderr

@@ -1,8 +1,11 @@
 """llama.cpp's logits for a file, computed beside us."""
 
 import ctypes
-from ctypes import POINTER, c_float, c_int32, c_uint8, c_uint32, c_void_p
+import os
+from collections.abc import Sequence
+from ctypes import POINTER, c_char_p, c_float, c_int32, c_size_t, c_uint8, c_uint32, c_void_p
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +25,9 @@ class _Batch(ctypes.Structure):
     _fields_ = (("n_tokens", c_int32), *((name, c_void_p) for name in ("token", "embd", "pos", "n", "seq", "logits")))
 
 
-def last_logits(path: Path, tokens: list[int], context: int) -> npt.NDArray[np.float32]:
+def last_logits(
+    path: Path, tokens: list[int], context: int, adapters: Sequence[tuple[Path, float]] = ()
+) -> npt.NDArray[np.float32]:
     """The logits after the last token; keys and values are kept in F16, which costs about 1e-7."""
     c = library()
     c.llama_context_default_params.restype = _ContextParams
@@ -36,6 +41,7 @@ def last_logits(path: Path, tokens: list[int], context: int) -> npt.NDArray[np.f
     params.n_ctx = context
     run = c.llama_init_from_model(model, params)
     assert run, f"llama.cpp cannot run {path}"
+    _adapt(c, model, run, adapters)
     array = (c_int32 * len(tokens))(*tokens)
     assert c.llama_decode(run, c.llama_batch_get_one(array, len(tokens))) == 0
     vocab = c.llama_vocab_n_tokens(c.llama_model_get_vocab(model))
@@ -43,3 +49,13 @@ def last_logits(path: Path, tokens: list[int], context: int) -> npt.NDArray[np.f
     c.llama_free(run)
     c.llama_model_free(model)
     return logits
+
+
+def _adapt(c: Any, model: int, run: int, adapters: Sequence[tuple[Path, float]]) -> None:
+    """Load LoRA files into the model, and have the context use them."""
+    c.llama_adapter_lora_init.argtypes, c.llama_adapter_lora_init.restype = (c_void_p, c_char_p), c_void_p
+    c.llama_set_adapters_lora.argtypes = (c_void_p, POINTER(c_void_p), c_size_t, POINTER(c_float))
+    loaded = [c.llama_adapter_lora_init(model, os.fsencode(path)) for path, _ in adapters]
+    assert all(loaded), "llama.cpp cannot load an adapter"
+    handles, scales = (c_void_p * len(loaded))(*loaded), (c_float * len(loaded))(*[scale for _, scale in adapters])
+    assert c.llama_set_adapters_lora(run, handles, len(loaded), scales) == 0

@@ -1,6 +1,6 @@
 """Each backend compiles a plan for one kind of device; nobody else knows a device."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal, Protocol
@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from llamina.backends.states import Unit
 from llamina.errors import RequestError
+from llamina.ops import LowRank
 from llamina.ops.batch import Batch
 from llamina.plan import Plan
 
@@ -65,6 +66,10 @@ class Program(Protocol):
         """Logits [outputs, vocab]; the array is overwritten by the next run."""
         ...
 
+    def adapt(self, slot: int, pairs: Mapping[str, LowRank]) -> None:
+        """Put an adapter into a slot, its pairs by the names of matrices; no pairs empty the slot."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -74,19 +79,20 @@ def compile_plan(
     batch: Batch,
     capacity: Capacity,
     progress: Callable[[str, int, int], None] | None = None,
+    before: Program | None = None,
 ) -> Program:
-    """A program for this plan, batch buffers and capacity."""
+    """A program for this plan, batch buffers and capacity; one that takes the place of another keeps its states."""
     if backend == "reference":
         from llamina.backends.reference import ReferenceProgram
 
         if capacity.offload:
             raise RequestError("the reference backend decodes all weights: offload needs backend='cpu'", "offload")
 
-        return ReferenceProgram(plan, capacity)
+        return ReferenceProgram(plan, capacity, before)
     if backend == "cpu":
         from llamina.backends.cpu.program import CpuProgram
 
-        return CpuProgram(plan, batch, capacity, progress)
+        return CpuProgram(plan, batch, capacity, progress, before)
     raise RequestError(f"backend {backend!r} is not one of {', '.join(BACKENDS)}", "backend")
 
 

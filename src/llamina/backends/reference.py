@@ -1,10 +1,13 @@
 """The reference backend: a plan replayed step by step in NumPy, for truth rather than speed."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 
-from llamina.backends import Capacity, state_shapes
+from llamina.backends import Capacity, Program, state_shapes
 from llamina.backends.states import HostStates
+from llamina.ops import LowRank
 from llamina.ops.batch import PAGE, Batch
 from llamina.ops.reference import Array, Reference
 from llamina.ops.rotation import hadamard, turned
@@ -17,9 +20,15 @@ class ReferenceProgram:
     """Every value an array; states are float32, rounded as the capacity's type of cache would round them."""
 
     workspace = 0  # arrays come and go
+    reference: Reference
+    states: HostStates
 
-    def __init__(self, plan: Plan, capacity: Capacity) -> None:
+    def __init__(self, plan: Plan, capacity: Capacity, before: Program | None = None) -> None:
         self._plan = plan
+        if isinstance(before, ReferenceProgram):
+            self.reference = Reference(before.reference.states, before.reference.keep)
+            self.states = before.states
+            return
         states = {
             state: [np.zeros(shape, np.float32) for shape in state_shapes(state, capacity, PAGE)]
             for state in plan.states
@@ -44,6 +53,9 @@ class ReferenceProgram:
                 del values[spent]
         logits: npt.NDArray[np.float32] = values[self._plan.logits.id]
         return logits
+
+    def adapt(self, slot: int, pairs: Mapping[str, LowRank]) -> None:
+        self.reference.adapters[slot] = pairs
 
     def close(self) -> None:
         """Nothing to end."""

@@ -1,5 +1,6 @@
 """`llamina run`: a prompt in, an answer out."""
 
+import os
 import time
 from typing import Any
 
@@ -27,6 +28,24 @@ def _limit(ctx: click.Context, param: click.Parameter, value: int) -> int | None
     return None if value == -1 else value
 
 
+def _adapters(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, float]:
+    """FILE or FILE=SCALE; a file whose own name has a = is found first."""
+    found: dict[str, float] = {}
+    for value in values:
+        path, scale = value, "1"
+        if not os.path.exists(value) and "=" in value:
+            path, _, scale = value.rpartition("=")
+        if not os.path.exists(path):
+            raise click.BadParameter(f"{path} is not there: give a file or folder, and =SCALE behind it if you like")
+        if path in found:
+            raise click.BadParameter(f"{path} is given twice: give it once, with the sum of the scales")
+        try:
+            found[path] = float(scale)
+        except ValueError:
+            raise click.BadParameter(f"{scale!r} is not a scale: give a number behind {path}=") from None
+    return found
+
+
 @click.command("run", cls=SampledCommand)
 @click.argument("prompt", required=False)
 @click.option("-p", "--prompt", "text", metavar="TEXT", help="The prompt, if it is not an argument.")
@@ -42,6 +61,14 @@ def _limit(ctx: click.Context, param: click.Parameter, value: int) -> int | None
     type=click.Path(dir_okay=False),
     metavar="FILE",
     help="Go on with the conversation in FILE, or begin one, and save it there.",
+)
+@click.option(
+    "--lora",
+    "adapters",
+    multiple=True,
+    callback=_adapters,
+    metavar="FILE[=SCALE]",
+    help="A LoRA adapter to add to the model; several times.",
 )
 @click.option("--raw", is_flag=True, help="Continue the text as it is, without the chat template.")
 @click.option(
@@ -90,6 +117,7 @@ def command(
     hf: str | None,
     system: str | None,
     session: str | None,
+    adapters: dict[str, float],
     raw: bool,
     threads: int | None,
     backend: str,
@@ -114,6 +142,7 @@ def command(
       llamina run "Is this spam? ..." --choice yes --choice no
       llamina run -hf user/repo:Q8_0 "Tell me a joke" --json
       llamina run --session talk.llamina "And why is that?"
+      llamina run -m model.gguf --lora pirate.gguf --lora brief.gguf=0.5 "Who are you?"
     """
     from llamina.cli.answer import Answer, begin, open_session
     from llamina.engine.request import request_of
@@ -125,7 +154,7 @@ def command(
         raise click.UsageError("--session is a conversation, and --raw leaves the chat template out: drop one of them")
     if options["logprobs"] is not None and not as_json:
         raise click.UsageError("--logprobs are told in JSON: add --json")
-    options = {"max_tokens": max_tokens, **take_constraint(options), **given(options)}
+    options = {"max_tokens": max_tokens, "adapters": adapters, **take_constraint(options), **given(options)}
     request_of([0], **options)  # mistakes are told before any download
     path = locate(model, hf, quiet)
     from llamina.engine import load
@@ -134,6 +163,7 @@ def command(
     with Meter("kernels", quiet) as meter:
         room = {"kv_type": kv_type, "offload": offload, "memory_budget": memory_budget}
         engine = load(path, backend=backend, threads=threads, context=context, progress=meter, **room)
+        options["adapters"] = {engine.load_adapter(adapter): scale for adapter, scale in adapters.items()}
     with engine:
         seconds = time.perf_counter() - start
         talk = open_session(engine, session, system) if session else None

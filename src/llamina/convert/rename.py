@@ -17,7 +17,7 @@ def renamed(family: Family, settings: Settings, stored: Mapping[str, Lazy], note
     found: dict[str, Lazy] = {}
     stacks: dict[str, dict[int, Lazy]] = {}
     for theirs, tensor in _wanted(family, settings, stored, notes).items():
-        for name, slot, edited in _places(family, settings, theirs, tensor):
+        for name, slot, edited in places(family, settings, theirs, tensor):
             if slot is not None:
                 stacks.setdefault(name, {})[slot] = edited
             elif name in found:
@@ -52,7 +52,7 @@ def _wanted(family: Family, settings: Settings, stored: Mapping[str, Lazy], note
     return found
 
 
-def _places(family: Family, settings: Settings, theirs: str, tensor: Lazy) -> Iterator[tuple[str, int | None, Lazy]]:
+def places(family: Family, settings: Settings, theirs: str, tensor: Lazy) -> Iterator[tuple[str, int | None, Lazy]]:
     """GGUF's names of a tensor, the slot it takes in a stack, and its part, edited."""
     numbers = [part for part in theirs.split(".") if part.isdigit()]
     pattern = ".".join("*" if part.isdigit() else part for part in theirs.split("."))

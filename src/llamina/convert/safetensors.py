@@ -21,7 +21,7 @@ def tensors_of(folder: Path) -> dict[str, Lazy]:
     """The tensors of a model's folder by name. Only headers are read now."""
     found: dict[str, Lazy] = {}
     for path in _files(folder):
-        for name, tensor in _tensors(path).items():
+        for name, tensor in tensors_in(path).items():
             if name in found:
                 raise ModelFileError(f"{path.name} holds {name}, and so does another file of {folder}")
             found[name] = tensor
@@ -51,7 +51,8 @@ def _nothing(folder: Path) -> str:
     return f"{folder} has no model*.safetensors: fetch the weights too"
 
 
-def _tensors(path: Path) -> dict[str, Lazy]:
+def tensors_in(path: Path) -> dict[str, Lazy]:
+    """The tensors of one file by name."""
     size = os.path.getsize(path)
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(_LENGTH), "little")

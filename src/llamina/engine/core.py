@@ -1,5 +1,6 @@
 """The heart: schedule, run, sample, append."""
 
+import os
 from bisect import insort
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -11,6 +12,7 @@ import numpy.typing as npt
 
 from llamina.backends import Capacity, KvType, Offload, Program, compile_plan
 from llamina.cache import Lease, Pages
+from llamina.engine.adapters import Adapters
 from llamina.engine.limits import Limits
 from llamina.engine.memory import find_room
 from llamina.engine.request import Event, FinishReason, Request
@@ -52,6 +54,7 @@ class Core:
         self.backend, self.kv_type = backend, kv_type
         self.context = model.config.context
         self.plan: Plan = record(model.forward)
+        self.adapters = Adapters(file.metadata, self.plan)
         self.weight_bytes = sum(tensor.nbytes for tensor in file.tensors.values())
         paged = _offload(offload, memory_budget)
         weights = min(self.weight_bytes, paged.budget) if paged else self.weight_bytes
@@ -67,6 +70,7 @@ class Core:
         self.waiting: list[Request] = []
         self._arrivals = count()
         self._closed = False
+        self._progress = progress
         self.program: Program = compile_plan(backend, self.plan, self.batch, self.capacity, progress)
 
     @cached_property
@@ -184,7 +188,8 @@ class Core:
         return request
 
     def begin(self, request: Request) -> None:
-        """Give it what it speaks with, and its rank."""
+        """Give it its adapters, what it speaks with, and its rank."""
+        self.adapters.equip(request)
         if not request.all_logits:
             request.output.begin(self.tokenizer, request.ignore_eos)
             request.sampler = self.samplers.make(request)
@@ -226,6 +231,7 @@ class Core:
         self._check_open()
         self.limits.check_tokens(tokens, "tokens")
         self.limits.check_rewind(request, n, len(tokens))
+        self.adapters.equip(request)  # they may have been unloaded since it was done
         if request.sampler is not None and request.sampler.constraint is not None:
             request.sampler.constraint.restart([*request.generated[: len(request.generated) - n], *tokens])
         kept = len(request.known) - n
@@ -252,6 +258,39 @@ class Core:
         """The first tokens that are never dropped."""
         return max(request.n_keep, int(request.known[0] == self.tokenizer.bos))
 
+    # ---- adapters ----------------------------------------------------------------------------------------
+
+    def load_adapter(self, path: str | os.PathLike[str], name: str | None = None) -> str:
+        """Load a LoRA for requests to use by its name, which is that of the file unless given.
+
+        One that adapts matrices which none has adapted before has the plan compiled again; requests go on with it.
+        """
+        self._check_open()
+        name, adapter = self.adapters.read(path, name)
+        if not adapter.pairs.keys() <= self.adapters.matrices:
+            self._recompile(self.adapters.matrices | adapter.pairs.keys())
+        self.program.adapt(self.adapters.add(name, adapter), adapter.pairs)
+        return name
+
+    def _recompile(self, matrices: frozenset[str]) -> None:
+        """Make places for adapters beside these matrices; what sequences keep stays as it is."""
+        before, plan = self.program, self.adapters.plan(matrices)
+        self.program = compile_plan(self.backend, plan, self.batch, self.capacity, self._progress, before)
+        self.plan, self.adapters.matrices = plan, matrices
+        before.close()
+        for slot, pairs in self.adapters.slots().items():
+            self.program.adapt(slot, pairs)
+
+    def unload_adapter(self, name: str) -> None:
+        """Forget an adapter that no request uses."""
+        self._check_open()
+        users = sum(name in request.adapters for request in (*self.running, *self.waiting))
+        if users:
+            raise RequestError(
+                f"{users} requests use adapter {name!r}: wait until they are done, or cancel them", "name"
+            )
+        self.program.adapt(self.adapters.remove(name), {})
+
     # ---- life --------------------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
@@ -271,7 +310,8 @@ class Core:
 def _span(s: Slice) -> Span:
     lease = s.request.lease
     assert lease is not None
-    return Span(s.request.known[s.start : s.stop], s.start, lease.pages, lease.slot, s.outputs)
+    known = s.request.known[s.start : s.stop]
+    return Span(known, s.start, lease.pages, lease.slot, s.outputs, s.request.applied)
 
 
 def _offload(policy: str, budget: int | None) -> Offload | None:

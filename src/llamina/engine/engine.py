@@ -91,9 +91,9 @@ class Engine(Core):
         wanted = self.tokenizer.add_bos and bos is not None and tokens[:1] != [bos]
         return [bos, *tokens] if wanted and bos is not None else tokens
 
-    def logits(self, tokens: Iterable[int]) -> npt.NDArray[np.float32]:
+    def logits(self, tokens: Iterable[int], adapters: Mapping[str, float] | None = None) -> npt.NDArray[np.float32]:
         """Logits after every token, [tokens, vocab]."""
-        request = self.submit(Request(list(tokens), all_logits=True))
+        request = self.submit(Request(list(tokens), all_logits=True, adapters=adapters or {}))
         while request.finish_reason is None:
             self.step()
         return np.concatenate(request.rows)

@@ -1,5 +1,6 @@
 """A request from its submission to its last token."""
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -13,6 +14,7 @@ from llamina.engine.output import Output
 from llamina.engine.scores import Scores
 from llamina.errors import RequestError
 from llamina.grammar import source
+from llamina.ops.batch import Applied
 from llamina.sampling import LogitsProcessor, Sampler, Sampling, TokenLogprob
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
@@ -46,6 +48,7 @@ class Request:
     choices: Sequence[str] | None = None
     lark: str | None = None
     n_keep: int = 0  # the first tokens that are never dropped; BOS is not dropped in any case
+    adapters: Mapping[str, float] = field(default_factory=dict)  # names of loaded ones and their scales, added in order
 
     def __post_init__(self) -> None:
         limit = self.max_tokens
@@ -69,6 +72,8 @@ class Request:
         if self.source is not None and self.ignore_eos:
             message = f"ignore_eos is given with {self.source.kind}: an answer that follows it must be able to end"
             raise RequestError(message, "ignore_eos")
+        _check_scales(self.adapters)
+        self.adapters = dict(self.adapters)
         self.id = next(_numbers)
         self.rank = self.id  # the engine's order of service, smaller first
         self.known: list[int] = [int(t) for t in self.prompt]
@@ -82,6 +87,8 @@ class Request:
         self.scores = Scores(self.prompt, self.logprobs, self.prompt_logprobs)
         self.rows: list[npt.NDArray[np.float32]] = []  # logits, where all are wanted
         self.sampler: Sampler | None = None
+        self.applied: tuple[Applied, ...] = ()  # its adapters, once the engine has found them
+        self.adapter_key: tuple[Hashable, ...] = ()  # which they are, by their contents
 
     @property
     def generated(self) -> list[int]:
@@ -105,7 +112,7 @@ class Request:
     @property
     def scope(self) -> Hashable | None:
         """Requests of one scope compute the same for the same tokens and may see it; None: nothing is shared."""
-        return (self.cache_salt,) if self.cache_prompt else None
+        return (self.cache_salt, *self.adapter_key) if self.cache_prompt else None
 
     @property
     def every_row(self) -> bool:
@@ -155,6 +162,15 @@ class Event:
         """Of the tokens, if they were asked for; until the next step."""
         found = self.request.scores.tokens
         return found[len(found) - len(self.tokens) :]
+
+
+def _check_scales(adapters: Mapping[str, float]) -> None:
+    if not isinstance(adapters, Mapping):
+        raise RequestError(f"adapters is {adapters!r}: names with their scales are expected", "adapters")
+    for name, scale in adapters.items():
+        number = isinstance(scale, int | float) and not isinstance(scale, bool)
+        if not isinstance(name, str) or not number or not math.isfinite(scale):
+            raise RequestError(f"adapter {name!r} has the scale {scale!r}: a finite number is expected", "adapters")
 
 
 OPTIONS = Request.__dataclass_fields__.keys() - {"prompt", "sampling", "all_logits"}

@@ -18,6 +18,7 @@ def put_away(engine: "Core", request: Request) -> Snapshot:
         "model": engine.fingerprint,
         "name": engine.file.metadata.get("general.name", ""),
         "layout": _layout(engine),
+        "adapters": engine.adapters.fingerprints(request.adapters),
         "request": write_request(request),
     }
     borrowed = engine.pages.admit(request.known, request.scope) if request.lease is None else None
@@ -40,6 +41,9 @@ def take_up(engine: "Core", snapshot: Snapshot) -> Request:
     fits = header["layout"] == _layout(engine)
     if fits and len(snapshot.states) != _size(engine, computed):
         raise SnapshotError(f"the snapshot has {len(snapshot.states)} bytes of states: it was not written by us")
+    if engine.adapters.fingerprints(request.adapters) != header["adapters"]:
+        names = ", ".join(request.adapters)
+        raise SnapshotError(f"the snapshot was made with other adapters than are loaded here as {names}: load those")
     engine.begin(request)
     if request.sampler and header["request"]["sampler"]:
         request.sampler.restore(header["request"]["sampler"])

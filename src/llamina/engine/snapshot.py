@@ -19,7 +19,7 @@ from llamina.errors import RequestError, SnapshotError
 from llamina.sampling import Sampling
 
 MAGIC = b"LLAMINA\x1a"
-VERSION = 1
+VERSION = 2
 HEAD = struct.Struct("<8sII16s")
 
 

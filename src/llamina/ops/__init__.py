@@ -1,5 +1,6 @@
 """The closed vocabulary of operations, and what they mean in NumPy."""
 
+from llamina.ops.adapters import LowRank
 from llamina.ops.keeping import (
     Attention,
     Ngrams,
@@ -52,6 +53,7 @@ __all__ = [
     "Activation",
     "Attention",
     "Gate",
+    "LowRank",
     "Ngrams",
     "Rope",
     "Routing",

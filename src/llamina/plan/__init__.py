@@ -1,6 +1,7 @@
 """Recording a forward pass once, and looking at what was recorded."""
 
+from llamina.plan.adapt import adapt, adaptable
 from llamina.plan.record import Plan, record
 from llamina.plan.show import describe, show
 
-__all__ = ["Plan", "describe", "record", "show"]
+__all__ = ["Plan", "adapt", "adaptable", "describe", "record", "show"]

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 
 from llamina.backends import Capacity
+from llamina.backends.cpu.adapters import Table
 from llamina.backends.cpu.layout import scratch_bytes
 from llamina.backends.cpu.memory import Buffer, Place, Ref, split_shape
-from llamina.backends.cpu.native import reading, size_of, writing
+from llamina.backends.cpu.native import Argument, reading, size_of, writing
 from llamina.backends.cpu.states import States
 from llamina.errors import KernelError
 from llamina.ops import Routing, State, Step, Value, Weight
@@ -34,6 +35,7 @@ class Lowering(States):
         self._capacity, self._states = capacity, states
         self._quantized: dict[tuple[int, str], tuple[Ref, int]] = {}
         self._rope_tables: dict[Any, Ref] = {}
+        self.tables: dict[str, Table] = {}  # of adapted matrices, by name
         self.scratch = Buffer(0, own=True)  # a part for each thread: nothing to clash over, so no size
         self.scratch_size = self._scratch_size(plan)
         self.logits = Buffer(4 * len(batch.outputs) * plan.vocab, own=True)
@@ -264,6 +266,33 @@ class Lowering(States):
         self._emit(
             "expert_bias", count=self._count(step.inputs[0]), **reading(x), ids=ids.ref, ids_row=ids.row,
             bias=self._constant(step.weights[0]), **writing(out), **size_of(out),
+        )  # fmt: skip
+
+    def _adapt(self, step: Step) -> None:
+        """In place, for nobody else reads what the matrix alone made; only logits have a place of their own."""
+        source, before, *chosen = step.inputs
+        out, batch = step.outputs[0], self._batch
+        place = self._place(before)
+        if out.id in self._places:
+            self._copy(out, place, self._places[out.id])
+        place = self._places.setdefault(out.id, place)
+        op, tokens = step.attrs["op"], out.rows == "tokens"
+        table = self.tables.setdefault(step.attrs["matrix"], Table(op))
+        shared: dict[str, Argument] = {
+            "count": self._count(out), "sequences": self._fixed(batch.sequences),
+            "positions": self._fixed(batch.positions), "starts": self._fixed(batch.adapter_starts),
+            "slots": self._fixed(batch.adapter_slots), "scales": self._fixed(batch.adapter_scales),
+            "since": self._fixed(batch.adapter_positions), "table": self._fixed(table.rows),
+        }  # fmt: skip
+        x = self._place(source)
+        if op == "embed":
+            self._emit("adapt_embed", **shared, ids=x.ref, out=place.ref, out_row=place.row, inner=place.inner)
+            return
+        ids = self._place(chosen[0]) if chosen else None
+        self._emit(
+            "adapt", **shared, rows=0 if tokens else self._fixed(batch.outputs), x=x.ref, x_row=x.row,
+            x_head=x.head if x.outer > 1 else 0, ids=ids.ref if ids else 0, ids_row=ids.row if ids else 0,
+            **writing(place), **size_of(place), k=x.inner,
         )  # fmt: skip
 
     def _route(self, step: Step) -> None:

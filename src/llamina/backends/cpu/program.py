@@ -3,13 +3,14 @@
 import ctypes
 import mmap
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from llamina.backends import Capacity, state_shapes
+from llamina.backends import Capacity, Program, state_shapes
+from llamina.backends.cpu.adapters import Table
 from llamina.backends.cpu.jit import Kernel, Library, Progress, library
 from llamina.backends.cpu.layout import page_bytes
 from llamina.backends.cpu.lower import Lowering
@@ -20,7 +21,7 @@ from llamina.backends.cpu.order import chain, group, mark_lifetimes, rows_of
 from llamina.backends.cpu.team import Team
 from llamina.backends.states import HostStates, Unit
 from llamina.errors import CapacityError
-from llamina.ops import State, Value
+from llamina.ops import LowRank, State, Value
 from llamina.ops.batch import PAGE, Batch
 from llamina.plan import Plan
 
@@ -28,12 +29,26 @@ from llamina.plan import Plan
 class CpuProgram:
     """Compiled once; every run walks the same table."""
 
-    def __init__(self, plan: Plan, batch: Batch, capacity: Capacity, progress: Progress | None = None) -> None:
+    states: HostStates
+    _stores: dict[State, list[Ref]]
+
+    def __init__(
+        self,
+        plan: Plan,
+        batch: Batch,
+        capacity: Capacity,
+        progress: Progress | None = None,
+        before: Program | None = None,
+    ) -> None:
         self._memory: list[Any] = []
-        self.states = HostStates()
-        states = {state: self._allocate_state(state, capacity) for state in plan.states}
-        lowering = Lowering(plan, batch, capacity, states)
+        if isinstance(before, CpuProgram):
+            self.states, self._stores = before.states, before._stores
+        else:
+            self.states = HostStates()
+            self._stores = {state: self._allocate_state(state, capacity) for state in plan.states}
+        lowering = Lowering(plan, batch, capacity, self._stores)
         self._keep = lowering.keep
+        self._tables: dict[str, Table] = lowering.tables
         self._steps, self._outputs = [native.step for native in lowering.native], lowering.outputs
         self._vocab, self._batch = plan.vocab, batch
         chains = chain(lowering.native)
@@ -95,6 +110,10 @@ class CpuProgram:
             pager.before(index)
             self._team.run(self._groups[segment.start : segment.stop])
             pager.after(index)
+
+    def adapt(self, slot: int, pairs: Mapping[str, LowRank]) -> None:
+        for name, table in self._tables.items():
+            table.put(slot, pairs.get(name))
 
     def trace(self, batch: Batch) -> Iterator[tuple[int, dict[int, npt.NDArray[Any]]]]:
         """Walk step by step: the index of each step of the plan, and copies of its outputs by their ids."""

@@ -1,8 +1,9 @@
 """The table of meanings, and the one who looks them up."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from llamina.ops.adapters import LowRank
 from llamina.ops.batch import Batch
 from llamina.ops.value import State, Step, Weight
 from llamina.quant import decode
@@ -16,6 +17,7 @@ class Reference:
     def __init__(self, states: dict[State, list[Array]], keep: Callable[[State, Array], Array]) -> None:
         self.states = states
         self.keep = keep
+        self.adapters: dict[int, Mapping[str, LowRank]] = {}  # by slot
         self._decoded: dict[str, Array] = {}
 
     def apply(self, step: Step, inputs: list[Array], batch: Batch) -> list[Array]:

@@ -19,6 +19,7 @@ ROOMS = (
     "recurrent",
     "quantize",
     "matmul",
+    "adapt",
 )
 
 
