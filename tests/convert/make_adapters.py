@@ -1,4 +1,4 @@
-"""Make adapter_logits.npz: what PEFT computes with the adapters of adapter_folders.py. Needs torch, transformers, peft."""
+"""Make adapter_logits.npz: what PEFT computes with the adapters of adapter_folders.py. Needs torch and peft."""
 
 import tempfile
 from pathlib import Path

@@ -20,7 +20,7 @@ NAMES = [
     "command-r", "falcon", "falcon-new", "gpt2", "gptneox", "bloom", "stablelm", "olmo2", "starcoder2", "deepseek2",
     "mamba2", "granite",
 ]  # fmt: skip
-ORACLE = dict(np.load(HERE / "adapter_logits.npz")) if (HERE / "adapter_logits.npz").exists() else {}
+ORACLE = dict(np.load(HERE / "adapter_logits.npz"))
 
 
 def nmse(got: F32, want: F32) -> float:
@@ -47,7 +47,9 @@ def test_an_adapter_is_the_merged_model(name: str, tmp_path: Path) -> None:
 def test_logits_are_those_of_peft(name: str, tmp_path: Path) -> None:
     base = tmp_path / "base.gguf"
     convert(folder(tmp_path / "base", name), base, type="f32")
-    assert nmse(logits(base, adapter(tmp_path / "lora", name)), ORACLE[name]) < 1e-8
+    assert (
+        nmse(logits(base, adapter(tmp_path / "lora", name)), ORACLE[name]) < 1e-7
+    )  # GELU by tanh, where PEFT has the exact one, costs 3e-8
 
 
 @pytest.fixture(scope="module")
@@ -110,9 +112,9 @@ def test_matrices_that_gguf_splits_are_refused(tmp_path: Path) -> None:
     lora = adapter(tmp_path / "lora", "deepseek2")
     module = "base_model.model.model.layers.0.self_attn.kv_b_proj"
     save(lora / "adapter_model.safetensors", {f"{module}.lora_{p}.weight": ("F32", x) for p, x in (("A", A), ("B", B))})
-    with llamina.load(tmp_path / "base.gguf", backend="reference") as engine:
-        with pytest.raises(UnsupportedModel, match="not hold as one matrix"):
-            engine.load_adapter(lora)
+    refused = pytest.raises(UnsupportedModel, match="not hold as one matrix")
+    with llamina.load(tmp_path / "base.gguf", backend="reference") as engine, refused:
+        engine.load_adapter(lora)
 
 
 def test_folders_that_hold_no_adapter(llama: Path, tmp_path: Path) -> None:
