@@ -158,7 +158,7 @@ def test_one_error_tree() -> None:
 
 
 def test_every_architecture_has_facts(golden: Callable[[str], Path]) -> None:
-    """At least one tiny model with llama.cpp's logits for each name that we say we can run: stored, or computed live."""
+    """At least one tiny model with llama.cpp's logits for each name that we say we can run: stored, or live."""
     known = {entry["arch"] for entry in json.loads(golden("archs.json").read_text()).values()}
     live = (Path(__file__).parent / "models" / "test_expert_variants.py").read_text(encoding="utf-8")
     known |= set(re.findall(r'arch="([\w-]+)"', live))

@@ -132,3 +132,10 @@ def test_tied_embeddings_are_adapted_as_embeddings_only() -> None:
     assert {name: step.op for name, step in adaptable(plan).items()} == {"token_embd": "embed"}
     assert [step.op for step in adapt(plan, ["token_embd"]).steps] == ["embed", "adapt", "pick", "linear"]
     assert adapt(plan, []).steps == plan.steps
+
+
+def test_a_matrix_with_a_scale_is_not_adapted() -> None:
+    """The scale comes behind the product, and what adapters add must not be scaled with it."""
+    scaled = replace(float_weight("plain", MATRICES["plain"]), scale=float_weight("scale", [2.0]))
+    plan = record(lambda tokens, positions: pick(linear(embed(tokens, float_weight("token_embd", TABLE)), scaled)))
+    assert list(adaptable(plan)) == ["token_embd"]

@@ -12,13 +12,14 @@ OPS = ("linear", "expert_linear", "embed")
 def adaptable(plan: Plan) -> dict[str, Step]:
     """The first step of each matrix that adapters can stand beside, by the matrix's name.
 
-    Embeddings that are tied to the output matrix are adapted as embeddings only.
+    Embeddings that are tied to the output matrix are adapted as embeddings only; a matrix with a scale, which comes
+    after it, is not adapted.
     """
     found: dict[str, Step] = {}
     for step in plan.steps:
         if step.op in OPS and (step.op != "embed" or step.inputs[0] is plan.tokens):
             found.setdefault(step.weights[0].name, step)
-    return found
+    return {name: step for name, step in found.items() if step.weights[0].scale is None}
 
 
 def adapt(plan: Plan, matrices: Collection[str]) -> Plan:
