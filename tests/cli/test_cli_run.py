@@ -60,6 +60,8 @@ def test_the_ways_to_give_a_prompt_agree(invoke: Invoke, stories: Path, tmp_path
         (["x", "-l", "12"], "15043-inf"),
         (["x", "-l", "-1+2"], "15043-inf"),
         (["x", "--stop", ""], "stop is"),
+        (["x", "--speculate", "wildly"], "speculate is 'wildly'"),
+        (["x", "--speculate", "0"], "speculate is 0"),
         (["x", "--regex", "a", "--choice", "b"], "regex and choices are given"),
         (["x", "-j", "{"], "json_schema is no JSON"),
         (["x", "--grammar", "a", "--grammar-file", "/dev/null"], "--grammar is given twice"),
@@ -309,3 +311,15 @@ def test_adapters_are_added_with_their_scales(invoke: Invoke, stories: Path, tmp
     assert ask(f"{one}", f"{two}=-1.5") == said + "\n"
     refused = invoke("run", "x", "-m", stories, "--lora", stories)
     assert refused.exit_code == 1 and "no LoRA adapter" in refused.stderr
+
+
+def test_guessing_ahead(invoke: Invoke, stories: Path) -> None:
+    """The answer is the same; `--verbose` and `--json` tell how many guesses were right."""
+    common = ("run", "Tim ran. Tim ran. Tim ran.", "-m", stories, "-n", "30", *GREEDY)
+    plain = invoke(*common, "--speculate", "off", "--verbose")
+    assert "speculation:          off: asked to be off" in plain.stderr
+    guessed = invoke(*common, "--speculate", "4", "--draft", stories, "--verbose")
+    assert guessed.stdout == plain.stdout and " token(s) drafted, " in guessed.stderr
+    told = json.loads(invoke(*common, "--speculate", "4", "--draft", stories, "--json").stdout)["speculation"]
+    assert told["drafted_tokens"] == told["accepted_tokens"] > 20 and told["acceptance_rate"] == 1
+    assert invoke(*common, "--speculate", "draft").exit_code == 2

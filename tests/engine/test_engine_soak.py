@@ -84,6 +84,7 @@ class Soak:
             cache_prompt=self.random.random() < 0.9,
             cache_salt=self.random.choice(["", "", "tenant"]),
             context_shift=self.random.random() < 0.2,
+            speculate=self.random.choice(["auto", "off", "ngram", 1, 5]),
         )
         self.lives.append(Life(self.engine.submit(request), list(request.known)))
 

@@ -34,7 +34,7 @@ class Llamina:
 
     def _submit(self, prompts: Tokens) -> list[Request]:
         greedy = Sampling(temperature=0)
-        requests = [Request(tokens, greedy, ignore_eos=True, cache_prompt=False) for tokens in prompts]
+        requests = [Request(tokens, greedy, ignore_eos=True, cache_prompt=False, speculate="off") for tokens in prompts]
         return [self._engine.submit(request) for request in requests]
 
     def _fill(self, requests: list[Request], depth: int) -> None:

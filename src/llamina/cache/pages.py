@@ -138,9 +138,8 @@ class Pages:
         return twin
 
     def rewind(self, lease: Lease, tokens: int) -> None:
-        """Keep the first `tokens` tokens. Recurrent states cannot go back: release, and admit again."""
+        """Keep the first `tokens` tokens. Recurrent states do not go back: bring them back, or admit again."""
         self._check(lease)
-        assert not self.recurrent
         del lease.nodes[tokens // PAGE :]
         while len(lease.pages) > -(-tokens // PAGE):
             self._drop(lease.pages.pop())

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from llamina.cli.terminal import note
-from llamina.engine import Completion, Engine, Generation, Session
+from llamina.engine import Completion, Engine, Generation, Session, Usage
 
 INTERRUPTED = 130
 
@@ -109,6 +109,12 @@ class Answer:
                 "prompt": round(usage.prompt_seconds, 4),
                 "completion": round(usage.completion_seconds, 4),
             },
+            "speculation": {
+                "drafted_tokens": usage.drafted_tokens,
+                "accepted_tokens": usage.accepted_tokens,
+                "acceptance_rate": round(usage.acceptance_rate, 4),
+                "off": usage.speculation_off,
+            },
             "rates": {
                 "prompt_tokens_per_second": round(usage.prompt_rate, 2),
                 "completion_tokens_per_second": round(usage.completion_rate, 2),
@@ -129,6 +135,13 @@ def _rates(completion: Completion) -> str:
     return " · ".join(parts)
 
 
+def _speculation(usage: Usage) -> str:
+    if usage.speculation_off:
+        return f"off: {usage.speculation_off}"
+    share = f" ({usage.acceptance_rate:.0%})" if usage.drafted_tokens else ""
+    return f"{usage.drafted_tokens} token(s) drafted, {usage.accepted_tokens} accepted{share}"
+
+
 def _report(completion: Completion, load_seconds: float) -> str:
     """The durations and rates by the names that ollama's users know."""
     usage = completion.usage
@@ -142,6 +155,7 @@ def _report(completion: Completion, load_seconds: float) -> str:
         "eval count": f"{usage.completion_tokens} token(s)",
         "eval duration": f"{usage.completion_seconds:.3f} s",
         "eval rate": f"{usage.completion_rate:.2f} tokens/s",
+        "speculation": _speculation(usage),
         "finish reason": completion.finish_reason,
     }
     return "\n".join(f"{name + ':':21} {value}" for name, value in rows.items())

@@ -46,6 +46,10 @@ def _adapters(ctx: click.Context, param: click.Parameter, values: tuple[str, ...
     return found
 
 
+def _mode(ctx: click.Context, param: click.Parameter, value: str) -> str | int:
+    return int(value) if value.isdecimal() else value
+
+
 @click.command("run", cls=SampledCommand)
 @click.argument("prompt", required=False)
 @click.option("-p", "--prompt", "text", metavar="TEXT", help="The prompt, if it is not an argument.")
@@ -103,6 +107,15 @@ def _adapters(ctx: click.Context, param: click.Parameter, values: tuple[str, ...
     metavar="N",
     help="Tokens of context.",
 )
+@click.option("--draft", metavar="FILE", help="A smaller model that guesses tokens ahead, or a folder of models.")
+@click.option(
+    "--speculate",
+    default="auto",
+    show_default=True,
+    metavar="MODE",
+    callback=_mode,
+    help="Guess ahead: auto, ngram, draft, off, or a number of tokens. The answer is the same.",
+)
 @device_options
 @kv_option
 @offload_options
@@ -125,6 +138,7 @@ def command(
     kv_type: str,
     offload: str,
     memory_budget: int | None,
+    draft: str | None,
     as_json: bool,
     verbose: bool,
     quiet: bool,
@@ -162,7 +176,7 @@ def command(
     start = time.perf_counter()
     with Meter("kernels", quiet) as meter:
         room = {"kv_type": kv_type, "offload": offload, "memory_budget": memory_budget}
-        engine = load(path, backend=backend, threads=threads, context=context, progress=meter, **room)
+        engine = load(path, backend=backend, threads=threads, context=context, draft=draft, progress=meter, **room)
         options["adapters"] = {engine.load_adapter(adapter): scale for adapter, scale in adapters.items()}
     with engine:
         seconds = time.perf_counter() - start

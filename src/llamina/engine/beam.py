@@ -74,7 +74,9 @@ class _Search:
     def __init__(self, search: BeamSearch, engine: "Engine", prompt: list[int], options: dict[str, Any]) -> None:
         self._search, self._engine, self._prompt = search, engine, prompt
         likeliest = search.beam_width + len(engine.tokenizer.eog)  # enough to go on with, should all ends be among them
-        request = request_of(prompt, max_tokens=None, temperature=0, ignore_eos=True, logprobs=likeliest, **options)
+        request = request_of(
+            prompt, max_tokens=None, temperature=0, ignore_eos=True, logprobs=likeliest, speculate="off", **options
+        )
         check = request_of(prompt, max_tokens=search.max_tokens)
         self._most = min(check.max_tokens or engine.limits.room, engine.limits.room + 1 - len(prompt))
         self._start = self._first = time.perf_counter()

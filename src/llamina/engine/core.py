@@ -1,6 +1,7 @@
 """The heart: schedule, run, sample, append."""
 
 import os
+import time
 from bisect import insort
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -18,6 +19,8 @@ from llamina.engine.memory import find_room
 from llamina.engine.request import Event, FinishReason, Request
 from llamina.engine.samplers import Samplers
 from llamina.engine.schedule import Budget, Slice, requeue, schedule
+from llamina.engine.speculation import Costs, common
+from llamina.engine.speculation.speculation import Speculation
 from llamina.errors import RequestError
 from llamina.gguf import GGUF, fingerprint
 from llamina.models import Decoder
@@ -68,6 +71,8 @@ class Core:
         self.limits = Limits(self.context, PAGE * self.pages.total, self.plan.vocab, outputs if whole else None)
         self.running: list[Request] = []
         self.waiting: list[Request] = []
+        self.speculation = Speculation(self)
+        self.costs = Costs()
         self._arrivals = count()
         self._closed = False
         self._progress = progress
@@ -92,6 +97,7 @@ class Core:
     def step(self) -> list[Event]:
         """Advance every request that has a place in the next batch."""
         self._check_open()
+        self.speculation.draft()
         slices = schedule(self.running, self.waiting, self.pages, self.budget)
         events: list[Event] = []
         try:
@@ -111,7 +117,10 @@ class Core:
             return []
         if sampled := [s.request for s in slices if not s.request.all_logits]:
             self.samplers.prepare(sampled)
+        self.speculation.save(slices)
+        start = time.perf_counter()
         logits = self.program.run(self.batch.fill([_span(s) for s in slices]))
+        self.costs.learn(self.batch.n_tokens, time.perf_counter() - start)
         return np.split(logits, np.cumsum([len(s.outputs) for s in slices])[:-1])
 
     def copy_states(self) -> None:
@@ -120,16 +129,38 @@ class Core:
             self.program.states.copy(unit, source, target)
 
     def _advance(self, s: Slice, rows: npt.NDArray[np.float32]) -> Event:
+        if s.drafts:
+            return self._verify(s, rows)
         request, caught_up = s.request, s.caught_up
-        assert request.lease is not None
-        request.computed = s.stop
-        self.pages.keep(request.lease, request.known, request.computed)
+        self._reach(s, s.stop)
         if request.all_logits:
             request.rows.append(rows.copy())
         request.scores.add_prompt(rows)
         if not caught_up:
             return Event(request)
         return self._finish(request) if request.all_logits else self._draw(request, rows[-1])
+
+    def _reach(self, s: Slice, computed: int) -> None:
+        lease = s.request.lease
+        assert lease is not None
+        s.request.computed = computed
+        if computed == s.stop or not self.pages.recurrent:  # recurrent states are those after the last token
+            self.pages.keep(lease, s.request.known, computed)
+
+    def _verify(self, s: Slice, rows: npt.NDArray[np.float32]) -> Event:
+        """Draw after each guess that is what was drawn before it; the others were computed in vain."""
+        request = s.request
+        self._reach(s, s.stop - s.drafts)
+        events = [self._draw(request, rows[0])]
+        for row, guess in zip(rows[1:], request.drafting.tokens, strict=False):
+            if request.lease is None or request.known[request.computed] != guess:
+                break
+            self._reach(s, request.computed + 1)
+            if len(request.known) == request.computed:  # otherwise a grammar has said what comes next
+                events.append(self._draw(request, row))
+        tokens = tuple(token for event in events for token in event.tokens)
+        self.speculation.settle(s, tokens)
+        return Event(request, tokens, "".join(event.text for event in events), events[-1].finish_reason)
 
     def _draw(self, request: Request, logits: npt.NDArray[np.float32]) -> Event:
         try:
@@ -178,6 +209,7 @@ class Core:
         """Queue a request; its events come out of `step`."""
         self._check_open()
         self.limits.check_tokens(request.known, "prompt")
+        self.speculation.check(request)
         if request.truncate or request.context_shift:
             self.limits.check_keep(self._keep(request))
         if request.truncate:
@@ -242,7 +274,20 @@ class Core:
             request.output.push(token)
         if request.lease is None:
             self._reopen(request)
-        elif (computed := min(kept, len(request.known) - 1)) < request.computed:
+        else:
+            self._retreat(request, min(kept, len(request.known) - 1))
+
+    def revise(self, request: Request, known: Sequence[int]) -> None:
+        """Go on as if it had known these tokens; what they have in common with those it knows stays computed."""
+        same = common(request.known, known)
+        request.known[same:] = known[same:]
+        if request.lease is not None:
+            self._retreat(request, min(same, len(known) - 1))
+
+    def _retreat(self, request: Request, computed: int) -> None:
+        """What comes after so many tokens is to be computed again."""
+        assert request.lease is not None
+        if computed < request.computed:
             if self.pages.recurrent:
                 requeue(request, self.running, self.waiting, self.pages)
             else:
@@ -303,6 +348,7 @@ class Core:
             self.cancel(request)
         if "samplers" in self.__dict__:
             self.samplers.close()
+        self.speculation.close()
         self.program.close()
         self._closed = True
 
@@ -310,8 +356,8 @@ class Core:
 def _span(s: Slice) -> Span:
     lease = s.request.lease
     assert lease is not None
-    known = s.request.known[s.start : s.stop]
-    return Span(known, s.start, lease.pages, lease.slot, s.outputs, s.request.applied)
+    tokens = s.request.known[s.start : s.stop] + s.request.drafting.tokens[: s.drafts]
+    return Span(tokens, s.start, lease.pages, lease.slot, s.outputs, s.request.applied)
 
 
 def _offload(policy: str, budget: int | None) -> Offload | None:

@@ -84,10 +84,14 @@ class Generation:
 
     @property
     def usage(self) -> Usage:
+        drafting = self.request.drafting
         return Usage(
             len(self.request.prompt),
             len(self.request.generated),
             self._first - self._start,
             self._last - self._first,
             self.request.cached or 0,
+            drafting.drafted,
+            drafting.accepted,
+            drafting.off,
         )

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from llamina.engine.engine import Engine
+from llamina.engine.speculation.choose import open_draft
+from llamina.engine.speculation.drafter import Drafter
 from llamina.errors import RequestError
 from llamina.gguf import GGUF, open_model
 from llamina.models import build
@@ -24,10 +26,14 @@ def load(
     backend: str = "cpu",
     threads: int | None = None,
     context: int | None = None,
+    draft: str | os.PathLike[str] | None = None,
     progress: Callable[[str, int, int], None] | None = None,
     **options: Any,
 ) -> Engine:
-    """Load a GGUF file, or a pulled model by its name. Without `context`, the trained one, at most 8192."""
+    """Load a GGUF file, or a pulled model by its name. Without `context`, the trained one, at most 8192.
+
+    `draft` is a smaller model with the same vocabulary that guesses tokens ahead, or a folder to choose one from.
+    """
     if threads is not None and threads < 1:
         raise RequestError(f"threads is {threads}: at least 1 is expected", "threads")
     if context is not None and not 2 <= context <= MAX_CONTEXT:
@@ -37,7 +43,13 @@ def load(
     trained = build(file.metadata, weights).config.trained_context
     built = build(file.metadata, weights, context or min(trained, DEFAULT_CONTEXT))
     threads = threads or default_threads()
-    return Engine(file, built, backend=backend, threads=threads, progress=progress, **options)
+    smaller = None if draft is None else open_draft(locate(draft), file)
+    engine = Engine(file, built, backend=backend, threads=threads, progress=progress, **options)
+    if smaller is not None:
+        own = {name: value for name, value in options.items() if name in ("kv_type", "max_tokens", "max_sequences")}
+        drafts = load(smaller, backend=backend, threads=threads, context=engine.context, progress=progress, **own)
+        engine.speculation.drafter = Drafter(drafts, engine.plan.vocab)
+    return engine
 
 
 def locate(model: str | os.PathLike[str]) -> Path:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from llamina.cache import Lease
 from llamina.engine.output import Output
 from llamina.engine.scores import Scores
+from llamina.engine.speculation import Drafting, Speculate, check_mode
 from llamina.errors import RequestError
 from llamina.grammar import source
 from llamina.ops.batch import Applied
@@ -49,6 +50,7 @@ class Request:
     lark: str | None = None
     n_keep: int = 0  # the first tokens that are never dropped; BOS is not dropped in any case
     adapters: Mapping[str, float] = field(default_factory=dict)  # names of loaded ones and their scales, added in order
+    speculate: Speculate = "auto"  # "ngram", "draft", "off", or how many tokens to guess ahead in every step
 
     def __post_init__(self) -> None:
         limit = self.max_tokens
@@ -74,6 +76,7 @@ class Request:
             raise RequestError(message, "ignore_eos")
         _check_scales(self.adapters)
         self.adapters = dict(self.adapters)
+        check_mode(self.speculate)
         self.id = next(_numbers)
         self.rank = self.id  # the engine's order of service, smaller first
         self.known: list[int] = [int(t) for t in self.prompt]
@@ -89,6 +92,7 @@ class Request:
         self.sampler: Sampler | None = None
         self.applied: tuple[Applied, ...] = ()  # its adapters, once the engine has found them
         self.adapter_key: tuple[Hashable, ...] = ()  # which they are, by their contents
+        self.drafting = Drafting()
 
     @property
     def generated(self) -> list[int]:

@@ -15,11 +15,19 @@ class Usage:
     prompt_seconds: float
     completion_seconds: float
     cached_tokens: int = 0  # of the prompt, computed before for another request
+    drafted_tokens: int = 0  # guessed ahead, to be verified several in one step
+    accepted_tokens: int = 0  # of those, the ones that were right
+    speculation_off: str = ""  # why nothing is guessed ahead
 
     @property
     def prompt_rate(self) -> float:
         """Prompt tokens per second."""
         return self.prompt_tokens / max(self.prompt_seconds, 1e-9)
+
+    @property
+    def acceptance_rate(self) -> float:
+        """The share of guesses that were right."""
+        return self.accepted_tokens / max(self.drafted_tokens, 1)
 
     @property
     def completion_rate(self) -> float:

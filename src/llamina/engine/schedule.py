@@ -4,7 +4,7 @@ There is no prefill and no decode: every request's `computed` catches up with it
 """
 
 from bisect import insort_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from llamina.cache import Pages
 from llamina.engine.request import Request
@@ -24,15 +24,16 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Tokens [start, stop) of a request, computed in this step."""
+    """Tokens [start, stop) of a request, computed in this step; the last `drafts` of them are guesses."""
 
     request: Request
     start: int
     stop: int
+    drafts: int = 0
 
     @property
     def caught_up(self) -> bool:
-        return self.stop == len(self.request.known)
+        return self.stop - self.drafts == len(self.request.known)
 
     @property
     def outputs(self) -> range:
@@ -40,21 +41,23 @@ class Slice:
         n = self.stop - self.start
         if self.request.every_row:
             return range(min(n, self.request.scores.first_row(self.start) - self.start), n)
-        return range(n - 1, n) if self.caught_up else range(0)
+        return range(n - 1 - self.drafts, n) if self.caught_up else range(0)
 
 
 def schedule(running: list[Request], waiting: list[Request], pages: Pages, budget: Budget) -> list[Slice]:
     """Slices for the next step; requests move between the two lists, which are kept in the order of rank.
 
-    Requests with one token to compute come first, so that nobody's generation waits for another's prompt. What
-    the step has left goes to prompts. A request that lacks pages takes them from the lowest in rank, which waits
-    to be computed again; nobody overtakes a request that waits with a better rank.
+    Requests with one token to compute come first, so that nobody's generation waits for another's prompt; with them
+    go their drafts, where there is room. What the step has left goes to prompts. A request that lacks pages takes them
+    from the lowest in rank, which waits to be computed again; nobody overtakes a request that waits with a better
+    rank.
     """
     step = _Step(running, waiting, pages, budget)
     while (first := next((r for r in waiting if not r.held), None)) is not None and step.admit(first):
         pass
     for request in [r for r in running if r.pending == 1]:
         step.grant(request, 1)
+    step.grant_drafts()
     step.grant_prompts()
     return list(step.slices.values())
 
@@ -76,6 +79,15 @@ class _Step:
     @property
     def outputs_left(self) -> int:
         return self.budget.outputs - sum(len(s.outputs) for s in self.slices.values())
+
+    def grant_drafts(self) -> None:
+        """Drafts take no pages from others, and leave an output for each prompt."""
+        for request, s in self.slices.items():
+            outputs = self.outputs_left - (len(self.running) - len(self.slices))
+            n = min(len(request.drafting.tokens), self.tokens_left, outputs)
+            assert request.lease is not None
+            if n > 0 and s.caught_up and self.pages.extend(request.lease, s.start, s.stop + n):
+                self.slices[request] = replace(s, stop=s.stop + n, drafts=n)
 
     def grant_prompts(self) -> None:
         """Each prompt gets half of what is left, or more where those behind it cannot use as much."""

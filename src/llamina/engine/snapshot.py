@@ -81,6 +81,7 @@ def write_request(request: Request) -> dict[str, Any]:
         "scores": request.scores.state(),
         "dropped": request.dropped,
         "cached": request.cached,
+        "drafted": [request.drafting.drafted, request.drafting.accepted],
         "finish_reason": request.finish_reason,
     }
 
@@ -94,4 +95,5 @@ def read_request(values: dict[str, Any]) -> Request:
     request.scores.restore(values["scores"])
     request.dropped, request.cached = values["dropped"], values["cached"]
     request.finish_reason = values["finish_reason"]
+    request.drafting.drafted, request.drafting.accepted = values["drafted"]
     return request

@@ -1,0 +1,55 @@
+"""What a request's drafts came to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from llamina.engine.speculation.agreement import common
+from llamina.engine.speculation.lookup import Lookup
+from llamina.engine.speculation.pace import Chances
+from llamina.errors import RequestError
+
+Mode = Literal["auto", "off", "ngram", "draft"]
+Speculate = Mode | int  # a number: that many tokens are drafted in every step, whether or not it pays
+COPY_GUESSES = (0.9, 0.9, 0.9, 0.9, 0.93, 0.96, 0.98)  # before anything is known
+MODEL_GUESS = (0.7,)
+
+
+@dataclass(eq=False)
+class Drafting:
+    """The state of one request: its index, what was drafted last, how often drafts came true."""
+
+    drafted: int = 0
+    accepted: int = 0
+    off: str = ""  # why nothing is drafted
+    tokens: list[int] = field(default_factory=list)  # drafted for the next step
+    lookup: Lookup = field(default_factory=Lookup)
+    found: Chances = field(default_factory=Chances)  # of what was looked up
+    copied: Chances = field(default_factory=lambda: Chances(COPY_GUESSES))  # of more from where much came from
+    model: Chances = field(default_factory=lambda: Chances(MODEL_GUESS))  # of what a smaller model said
+    _proposals: list[tuple[Chances, int, int, list[int]]] = field(default_factory=list)
+
+    def propose(self, chances: Chances, matched: int, at: int, tokens: list[int]) -> None:
+        """Remember what may come from position `at` on, to learn from what does come, be it drafted or not."""
+        self._proposals.append((chances, matched, at, tokens))
+
+    def learn(self, known: Sequence[int]) -> None:
+        """Compare what was proposed with what came."""
+        for chances, matched, at, tokens in self._proposals:
+            for i, (token, came) in enumerate(zip(tokens, known[at:], strict=False)):
+                chances.learn(matched + i, token == came)
+                if token != came:
+                    break
+        self._proposals.clear()
+
+    def verified(self, tokens: Sequence[int], made: Sequence[int]) -> None:
+        """So many of the drafted tokens were what was made."""
+        self.drafted += len(tokens)
+        self.accepted += common(tokens, made)
+
+
+def check_mode(mode: object) -> None:
+    number = isinstance(mode, int) and not isinstance(mode, bool) and mode >= 1
+    if not number and mode not in get_args(Mode):
+        expected = f"{', '.join(get_args(Mode))} or a number of tokens"
+        raise RequestError(f"speculate is {mode!r}: {expected} is expected", "speculate")
