@@ -223,6 +223,23 @@ CASES = [
     Case("gemma", '```json\n{"amount": 1}\n```', '```json\n{"amount": 1}\n```'),
     Case("lfm2", "<|tool_call_start|>[add(a=1), add_more(a=1, b=2)]<|tool_call_end|>", calls=TWO),
     # Others
+    Case(
+        "deepseek-v3.2",
+        f'{THOUGHT}</think>\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name="put">\n<｜DSML｜parameter name="value" '
+        'string="true">1</｜DSML｜parameter>\n<｜DSML｜parameter name="more" string="false">{"x": [1]}'
+        "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+        reasoning=THOUGHT,
+        calls=(("put", '{"value": "1", "more": {"x": [1]}}'),),
+        thinking=True,
+    ),
+    Case(
+        "minimax-m1",
+        '<tool_calls>\n{"name": "add", "arguments": {"a": 1}}\n{"name": "add_more", "arguments": {"a": 1, "b": 2}}\n'
+        "</tool_calls>",
+        calls=TWO,
+    ),
+    Case("apriel", '<tool_calls>[{"name": "add", "arguments": {"a": 1}}]</tool_calls>', calls=ADD),
+    Case("gigachat", '<|function_call|>{"name": "add", "arguments": {"a": 1}}', calls=ADD),
     Case("functionary", '<function=add>{"a": 1}</function>', calls=ADD),
     Case("firefunction", ' functools[{"name": "add", "arguments": {"a": 1}}]', " ", calls=ADD),
     Case("nemotron", '<TOOLCALL>[{"name": "add", "arguments": {"a": 1}}]</TOOLCALL>', calls=ADD),

@@ -21,6 +21,10 @@ SIGNS = {
     "functiongemma": "<start_function_call>call:",
     "gemma4": "<|tool_call>call:",
     "gemma": "<start_of_turn>model",
+    "deepseek-v3.2": "<｜DSML｜function_calls>",
+    "deepseek-v4": "<｜DSML｜tool_calls>",
+    "apriel": "<tool_calls>[",
+    "lfm2": "<|tool_list_start|>",
     "kimi": "<|tool_calls_section_begin|>",
     "generic": "<|im_start|>assistant",
 }
@@ -47,6 +51,11 @@ LOOP = "{% if tools %}tools{% endif %}{% for m in messages %}{% for c in m.tool_
         ("{{ c.function.arguments | tojson }}", True, '{"a": 1}'),
         ("{{ c.function.arguments }}", False, '{"a": 1}'),
         ("{{ c.function.arguments if c.function.arguments is string else '?' }}", False, '{"a": 1}'),
+        (
+            "call:add{{ '{' ~ c.function.arguments ~ '}' if c.function.arguments is string else 'a:1' }}",
+            True,
+            "call:adda:1",
+        ),
         ("{% for k, v in c.function.arguments | items %}{{ k }}={{ v }}{% endfor %}", True, "a=1"),
     ],
     ids=str,

@@ -45,6 +45,10 @@ def _kimi(header: str) -> tuple[str, str]:
 
 QWEN_TAGS = (("<function=", ">", "</function>"), ("<parameter=", ">", "</parameter>"))
 MINIMAX_TAGS = (('<invoke name="', '">', "</invoke>"), ('<parameter name="', '">', "</parameter>"))
+DSML_TAGS = (
+    ('<｜DSML｜invoke name="', '">', "</｜DSML｜invoke>"),
+    ('<｜DSML｜parameter name="', '">', "</｜DSML｜parameter>"),
+)
 
 FORMATS = {
     format.name: format
@@ -62,6 +66,16 @@ FORMATS = {
             reasoning=("<seed:think>", "</seed:think>"),
         ),
         Format("glm", (Pairs(),)),
+        Format(
+            "deepseek-v3.2",
+            (Tags("<｜DSML｜function_calls>", "</｜DSML｜function_calls>", *DSML_TAGS, typed='" string="'),),
+            breaks=("<｜DSML｜function_calls>",),
+        ),
+        Format(
+            "deepseek-v4",
+            (Tags("<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>", *DSML_TAGS, typed='" string="'),),
+            breaks=("<｜DSML｜tool_calls>",),
+        ),
         Format("minimax", (Tags("<minimax:tool_call>", "</minimax:tool_call>", *MINIMAX_TAGS),)),
         Format("llama3", (PythonTag(),), bare=True),
         Format("mistral", (Objects("[TOOL_CALLS]", "", listed=True, id_last=True, blank=""),), ("[THINK]", "[/THINK]")),
@@ -111,6 +125,9 @@ FORMATS = {
         Format("gemma", (Pythonic("```tool_code", "```"), JSON_BLOCK), bare=True),
         Format("lfm2", (Pythonic("<|tool_call_start|>", "<|tool_call_end|>", listed=True, known=False),)),
         Format("nemotron", (Objects("<TOOLCALL>", "</TOOLCALL>", listed=True, blank=""),)),
+        Format("apriel", (Objects("<tool_calls>", "</tool_calls>", listed=True, blank=""),)),
+        Format("minimax-m1", (Objects("<tool_calls>", "</tool_calls>"),)),
+        Format("gigachat", (Objects("<|function_call|>", "", blank=""),)),
         Format("granite", (Objects("<|tool_call|>", "", listed=True, blank=""),)),
         Format("phi4", (Objects("<|tool_call|>", "<|/tool_call|>", listed=True, blank=""),)),
         Format("firefunction", (Objects("functools", "", listed=True, blank=""),)),
@@ -128,6 +145,8 @@ SIGNS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("harmony", ("<|channel|>", "<|message|>")),
     ("seed", ("<seed:tool_call>",)),
     ("minimax", ("<minimax:tool_call>",)),
+    ("deepseek-v3.2", ("DSML", "function_calls")),
+    ("deepseek-v4", ("DSML", "tool_calls")),
     ("qwen3-coder", ("<tool_call>", "<function=")),
     ("glm", ("<tool_call>", "<arg_key>")),
     ("kimi", ("<|tool_calls_section_begin|>",)),
@@ -138,6 +157,10 @@ SIGNS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("functiongemma", ("<start_function_call>",)),
     ("gemma4", ("<|tool_call>", "call:")),
     ("lfm2", ("<|tool_call_start|>",)),
+    ("lfm2", ("<|tool_list_start|>",)),
+    ("minimax-m1", ("<tool_calls>", "<end_of_sentence>")),
+    ("apriel", ("<tool_calls>[",)),
+    ("gigachat", ("<|function_call|>",)),
     ("nemotron", ("<TOOLCALL>",)),
     ("command", ("<|START_ACTION|>",)),
     ("firefunction", (" functools[",)),

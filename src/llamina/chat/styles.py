@@ -67,10 +67,14 @@ class Objects:
 
 
 def read_objects(reader: Reader, calls: Calls, known: bool = False, id_last: bool = False) -> Parse[None]:
-    """An object that says what to call, or a list of them."""
+    """Objects that say what to call, one after the other or in a list."""
     yield from reader.blanks()
     if not (yield from reader.take("[")):
         yield from read_object(reader, calls, known, id_last)
+        yield from reader.blanks()
+        while (yield from reader.peek()) == "{":
+            yield from read_object(reader, calls, known, id_last)
+            yield from reader.blanks()
         return
     while True:
         yield from reader.blanks()

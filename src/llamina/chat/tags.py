@@ -24,6 +24,7 @@ class Tags:
     function: tuple[str, str, str]  # before and after the name, at the end
     parameter: tuple[str, str, str]  # before and after the key, after the value
     stray: bool = False  # the first marker is left out at times
+    typed: str = ""  # between a key and `true` if the value is a string, `false` if it is JSON
     blank: str = "\n"  # written between the tags
 
     @property
@@ -60,8 +61,10 @@ class Tags:
         yield from reader.blanks()
         while (yield from reader.expect(self.parameter[0], end)) != end:
             key, _ = yield from reader.through(self.parameter[1])
+            key, _, text = key.partition(self.typed) if self.typed else (key, "", "")
+            types = {"string"} if text == "true" else calls.tools.types(name, key) or ({"any"} if text else set())
             yield CallArguments(calls.index, f"{separator}{json.dumps(key, ensure_ascii=False)}: ")
-            yield from read_value(reader, calls, name, key, self.parameter[2])
+            yield from read_value(reader, calls, types, self.parameter[2])
             yield from reader.blanks()
             separator = ", "
         yield CallArguments(calls.index, "}")
@@ -71,8 +74,15 @@ class Tags:
         before, after, end = self.function
         opened, closed, done = self.parameter
         blank = self.blank
+        pad = "" if self.typed else blank
         parameters = [
-            (needed, [lark.text(f"{opened}{key}{closed}{blank}"), *lark.plain(inner, f"{blank}{done}{blank}")])
+            (
+                needed,
+                [
+                    lark.text(f"{opened}{key}{self._type(inner)}{closed}{pad}"),
+                    *lark.plain(inner, f"{pad}{done}{blank}"),
+                ],
+            )
             for key, inner, needed in lark.properties(schema)
         ]
         return [
@@ -81,10 +91,12 @@ class Tags:
             lark.text(f"{end}{blank}{self.close}"),
         ]
 
+    def _type(self, schema: Schema) -> str:
+        return f"{self.typed}{json.dumps(schema.get('type') == 'string')}" if self.typed else ""
 
-def read_value(reader: Reader, calls: Calls, name: str, key: str, close: str) -> Parse[None]:
+
+def read_value(reader: Reader, calls: Calls, types: set[str], close: str) -> Parse[None]:
     """The value of a parameter, as JSON, up to the tag that closes it; a line break at each end is not part of it."""
-    types = calls.tools.types(name, key)
     yield from reader.take("\n")
     if types <= {"string"}:
         yield CallArguments(calls.index, '"')
@@ -142,7 +154,7 @@ class Pairs:
             yield from reader.blanks()
             yield from reader.expect("<arg_value>")
             yield CallArguments(calls.index, f"{separator}{json.dumps(key, ensure_ascii=False)}: ")
-            yield from read_value(reader, calls, name, key, "</arg_value>")
+            yield from read_value(reader, calls, calls.tools.types(name, key), "</arg_value>")
             yield from reader.blanks()
             tag = yield from reader.expect("<arg_key>", self.close)
             separator = ", "

@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -75,7 +75,7 @@ class ChatTemplate:
             text = self.render(messages, [{"type": "function", "function": tool}])
         except TemplateError:
             return True
-        return '{"needle": 1}' not in text
+        return '{"needle": 1}' not in text.replace("{{", "")  # braces around it: it is not taken for an object
 
 
 class _Refusal(Exception):
@@ -118,7 +118,8 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    # Jinja's own filter escapes for HTML.
+    # Jinja's own filter escapes for HTML, and knows no generators, such as `map` makes.
+    value = list(value) if isinstance(value, Iterator) else value
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
