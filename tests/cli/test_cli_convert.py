@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +14,18 @@ from click.testing import Result
 from convert.convert_folders import folder
 
 Invoke = Callable[..., Result]
+SLOW = """
+import sys, time
+from llamina.cli import main
+from llamina.convert.lazy import Lazy
+encoded = Lazy.encoded
+def slowly(*arguments):
+    time.sleep(0.2)
+    yield from encoded(*arguments)
+Lazy.encoded = slowly
+sys.argv = ["llamina", "convert", sys.argv[1], "-o", sys.argv[2]]
+main()
+"""
 
 
 @pytest.fixture
@@ -41,6 +56,22 @@ def test_notes_are_said(invoke: Invoke, model: Path, tmp_path: Path) -> None:
     (model / "config.json").write_text(json.dumps(config | {"sliding_window": 128}))
     result = invoke("convert", model, "-o", tmp_path / "out.gguf")
     assert "sliding_window 128 is left out: llama in GGUF sees the whole context" in result.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are of another kind there")
+def test_an_end_by_force_leaves_nothing(model: Path, tmp_path: Path) -> None:
+    """SIGTERM in the midst of writing, which takes long because each tensor waits."""
+    slow = tmp_path / "slow.py"
+    slow.write_text(SLOW)
+    out = tmp_path / "out" / "m.gguf"
+    out.parent.mkdir()
+    process = subprocess.Popen([sys.executable, str(slow), str(model), str(out)], stderr=subprocess.PIPE, text=True)
+    while not list(out.parent.iterdir()):
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.01)
+    process.terminate()
+    process.communicate(timeout=60)
+    assert process.returncode == 143 and list(out.parent.iterdir()) == []
 
 
 def test_mistakes(invoke: Invoke, model: Path, tmp_path: Path) -> None:

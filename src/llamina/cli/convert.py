@@ -1,6 +1,9 @@
 """`llamina convert`: a Hugging Face folder into a GGUF file."""
 
 import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -42,7 +45,7 @@ def command(
     """
     from llamina.convert import convert
 
-    with Meter("bytes", quiet or as_json, doing="writing") as meter:
+    with _tidy(), Meter("bytes", quiet or as_json, doing="writing") as meter:
         made = convert(folder, output, type=kind, pre=pre, overwrite=force, progress=meter)
     if as_json:
         click.echo(json.dumps(asdict(made) | {"path": str(made.path)}, indent=2, ensure_ascii=False))
@@ -53,3 +56,20 @@ def command(
         parameters = count_text(made.parameters)
         note(f"{made.architecture}, {parameters} parameters in {made.type}: {bytes_text(made.bytes)}")
     click.echo(made.path)
+
+
+@contextmanager
+def _tidy() -> Iterator[None]:
+    """Whoever tells us to end lets us clean up first."""
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = None
+    with suppress(ValueError):  # not the main thread: signals are somebody else's
+        before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)

@@ -28,8 +28,7 @@ def gemma2(settings: Settings) -> Keys:
 
 def gemma3(settings: Settings) -> Keys:
     _check_query_scale(settings, wide=62)
-    cap = settings.get("final_logit_softcapping")
-    return {} if cap is None else {"final_logit_softcapping": float(cap)}
+    return {"final_logit_softcapping": settings.given("final_logit_softcapping")}
 
 
 def _check_query_scale(settings: Settings, wide: int) -> None:
@@ -106,9 +105,8 @@ def deepseek(settings: Settings, gating: int) -> Keys:
     groups = settings.get("n_group")
     if groups is not None and settings.get("topk_method") != "greedy":
         found |= {"expert_group_count": groups, "expert_group_used_count": settings.count("topk_group")}
-    scaling = settings.get("rope_parameters rope_scaling", {})
-    if isinstance(scaling, dict) and scaling.get("mscale_all_dim"):
-        found["rope.scaling.yarn_log_multiplier"] = 0.1 * float(scaling["mscale_all_dim"])
+    if stretch := settings.rotation.number("mscale_all_dim", 0.0):
+        found["rope.scaling.yarn_log_multiplier"] = 0.1 * stretch
     return found
 
 
@@ -170,9 +168,7 @@ def nemotron(settings: Settings) -> Keys:
 
 
 def olmo(settings: Settings) -> Keys:
-    found: Keys = {"attention.layer_norm_epsilon": 1e-5}
-    clip = settings.get("clip_qkv")
-    return found if clip is None else found | {"attention.clamp_kqv": float(clip)}
+    return {"attention.layer_norm_epsilon": 1e-5, "attention.clamp_kqv": settings.given("clip_qkv")}
 
 
 def exaone4(settings: Settings) -> Keys:
@@ -185,13 +181,12 @@ def exaone4(settings: Settings) -> Keys:
 
 def hunyuan(settings: Settings) -> Keys:
     """A rotation whose base is stretched by `alpha` is written with that base."""
-    scaling = settings.get("rope_parameters rope_scaling", {})
-    inner = Settings(scaling if isinstance(scaling, dict) else {})
-    if inner.get("alpha") is None:
+    stretch = settings.rotation.given("alpha")
+    if stretch is None:
         return {}
-    base = inner.number("rope_theta", settings.number("rope_theta", 10000.0))
-    dims = settings.head_dim
-    return {"rope.freq_base": base * inner.number("alpha") ** (dims / (dims - 2))}
+    base = settings.rotation.number("rope_theta", settings.number("rope_theta", 10000.0))
+    dims = max(settings.head_dim, 3)
+    return {"rope.freq_base": base * abs(stretch) ** (dims / (dims - 2))}
 
 
 def lfm2(settings: Settings) -> Keys:

@@ -51,14 +51,14 @@ def model_metadata(folder: Path, family: Family, settings: Settings, notes: list
 
 def _windows(family: Family, settings: Settings, notes: list[str]) -> dict[str, object]:
     """The sliding window, and the layers that see no further."""
-    window = settings.get("sliding_window")
+    window = settings.count("sliding_window", 0, least=0)
     if not window or settings.get("use_sliding_window", True) is False:
         return {}
     if not family.windows:
         if window < settings.context:
             notes.append(f"sliding_window {window} is left out: {family.architecture} in GGUF sees the whole context")
         return {}
-    found: dict[str, object] = {"attention.sliding_window": settings.count("sliding_window")}
+    found: dict[str, object] = {"attention.sliding_window": window}
     windowed = settings.windowed
     if windowed is None and (period := settings.get("sliding_window_pattern _sliding_window_pattern")) is not None:
         windowed = [_is_windowed(layer, period) for layer in range(settings.layers)]

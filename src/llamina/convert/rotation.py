@@ -20,26 +20,28 @@ class Rotation:
     base: float
     local_base: float | None  # of layers with a sliding window, where it differs
     kind: str
-    scaling: Mapping[str, Any]
+    scaling: Settings
     original_context: int | None
 
     @classmethod
-    def read(cls, settings: Settings, head_dim: int | None = None) -> "Rotation":
-        found = _mapping(settings.get("rope_parameters rope_scaling"))
-        scaling = _mapping(found.get("full_attention", found))
-        local = _mapping(found.get("sliding_attention"))
-        inner = Settings(scaling)
+    def read(cls, settings: Settings) -> "Rotation":
+        found = settings.rotation
+        inner = Settings(_mapping(found.get("full_attention"))) if found.get("full_attention") else found
+        local = Settings(_mapping(found.get("sliding_attention")))
         part = inner.number("partial_rotary_factor", settings.number("partial_rotary_factor rotary_pct rope_pct", 1.0))
         base = inner.number("rope_theta", settings.number("rope_theta rotary_emb_base", 10000.0))
-        local_base = Settings(local).get("rope_theta", settings.get("rope_local_base_freq"))
-        original = inner.get("original_max_position_embeddings", settings.get("original_max_position_embeddings"))
+        local_base = local.given("rope_theta")
+        if base <= 0 or not 0 < part <= 1:
+            raise ModelFileError(f"config.json: the rotation has a base of {base} and turns {part} of a head")
+        original = "original_max_position_embeddings"
+        stated = inner.get(original) is not None or settings.get(original) is not None
         return cls(
-            dims=int(part * (head_dim or settings.head_dim)),
+            dims=int(part * settings.head_dim),
             base=base,
-            local_base=None if local_base is None else float(local_base),
+            local_base=settings.given("rope_local_base_freq") if local_base is None else local_base,
             kind=str(inner.get("rope_type type", "default")).lower(),
-            scaling=scaling,
-            original_context=None if original is None else int(original),
+            scaling=inner,
+            original_context=inner.count(original, settings.get(original)) if stated else None,
         )
 
     def metadata(self, context: int) -> dict[str, object]:
@@ -67,7 +69,7 @@ class Rotation:
         return {}
 
     def _number(self, name: str, default: float | None = None) -> float:
-        value = Settings(self.scaling).number(name, default)
+        value = self.scaling.number(name, default)
         if value <= 0:
             raise ModelFileError(f"config.json: {name} of the rotation is {value}: a number above 0 is expected")
         return value
@@ -80,7 +82,7 @@ class Rotation:
             "rope.scaling.original_context_length": self.original_context or context,
         }
         for name in ("beta_fast", "beta_slow"):
-            if name in self.scaling:
+            if self.scaling.get(name) is not None:
                 found[f"rope.scaling.yarn_{name}"] = self._number(name)
         if self.scaling.get("attention_factor") is not None:  # GGUF's multiplies the one that YaRN has of itself
             found["rope.scaling.attn_factor"] = self._number("attention_factor") / (1 + 0.1 * math.log(factor))
@@ -97,7 +99,9 @@ class Rotation:
         }
 
     def _listed(self, name: str) -> npt.NDArray[np.float32]:
-        values = np.asarray(self.scaling.get(name), np.float32)
+        listed = self.scaling.get(name)
+        right = isinstance(listed, list) and all(isinstance(value, int | float) for value in listed)
+        values = np.array(listed if right else [], np.float32)
         if values.shape != (self.dims // 2,):
             raise ModelFileError(
                 f"config.json: {name} has shape {values.shape}, and {self.dims // 2} values are expected"

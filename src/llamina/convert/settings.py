@@ -46,6 +46,10 @@ class Settings:
             raise ModelFileError(f"config.json: {names.split()[0]} is {value!r}: a number is expected")
         return float(value)
 
+    def given(self, names: str) -> float | None:
+        """A number, if there is one."""
+        return None if self.get(names) is None else self.number(names)
+
     @property
     def classes(self) -> list[str]:
         """The names of the model in transformers."""
@@ -75,6 +79,12 @@ class Settings:
     @property
     def context(self) -> int:
         return self.count("max_position_embeddings n_positions n_ctx seq_length", 2048)
+
+    @property
+    def rotation(self) -> "Settings":
+        """What is said of the rotation, under its new name or its old one."""
+        found = self.get("rope_parameters rope_scaling")
+        return Settings(found if isinstance(found, dict) else {})
 
     @property
     def windowed(self) -> list[bool] | None:
