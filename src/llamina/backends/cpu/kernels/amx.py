@@ -7,13 +7,10 @@ sums are put together afterwards. So integers and fused multiply-adds are those 
     16 rows of a block of 256 (a cell)   lower bytes [16, 256] | upper bytes [16, 256]
                                          | mins against the sums' lower bytes [16, 64] | against their upper bytes
     16 rows of up to 256, blocks of 32   bytes [16, 256] | float32[8, 16] d | float32[8, 16] m
-    16 tokens (a group)                  bytes [k/4, 16, 4] | q256: sums [k/256, 16, 16, 4] | float32[k/256, 16] scales
-                                         | q32: float32[k/32, 2, 16] scales, and scales times sums
+    16 tokens (a group)                  as amx_tokens.py says
 """
 
 from typing import Any
-
-import numpy as np
 
 from llamina.backends.cpu.kernels.amx_registers import (
     fma,
@@ -53,13 +50,12 @@ from llamina.backends.cpu.kernels.amx_registers import (
     zero_3,
     zeros,
 )
+from llamina.backends.cpu.kernels.amx_tokens import gather_32, gather_256, item_at
 from llamina.backends.cpu.kernels.device import device, routine
 from llamina.backends.cpu.kernels.formats import SMALL, SUPER, Small, Super
 from llamina.backends.cpu.kernels.memory import (
     f16,
     f32,
-    i32,
-    i64,
     prefetch,
     set_f32,
     set_i64,
@@ -87,40 +83,16 @@ group_bytes = device(amx_group)
 assert AMX_PAD == LESS + 64 * AMX_TOKENS and AMX_TOKENS % 32 == 0
 
 
-# ---- tokens -------------------------------------------------------------------------------------------------
+@device
+def cell_of(pad, b):
+    """Block b's cell: the one after it is unpacked while it is in use."""
+    return pad + CELL + CELL_BYTES * (b & 1)
 
 
 @device
-def item_at(order, i, items):
-    """The i-th item, past the end the last: of a list, or simply in order."""
-    n = min(i, items - 1)
-    return i32(order + 4 * n) if order else n
-
-
-@routine
-def gather_256(items, k, group):
-    """The q256 vectors at 16 addresses, by fours of bytes."""
-    for i in range(0, k, 64):
-        transpose(items, i, group + 16 * i)
-    sums, scales = group + 16 * k, group + 20 * k
-    for b in range(k // 256):
-        transpose(items, k + k // 64 + 32 * b, sums + 1024 * b)
-        for t in range(16):
-            set_f32(scales + 64 * b + 4 * t, f32(i64(items + 8 * t) + k + 4 * b))
-
-
-@routine
-def gather_32(items, k, group):
-    """The q32 vectors at 16 addresses, by fours of bytes; what is read past the end meets nothing."""
-    for i in range(0, k, 64):
-        transpose(items, i, group + 16 * i)
-    scales = group + 16 * ((k + 63) & ~63)
-    for b in range(k // 32):
-        for t in range(16):
-            item = i64(items + 8 * t)
-            scale, sums = f32(item + k + 4 * b), item + k + k // 8 + 8 * b
-            set_f32(scales + 128 * b + 4 * t, scale)
-            set_f32(scales + 128 * b + 64 + 4 * t, scale * np.float32(i32(sums) + i32(sums + 4)))
+def scales_of(pad, b):
+    """Block b's d and dmin, which are wanted longer than its cell."""
+    return pad + SCALES + 128 * (b & 3)
 
 
 # ---- blocks of 256 ------------------------------------------------------------------------------------------
@@ -130,14 +102,14 @@ up_a_byte = op(i16x16, (i16x16,), lambda b, x: b.shl(x, constant(i16x16, [8] * 1
 
 
 def unpack_super(form: Super) -> Any:
-    values, scales_of, nbytes, gather = form.values, form.scales, form.nbytes, form.gather
+    values, run_scales_of, nbytes, gather = form.values, form.scales, form.nbytes, form.gather
     mins_of, gather_min, has_min = form.mins or form.scales, form.gather_min or form.gather, form.mins is not None
     scaled = scaler(form.signed, form.offset)
 
     @device
     def row(p, low, high, cell, d, r):
         s = run_scales()
-        store_i16x16(s, scales_of(p))
+        store_i16x16(s, run_scales_of(p))
         scaled(values(p, 0), s, low, high)
         scaled(values(p, 1), s + 4, low + 32, high + 32)
         scaled(values(p, 2), s + 8, low + 64, high + 64)
@@ -154,9 +126,9 @@ def unpack_super(form: Super) -> Any:
             store_i16x16(cell + MINS_UPPER + 64 * r, up_a_byte(m))
 
     @routine
-    def unpack(w, w_row, last, b, n, cell, d):
-        """Block b of 16 rows."""
-        for r in range(ROWS):
+    def unpack(w, w_row, last, b, n, cell, d, low, high):
+        """Block b of rows [low, high)."""
+        for r in range(low, high):
             p = w + min(r, last) * w_row + b * nbytes
             prefetch(p + 2 * nbytes)
             row(p, cell + LOWER + 256 * r, cell + UPPER + 256 * r, cell, d, r)
@@ -182,12 +154,15 @@ def zero_sums(two):
         zero_3()
 
 
-def multiply_super(form: Super) -> Any:
-    """A cell times one or two groups of tokens: begun, and later finished onto their results."""
+def multiply_super(form: Super, unpack: Any) -> Any:
+    """A cell times one or two groups of tokens: begun, and later finished onto their results.
+
+    While the matrix registers are busy, the block `ahead` of these rows is unpacked, if there is one.
+    """
     has_min = form.mins is not None
 
     @device
-    def element_dots(cell, x0, x1, two, pad):
+    def element_dots(cell, x0, x1, two, pad, w, w_row, last, ahead, base):
         zero_sums(two)
         for i in range(4):
             load_4(cell + LOWER + 64 * i, 256)
@@ -199,6 +174,8 @@ def multiply_super(form: Super) -> Any:
                 load_7(x1 + 1024 * i, 64)
                 us_247()
                 ss_357()
+            if ahead:
+                unpack(w, w_row, last, ahead, 8, cell_of(base, ahead), scales_of(base, ahead), 4 * i, 4 * i + 4)
         store_sums(pad, two)
 
     @device
@@ -227,9 +204,9 @@ def multiply_super(form: Super) -> Any:
                 store_floats(less, fma(total, splat(f32(d + 64 + 4 * r)) * scale, load_floats(less)))
 
     @routine
-    def begin(cell, k, b, n, group_0, group_1, two, pad, acc):
-        at, sums = 4096 * b, 16 * k + 1024 * b
-        element_dots(cell, group_0 + at, group_1 + at, two, pad)
+    def begin(k, b, n, group_0, group_1, two, pad, acc, w, w_row, last, ahead, base):
+        cell, at, sums = cell_of(base, b), 4096 * b, 16 * k + 1024 * b
+        element_dots(cell, group_0 + at, group_1 + at, two, pad, w, w_row, last, ahead, base)
         if has_min:
             min_dots(cell, group_0 + sums, group_1 + sums, two, pad + 4096)
 
@@ -255,9 +232,9 @@ def unpack_small(form: Small) -> Any:
     less = minus(form.offset)
 
     @routine
-    def unpack(w, w_row, last, b, n, cell, d):
-        """Runs of 32 from 8 · b on, n of them, of 16 rows."""
-        for r in range(ROWS):
+    def unpack(w, w_row, last, b, n, cell, d, low, high):
+        """Runs of 32 from 8 · b on, n of them, of rows [low, high)."""
+        for r in range(low, high):
             p0 = w + min(r, last) * w_row
             for j in range(n):
                 run = 8 * b + j
@@ -270,7 +247,7 @@ def unpack_small(form: Small) -> Any:
     return unpack
 
 
-def multiply_small(form: Small) -> Any:
+def multiply_small(form: Small, unpack: Any) -> Any:
     has_min = bool(form.min_at)
 
     @device
@@ -284,8 +261,11 @@ def multiply_small(form: Small) -> Any:
             store_floats(to, result)
 
     @routine
-    def begin(cell, k, b, n, group_0, group_1, two, pad, acc):
+    def begin(k, b, n, group_0, group_1, two, pad, acc, w, w_row, last, ahead, base):
         """Sums of 32 are done with at once."""
+        if ahead:
+            unpack(w, w_row, last, ahead, min(8, k // 32 - 8 * ahead), cell_of(base, ahead), 0, 0, ROWS)
+        cell = cell_of(base, b)
         for j in range(n):
             run = 8 * b + j
             at, scales, to = 512 * run, 16 * ((k + 63) & ~63) + 128 * run, pad + 2048 * (j & 3)
@@ -347,11 +327,6 @@ def multiply_tiles(unpack: Any, begin_and_end: Any, gather: Any, depth: int) -> 
                 else:
                     store_floats_part(target, load_floats(turned + 64 * t), last + 1)
 
-    @device
-    def unpack_block(w, w_row, last, k, b, pad):
-        cell, d = pad + CELL + CELL_BYTES * (b & 1), pad + SCALES + 128 * (b & 3)
-        unpack(w, w_row, last, b, min(8, k // 32 - 8 * b), cell, d)
-
     @routine
     def strip(w, w_row, last, k, n, groups, pad):
         """Sixteen rows times n tokens."""
@@ -360,18 +335,17 @@ def multiply_tiles(unpack: Any, begin_and_end: Any, gather: Any, depth: int) -> 
             store_floats(pad + ACC + i, zeros())
             store_floats(pad + LESS + i, zeros())
         blocks, turn, before, b_0, at_0, two_0, g_0 = (k + 255) // 256, 0, pad, 0, 0, False, 0
-        unpack_block(w, w_row, last, k, 0, pad)
+        unpack(w, w_row, last, 0, min(8, k // 32), cell_of(pad, 0), scales_of(pad, 0), 0, ROWS)
         for b in range(blocks):
-            if b + 1 < blocks:
-                unpack_block(w, w_row, last, k, b + 1, pad)
-            cell, runs = pad + CELL + CELL_BYTES * (b & 1), min(8, k // 32 - 8 * b)
+            ahead = b + 1 if b + 1 < blocks else 0
             for g in range(0, n, 32):
-                at, two, sums = groups + g // 16 * size, g + 16 < n, pad + 8192 * (turn & 1)
-                begin(cell, k, b, runs, at, at + size, two, sums, pad + ACC + 64 * g)
+                at, two, sums, acc = groups + g // 16 * size, g + 16 < n, pad + 8192 * (turn & 1), pad + ACC + 64 * g
+                runs = min(8, k // 32 - 8 * b)
+                begin(k, b, runs, at, at + size, two, sums, acc, w, w_row, last, ahead if g == 0 else 0, pad)
                 if turn:
-                    end(pad + SCALES + 128 * (b_0 & 3), k, b_0, at_0, at_0 + size, two_0, before, pad + ACC + 64 * g_0)
+                    end(scales_of(pad, b_0), k, b_0, at_0, at_0 + size, two_0, before, pad + ACC + 64 * g_0)
                 turn, before, b_0, at_0, two_0, g_0 = turn + 1, sums, b, at, two, g
-        end(pad + SCALES + 128 * (b_0 & 3), k, b_0, at_0, at_0 + size, two_0, before, pad + ACC + 64 * g_0)
+        end(scales_of(pad, b_0), k, b_0, at_0, at_0 + size, two_0, before, pad + ACC + 64 * g_0)
 
     @routine
     def run(w, w_row, low, high, x, x_item, items, out, out_item, k, scratch, order, share):
@@ -393,5 +367,10 @@ def multiply_tiles(unpack: Any, begin_and_end: Any, gather: Any, depth: int) -> 
     return run
 
 
-AMX = {name: multiply_tiles(unpack_small(form), multiply_small(form), gather_32, 32) for name, form in SMALL.items()}
-AMX |= {name: multiply_tiles(unpack_super(form), multiply_super(form), gather_256, 64) for name, form in SUPER.items()}
+def kernel_of(unpack: Any, multiply: Any, form: Any, gather: Any, depth: int) -> Any:
+    unpack_rows = unpack(form)
+    return multiply_tiles(unpack_rows, multiply(form, unpack_rows), gather, depth)
+
+
+AMX = {name: kernel_of(unpack_small, multiply_small, form, gather_32, 32) for name, form in SMALL.items()}
+AMX |= {name: kernel_of(unpack_super, multiply_super, form, gather_256, 64) for name, form in SUPER.items()}
