@@ -28,10 +28,19 @@ def test_tied_output(tmp_path: Path) -> None:
         assert engine.plan.steps[-1].name == "token_embd" and engine.plan.vocab == VOCAB
 
 
-@pytest.mark.parametrize("name", [n for n in shapes() if n != "output.weight" and "ffn_gate" not in n])
+TIED = ("token_embd.weight", "output.weight")  # either stands in for the other
+
+
+@pytest.mark.parametrize("name", [n for n in shapes() if n not in TIED and "ffn_gate" not in n])
 def test_a_missing_tensor(tmp_path: Path, name: str) -> None:
     path = write_llama(tmp_path / "holey.gguf", tensors={name: ABSENT})
     with pytest.raises(UnsupportedModel, match=name.removesuffix(".weight")):
+        llamina.load(path, backend="reference")
+
+
+def test_neither_embedding_nor_output(tmp_path: Path) -> None:
+    path = write_llama(tmp_path / "holey.gguf", tensors=dict.fromkeys(TIED, ABSENT))
+    with pytest.raises(UnsupportedModel, match="output"):
         llamina.load(path, backend="reference")
 
 
@@ -112,7 +121,6 @@ def test_a_misshapen_tensor(tmp_path: Path, name: str, shape: tuple[int, ...]) -
         ("rope.freq_base", 0.0, ModelFileError),
         ("rope.freq_base", -10000.0, ModelFileError),
         ("rope.scaling.factor", math.inf, ModelFileError),
-        ("expert_count", 4, LlaminaError),
         ("expert_count", -4, ModelFileError),
     ],
     ids=lambda v: v.__name__ if isinstance(v, type) else str(v),
@@ -133,19 +141,18 @@ def test_the_message_says_what_is_expected(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "near"),
-    [("lama", "llama"), ("qwen4", "qwen3"), ("gemma-3", "gemma3"), ("starcoder", "starcoder2")],
+    [("lama", "llama"), ("qwen4", "qwen2"), ("gemma-3", "gemma3"), ("startcoder", "starcoder")],
 )
 def test_an_unknown_architecture(tmp_path: Path, name: str, near: str) -> None:
     path = write_llama(tmp_path / "new.gguf", {"general.architecture": name})
-    with pytest.raises(UnsupportedModel, match=f"{name}.*nearest are .*{near}"):
+    with pytest.raises(UnsupportedModel, match=f"{name}.*nearest of the .* known are .*{near}"):
         llamina.load(path)
 
 
 def test_an_architecture_like_no_other(tmp_path: Path) -> None:
     path = write_llama(tmp_path / "new.gguf", {"general.architecture": "xyzzy"})
-    with pytest.raises(UnsupportedModel) as caught:
+    with pytest.raises(UnsupportedModel, match=f"xyzzy.*the nearest of the {len(architectures())} known are"):
         llamina.load(path)
-    assert all(name in str(caught.value) for name in architectures())
 
 
 @pytest.mark.parametrize("name", [ABSENT, 7, "", "../llama", "config", "blocks", "decoder", "__init__", "os"], ids=str)
