@@ -162,6 +162,8 @@ def test_every_architecture_has_facts(golden: Callable[[str], Path]) -> None:
     known = {entry["arch"] for entry in json.loads(golden("archs.json").read_text()).values()}
     live = (Path(__file__).parent / "models" / "test_expert_variants.py").read_text(encoding="utf-8")
     known |= set(re.findall(r'arch="([\w-]+)"', live))
+    encoders = (Path(__file__).parent / "models" / "test_encoders.py").read_text(encoding="utf-8")
+    known |= set(re.findall(r'Tiny\(\s*"([\w-]+)"', encoders))
     assert set(architectures()) - known == set()
 
 

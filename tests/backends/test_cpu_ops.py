@@ -242,9 +242,10 @@ def test_same_bits_however_it_is_cut(name: str) -> None:
     assert np.array_equal(got, run("cpu", plan, [beside], threads=2)[3:-1])
 
 
-def test_attention_both_ways() -> None:
-    """Every token sees the whole span, on any number of threads and beside any others."""
-    plan = _attention(Attention(0.3, causal=False))
+@pytest.mark.parametrize("options", [{}, {"alibi": 8.0}, {"window": 9}, {"window": 40}])
+def test_attention_both_ways(options: dict[str, float]) -> None:
+    """Every token sees the span, or half a window on either side, on any number of threads and beside any others."""
+    plan = _attention(Attention(0.3, causal=False, **options))  # type: ignore[arg-type]
     want, got = (run(backend, plan, [[whole(TOKENS)]]) for backend in ("reference", "cpu"))
     assert error(got, want) < 1e-10
     assert error(got, run("cpu", _attention(Attention(0.3)), [[whole(TOKENS)]])) > 1e-3

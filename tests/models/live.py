@@ -1,9 +1,10 @@
-"""llama.cpp's logits for a file, computed beside us."""
+"""llama.cpp's logits and embeddings for a file, computed beside us."""
 
 import ctypes
 import os
-from collections.abc import Sequence
-from ctypes import POINTER, c_char_p, c_float, c_int32, c_size_t, c_uint8, c_uint32, c_void_p
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from ctypes import POINTER, c_bool, c_char_p, c_float, c_int32, c_size_t, c_uint8, c_uint32, c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,34 @@ def last_logits(
     path: Path, tokens: list[int], context: int, adapters: Sequence[tuple[Path, float]] = ()
 ) -> npt.NDArray[np.float32]:
     """The logits after the last token; keys and values are kept in F16, which costs about 1e-7."""
+    with _computed(path, tokens, context, adapters) as (c, model, run):
+        vocab = c.llama_vocab_n_tokens(c.llama_model_get_vocab(model))
+        return np.ctypeslib.as_array(c.llama_get_logits_ith(run, -1), (vocab,)).copy()
+
+
+def embedding(path: Path, tokens: list[int], context: int, width: int) -> npt.NDArray[np.float32]:
+    """What the file's own pooling makes of the tokens: a vector, or `width` scores. Without pooling, a row for each."""
+    with _computed(path, tokens, context, embeddings=True) as (c, _, run):
+        if c.llama_pooling_type(run) == 0:
+            rows = [np.ctypeslib.as_array(c.llama_get_embeddings_ith(run, i), (width,)) for i in range(len(tokens))]
+            return np.array(rows)
+        return np.ctypeslib.as_array(c.llama_get_embeddings_seq(run, 0), (width,)).copy()
+
+
+@contextmanager
+def _computed(
+    path: Path, tokens: list[int], context: int, adapters: Sequence[tuple[Path, float]] = (), embeddings: bool = False
+) -> Iterator[tuple[Any, int, int]]:
+    """llama.cpp with the model, and a context in which the tokens have been computed."""
     c = library()
     c.llama_context_default_params.restype = _ContextParams
     c.llama_init_from_model.argtypes, c.llama_init_from_model.restype = (c_void_p, _ContextParams), c_void_p
     c.llama_batch_get_one.argtypes, c.llama_batch_get_one.restype = (POINTER(c_int32), c_int32), _Batch
     c.llama_decode.argtypes, c.llama_decode.restype = (c_void_p, _Batch), c_int32
-    c.llama_get_logits_ith.argtypes, c.llama_get_logits_ith.restype = (c_void_p, c_int32), POINTER(c_float)
+    for rows in (c.llama_get_logits_ith, c.llama_get_embeddings_ith, c.llama_get_embeddings_seq):
+        rows.argtypes, rows.restype = (c_void_p, c_int32), POINTER(c_float)
+    c.llama_set_embeddings.argtypes = (c_void_p, c_bool)
+    c.llama_pooling_type.argtypes = (c_void_p,)
     c.llama_free.argtypes = c.llama_model_free.argtypes = c.llama_vocab_n_tokens.argtypes = (c_void_p,)
     model = load(c, str(path))
     params = c.llama_context_default_params()
@@ -42,13 +65,12 @@ def last_logits(
     run = c.llama_init_from_model(model, params)
     assert run, f"llama.cpp cannot run {path}"
     _adapt(c, model, run, adapters)
+    c.llama_set_embeddings(run, embeddings)
     array = (c_int32 * len(tokens))(*tokens)
     assert c.llama_decode(run, c.llama_batch_get_one(array, len(tokens))) == 0
-    vocab = c.llama_vocab_n_tokens(c.llama_model_get_vocab(model))
-    logits = np.ctypeslib.as_array(c.llama_get_logits_ith(run, -1), (vocab,)).copy()
+    yield c, model, run
     c.llama_free(run)
     c.llama_model_free(model)
-    return logits
 
 
 def _adapt(c: Any, model: int, run: int, adapters: Sequence[tuple[Path, float]]) -> None:

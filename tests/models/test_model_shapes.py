@@ -42,7 +42,6 @@ def save(golden: Golden, path: Path, name: str, metadata: dict[str, Any], shapes
         ("llama-dense", {}, {"rope_freqs.weight": [63]}),
         ("llama-dense", {"rope.scaling.type": "spiral"}, {}),
         ("llama-dense", {"rope.scaling.type": "yarn", "rope.scaling.yarn_beta_fast": 0.0}, {}),
-        ("llama-dense", {"attention.causal": False}, {}),
         ("glm4-dense", {"rope.dimension_sections": [8, 8, 8]}, {}),
         ("glm4-dense", {"nextn_predict_layers": 3}, {}),
         ("gemma3-dense", {"attention.sliding_window_pattern": [True]}, {}),

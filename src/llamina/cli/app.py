@@ -14,6 +14,9 @@ from llamina.errors import LlaminaError, ModelNotFound, RequestError
 
 VERBS = {
     "run": "Answer a prompt.",
+    "embed": "Make vectors of texts.",
+    "rerank": "Put the best answers to a query first.",
+    "perplexity": "Tell how well a model foresees a text.",
     "pull": "Fetch a model.",
     "list": "List the models on this machine.",
     "rm": "Delete a model.",

@@ -4,6 +4,7 @@ from llamina.engine.dispatch import ToolRun
 from llamina.engine.engine import Engine
 from llamina.engine.generation import Generation
 from llamina.engine.load import load
+from llamina.engine.readings import Score
 from llamina.engine.request import Event, Request
 from llamina.engine.result import Completion, Usage
 from llamina.engine.session import Session
@@ -16,6 +17,7 @@ __all__ = [
     "Event",
     "Generation",
     "Request",
+    "Score",
     "Session",
     "Talk",
     "ToolRun",

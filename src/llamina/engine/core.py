@@ -16,12 +16,13 @@ from llamina.cache import Lease, Pages
 from llamina.engine.adapters import Adapters
 from llamina.engine.limits import Limits
 from llamina.engine.memory import find_room
+from llamina.engine.programs import Programs, computed
 from llamina.engine.request import Event, FinishReason, Request
 from llamina.engine.samplers import Samplers
 from llamina.engine.schedule import Budget, Slice, requeue, schedule
 from llamina.engine.speculation import Costs, common
 from llamina.engine.speculation.speculation import Speculation
-from llamina.errors import RequestError
+from llamina.errors import RequestError, UnsupportedModel
 from llamina.gguf import GGUF, fingerprint
 from llamina.models import Decoder
 from llamina.ops.batch import PAGE, Batch, Span
@@ -29,6 +30,7 @@ from llamina.plan import Plan, record
 from llamina.sampling import Sampling
 from llamina.tokenizer import Tokenizer
 
+STEP_TOKENS = 512  # of one step, unless told otherwise
 LOGITS_BYTES = 256 << 20  # address space for one step's logits; only what is used becomes resident
 HEAD_START = 64  # how many earlier requests of priority 0 one of priority 1 overtakes; so nobody waits for ever
 
@@ -44,7 +46,7 @@ class Core:
         backend: str = "cpu",
         threads: int = 1,
         kv_type: KvType = "f16",
-        max_tokens: int = 512,
+        max_tokens: int | None = None,
         max_sequences: int = 16,
         cache_tokens: int | None = None,
         offload: Literal["none", "budget", "pinned"] = "none",
@@ -57,6 +59,9 @@ class Core:
         self.backend, self.kv_type = backend, kv_type
         self.context = model.config.context
         self.plan: Plan = record(model.forward)
+        if self.plan.causal != model.causal:
+            key = f"{model.config.architecture}.attention.causal"
+            raise UnsupportedModel(f"{key} is {model.causal}: that variant of the architecture is not known here")
         self.adapters = Adapters(file.metadata, self.plan)
         self.weight_bytes = sum(tensor.nbytes for tensor in file.tensors.values())
         paged = _offload(offload, memory_budget)
@@ -64,11 +69,13 @@ class Core:
         room = find_room(self.plan, weights, self.context, max_sequences, kv_type, cache_tokens)
         self.pages = Pages(room.pages, max_sequences, room.checkpoints, sharing=model.causal)
         self.capacity = Capacity(room.pages, max_sequences + (room.checkpoints or 0), kv_type, threads, paged)
-        outputs = max(1, min(max_tokens, LOGITS_BYTES // (4 * self.plan.vocab)))
         whole = not model.causal
+        max_tokens = max_tokens or (max(self.context, STEP_TOKENS) if whole else STEP_TOKENS)
+        outputs = max(1, min(max_tokens, LOGITS_BYTES // (4 * self.plan.vocab)))
         self.budget = Budget(max_tokens, outputs, min(max_sequences, outputs), whole)  # a token for each in every step
         self.batch = Batch(max_tokens, outputs, max_sequences, -(-self.context // PAGE))
-        self.limits = Limits(self.context, PAGE * self.pages.total, self.plan.vocab, outputs if whole else None)
+        vocab = model.embeddings.shape[0]
+        self.limits = Limits(self.context, PAGE * self.pages.total, vocab, outputs if whole else None)
         self.running: list[Request] = []
         self.waiting: list[Request] = []
         self.speculation = Speculation(self)
@@ -76,7 +83,15 @@ class Core:
         self._arrivals = count()
         self._closed = False
         self._progress = progress
-        self.program: Program = compile_plan(backend, self.plan, self.batch, self.capacity, progress)
+        self.programs = Programs(model, self.plan, self.adapters, self._compile)
+
+    def _compile(self, plan: Plan, before: Program | None) -> Program:
+        return compile_plan(self.backend, plan, self.batch, self.capacity, self._progress, before)
+
+    @property
+    def program(self) -> Program:
+        """The forward pass, compiled."""
+        return self.programs.main
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -111,17 +126,21 @@ class Core:
         return events
 
     def _compute(self, slices: list[Slice]) -> list[npt.NDArray[np.float32]]:
-        """The logits that each slice asked for."""
+        """The outputs that each slice asked for."""
         self.copy_states()
-        if not slices:
-            return []
-        if sampled := [s.request for s in slices if not s.request.all_logits]:
+        if sampled := [s.request for s in slices if s.request.reads is None]:
             self.samplers.prepare(sampled)
         self.speculation.save(slices)
-        start = time.perf_counter()
-        logits = self.program.run(self.batch.fill([_span(s) for s in slices]))
-        self.costs.learn(self.batch.n_tokens, time.perf_counter() - start)
-        return np.split(logits, np.cumsum([len(s.outputs) for s in slices])[:-1])
+        found: dict[Request, npt.NDArray[np.float32]] = {}
+        for kind in self.programs.kinds():
+            if same := [s for s in slices if computed(s.request.reading) == kind]:
+                self.batch.fill([_span(s) for s in same])
+                start = time.perf_counter()
+                rows = self.programs[kind].run(self.batch)
+                self.costs.learn(self.batch.n_tokens, time.perf_counter() - start)
+                parts = np.split(rows, np.cumsum([len(s.outputs) for s in same])[:-1])
+                found.update(zip((s.request for s in same), parts, strict=True))
+        return [found[s.request] for s in slices]
 
     def copy_states(self) -> None:
         """What the pool has promised to copy; states are as they should be afterwards."""
@@ -133,12 +152,12 @@ class Core:
             return self._verify(s, rows)
         request, caught_up = s.request, s.caught_up
         self._reach(s, s.stop)
-        if request.all_logits:
-            request.rows.append(rows.copy())
+        if request.reads is not None:
+            request.read(s.start + s.outputs.start, rows)
         request.scores.add_prompt(rows)
         if not caught_up:
             return Event(request)
-        return self._finish(request) if request.all_logits else self._draw(request, rows[-1])
+        return self._draw(request, rows[-1]) if request.reads is None else self._finish(request)
 
     def _reach(self, s: Slice, computed: int) -> None:
         lease = s.request.lease
@@ -189,7 +208,7 @@ class Core:
     def _finish(
         self, request: Request, tokens: Sequence[int] = (), text: str = "", reason: FinishReason = "stop"
     ) -> Event:
-        if not request.all_logits:
+        if request.reads is None:
             text += request.output.finish()
         request.finish_reason = reason
         self._forget(request)
@@ -215,6 +234,7 @@ class Core:
         if request.truncate:
             request.shift(self.limits.room, self._keep(request))
         self.limits.check_fit(request)
+        self.programs.prepare(request.reading)
         self.begin(request)
         self.place(request, None, 0)
         return request
@@ -222,7 +242,7 @@ class Core:
     def begin(self, request: Request) -> None:
         """Give it its adapters, what it speaks with, and its rank."""
         self.adapters.equip(request)
-        if not request.all_logits:
+        if request.reads is None:
             request.output.begin(self.tokenizer, request.ignore_eos)
             request.sampler = self.samplers.make(request)
         request.rank = next(self._arrivals) - HEAD_START * request.priority
@@ -313,18 +333,9 @@ class Core:
         self._check_open()
         name, adapter = self.adapters.read(path, name)
         if not adapter.pairs.keys() <= self.adapters.matrices:
-            self._recompile(self.adapters.matrices | adapter.pairs.keys())
-        self.program.adapt(self.adapters.add(name, adapter), adapter.pairs)
+            self.plan = self.programs.make_places(self.adapters.matrices | adapter.pairs.keys())
+        self.programs.adapt(self.adapters.add(name, adapter), adapter.pairs)
         return name
-
-    def _recompile(self, matrices: frozenset[str]) -> None:
-        """Make places for adapters beside these matrices; what sequences keep stays as it is."""
-        before, plan = self.program, self.adapters.plan(matrices)
-        self.program = compile_plan(self.backend, plan, self.batch, self.capacity, self._progress, before)
-        self.plan, self.adapters.matrices = plan, matrices
-        before.close()
-        for slot, pairs in self.adapters.slots().items():
-            self.program.adapt(slot, pairs)
 
     def unload_adapter(self, name: str) -> None:
         """Forget an adapter that no request uses."""
@@ -334,7 +345,7 @@ class Core:
             raise RequestError(
                 f"{users} requests use adapter {name!r}: wait until they are done, or cancel them", "name"
             )
-        self.program.adapt(self.adapters.remove(name), {})
+        self.programs.adapt(self.adapters.remove(name), {})
 
     # ---- life --------------------------------------------------------------------------------------------
 
@@ -349,7 +360,7 @@ class Core:
         if "samplers" in self.__dict__:
             self.samplers.close()
         self.speculation.close()
-        self.program.close()
+        self.programs.close()
         self._closed = True
 
 

@@ -1,18 +1,15 @@
-"""What callers ask of a loaded model: text, conversations, logits."""
+"""What callers ask of a loaded model: text and conversations, beside what it reads."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
-import numpy.typing as npt
-
 from llamina.engine import several
 from llamina.engine.beam import SEARCH, BeamSearch
-from llamina.engine.core import Core
 from llamina.engine.dispatch import ToolRun, run_tools
 from llamina.engine.generation import Generation
 from llamina.engine.memory import Memory, measure
+from llamina.engine.readings import Readings
 from llamina.engine.request import Request, request_of
 from llamina.engine.result import Completion
 from llamina.engine.shelf import put_away, take_up
@@ -23,14 +20,8 @@ Message = Mapping[str, Any]
 TALK = frozenset(Talk.__dataclass_fields__)
 
 
-class Engine(Core):
+class Engine(Readings):
     """A loaded model and the requests it is working on. Not for several threads at once."""
-
-    def encode(self, prompt: str | Sequence[int], add_special: bool = True, parse_special: bool = True) -> list[int]:
-        """Text as prompt tokens (token ids pass through)."""
-        if not isinstance(prompt, str):
-            return [int(t) for t in prompt]
-        return self.tokenizer.encode(prompt, add_special=add_special, parse_special=parse_special)
 
     def stream(self, prompt: str | Sequence[int], *, max_tokens: int | None = 256, **options: Any) -> Generation:
         """An iterator of text pieces; `.result()` is the whole. Dropping it early cancels the request.
@@ -90,13 +81,6 @@ class Engine(Core):
         tokens, bos = self.encode(rendered, add_special=False), self.tokenizer.bos
         wanted = self.tokenizer.add_bos and bos is not None and tokens[:1] != [bos]
         return [bos, *tokens] if wanted and bos is not None else tokens
-
-    def logits(self, tokens: Iterable[int], adapters: Mapping[str, float] | None = None) -> npt.NDArray[np.float32]:
-        """Logits after every token, [tokens, vocab]."""
-        request = self.submit(Request(list(tokens), all_logits=True, adapters=adapters or {}))
-        while request.finish_reason is None:
-            self.step()
-        return np.concatenate(request.rows)
 
     def follow(self, request: Request) -> Generation:
         """The text that a request has yet to make; for one that was forked or resumed."""

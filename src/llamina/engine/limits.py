@@ -35,7 +35,7 @@ class Limits:
 
     def check_fit(self, request: Request) -> None:
         n = len(request.known)
-        if n > (self.context if request.all_logits else self.context - 1):
+        if n > (self.context if request.reads is not None else self.context - 1):
             raise ContextTooLong(
                 f"the prompt has {n} tokens and the context holds {self.context}: shorten it, load the model with a "
                 "larger context, or have old tokens dropped (truncate=True)",
@@ -46,9 +46,10 @@ class Limits:
                 f"the prompt has {n} tokens and the cache holds {self.cache}: "
                 "shorten it, or load the model with more cache_tokens"
             )
-        if self.step is not None and not request.all_logits:
+        if self.step is not None and (request.reads is None or request.reading == "logprobs"):
             raise RequestError(
-                "the model reads its tokens both ways and cannot write one after the other: ask for their logits"
+                "the model reads its tokens both ways and cannot write one after the other: "
+                "ask for their logits or embeddings"
             )
         if self.step is not None and n > self.step:
             raise CapacityError(
@@ -57,15 +58,15 @@ class Limits:
             )
 
     def check_fork(self, request: Request) -> None:
-        if request.finish_reason is not None or request.all_logits:
-            why = "makes no tokens" if request.all_logits else f"is done ({request.finish_reason})"
+        if request.finish_reason is not None or request.reads is not None:
+            why = "makes no tokens" if request.reads is not None else f"is done ({request.finish_reason})"
             raise RequestError(f"the request {why}: one that is generating can be forked", "request")
 
     def check_rewind(self, request: Request, n: int, more: int) -> None:
         """Whether `more` tokens can take the place of the last n."""
         made, most = len(request.generated), request.max_tokens
         there = min(made, len(request.known) - max(1, request.n_keep)) if request.dropped else made
-        if request.all_logits or not 0 <= n <= there:
+        if request.reads is not None or not 0 <= n <= there:
             raise RequestError(f"{n} tokens cannot be taken back: the request knows {there} that it made", "n")
         if len(request.known) - n + more > self.room:
             raise ContextTooLong(f"{more} more tokens do not fit: there is room for {self.room} in all", "tokens")

@@ -84,7 +84,7 @@ def measure(engine: "Core") -> Memory:
         cache_used=page * (pages.total - pages.free),
         cache_kept=page * pages.kept,
         states=states.size("slot") * engine.capacity.slots,
-        workspace=engine.program.workspace,
+        workspace=sum(program.workspace for program in engine.programs),
         resident=int(psutil.Process().memory_info().rss),
         available=available_bytes(),
     )

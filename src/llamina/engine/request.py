@@ -16,9 +16,10 @@ from llamina.engine.speculation import Drafting, Speculate, check_mode
 from llamina.errors import RequestError
 from llamina.grammar import source
 from llamina.ops.batch import Applied
-from llamina.sampling import LogitsProcessor, Sampler, Sampling, TokenLogprob
+from llamina.sampling import LogitsProcessor, Sampler, Sampling, TokenLogprob, logprob_of
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
+Reading = Literal["logits", "logprobs", "hidden", "rank"]
 _numbers = count()
 
 
@@ -31,7 +32,7 @@ class Request:
     max_tokens: int | None = None  # None: until the context is full
     stop: Sequence[str] = ()
     markers: Sequence[str] = ()  # control tokens, by name, that are part of the text
-    all_logits: bool = False  # outputs for every prompt token, and no sampling
+    all_logits: bool = False  # logits for every prompt token, and no sampling: short for `reads`
     ignore_eos: bool = False  # go on after a token that ends a generation
     priority: int = 0  # each level is worth a head start of some earlier requests; below 0, later ones go first
     logits_processor: LogitsProcessor | None = None  # (tokens so far, logits) → logits, before everything else
@@ -51,6 +52,8 @@ class Request:
     n_keep: int = 0  # the first tokens that are never dropped; BOS is not dropped in any case
     adapters: Mapping[str, float] = field(default_factory=dict)  # names of loaded ones and their scales, added in order
     speculate: Speculate = "auto"  # "ngram", "draft", "off", or how many tokens to guess ahead in every step
+    reads: range | None = None  # positions whose outputs are kept in `rows`, and no sampling
+    reading: Reading = "logits"  # logits, the next token's log-probability, hidden states, or a classifier's scores
 
     def __post_init__(self) -> None:
         limit = self.max_tokens
@@ -77,6 +80,10 @@ class Request:
         _check_scales(self.adapters)
         self.adapters = dict(self.adapters)
         check_mode(self.speculate)
+        if self.all_logits:
+            self.reads = range(len(self.prompt))
+        if self.reads is not None and (self.truncate or self.context_shift):
+            raise RequestError("outputs are read of the tokens as they are: none can be dropped", "truncate")
         self.id = next(_numbers)
         self.rank = self.id  # the engine's order of service, smaller first
         self.known: list[int] = [int(t) for t in self.prompt]
@@ -88,7 +95,7 @@ class Request:
         self.error: Exception | None = None  # why it ended, if nothing could be drawn
         self.output = Output(self.stop, self.markers)
         self.scores = Scores(self.prompt, self.logprobs, self.prompt_logprobs)
-        self.rows: list[npt.NDArray[np.float32]] = []  # logits, where all are wanted
+        self.rows: list[npt.NDArray[np.float32]] = []  # what is read
         self.sampler: Sampler | None = None
         self.applied: tuple[Applied, ...] = ()  # its adapters, once the engine has found them
         self.adapter_key: tuple[Hashable, ...] = ()  # which they are, by their contents
@@ -114,14 +121,24 @@ class Request:
         return leader is not None and leader.finish_reason is None and not leader.generated
 
     @property
+    def wanted(self) -> range:
+        """The positions whose outputs are wanted: those to be read or scored, else the last, to go on from."""
+        if self.reads is not None:
+            return self.reads
+        first = len(self.scores.prompt) if self.scores.wants_prompt else len(self.known)
+        return range(first - 1, len(self.known))
+
+    def read(self, position: int, rows: npt.NDArray[np.float32]) -> None:
+        """Keep the outputs of the positions from this one on."""
+        if self.reading == "logprobs":
+            pairs = zip(rows, self.known[position + 1 :], strict=False)
+            rows = np.array([logprob_of(row, token, 0).logprob for row, token in pairs], np.float32)
+        self.rows.append(rows.copy())
+
+    @property
     def scope(self) -> Hashable | None:
         """Requests of one scope compute the same for the same tokens and may see it; None: nothing is shared."""
         return (self.cache_salt, *self.adapter_key) if self.cache_prompt else None
-
-    @property
-    def every_row(self) -> bool:
-        """The logits after all tokens are wanted, not only after the last."""
-        return self.all_logits or self.scores.wants_prompt
 
     def sample(self, logits: npt.NDArray[np.float32]) -> list[int]:
         """The next token, and those that a grammar leaves no choice about; `logits` is used up."""
@@ -177,7 +194,7 @@ def _check_scales(adapters: Mapping[str, float]) -> None:
             raise RequestError(f"adapter {name!r} has the scale {scale!r}: a finite number is expected", "adapters")
 
 
-OPTIONS = Request.__dataclass_fields__.keys() - {"prompt", "sampling", "all_logits"}
+OPTIONS = Request.__dataclass_fields__.keys() - {"prompt", "sampling", "all_logits", "reads", "reading"}
 
 
 def request_of(prompt: Sequence[int], **options: Any) -> Request:

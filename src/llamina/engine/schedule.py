@@ -37,11 +37,9 @@ class Slice:
 
     @property
     def outputs(self) -> range:
-        """Offsets into the slice whose logits are wanted."""
-        n = self.stop - self.start
-        if self.request.every_row:
-            return range(min(n, self.request.scores.first_row(self.start) - self.start), n)
-        return range(n - 1 - self.drafts, n) if self.caught_up else range(0)
+        """Offsets into the slice whose outputs are wanted; of guesses too."""
+        wanted = self.request.wanted
+        return overlap(range(wanted.start, wanted.stop + self.drafts), self.start, self.stop)
 
 
 def schedule(running: list[Request], waiting: list[Request], pages: Pages, budget: Budget) -> list[Slice]:
@@ -112,13 +110,12 @@ class _Step:
             self._preempt(self.running[-1])
 
     def _limit(self, request: Request, tokens: int) -> int:
+        n, start, wanted = min(request.pending, tokens, self.tokens_left), request.computed, request.wanted
         if self.budget.whole:
-            return request.pending if request.pending <= min(self.tokens_left, self.outputs_left) else 0
-        n = min(request.pending, tokens, self.tokens_left)
-        if request.every_row:
-            return min(n, self.outputs_left)
-        if n == request.pending and self.outputs_left == 0:
-            return n - 1  # its last token waits for a step that can give its logits
+            fits = request.pending <= self.tokens_left and len(wanted) <= self.outputs_left
+            return request.pending if fits else 0
+        if len(overlap(wanted, start, start + n)) > self.outputs_left:  # the rest waits for a step that can give them
+            return max(wanted.start - start, 0) + self.outputs_left
         return n
 
     def _check_fit(self, request: Request) -> None:
@@ -141,7 +138,7 @@ class _Step:
         if len(self.running) >= self.budget.sequences:
             return False
         promised = sum(_pages_ahead(r) for r in self.running)
-        lease = self.pages.admit(request.known, request.scope, not request.every_row, promised)
+        lease = self.pages.admit(request.known, request.scope, request.wanted.start + 1 >= len(request.known), promised)
         if lease is None:
             return False
         request.lease, request.computed = lease, lease.found
@@ -161,8 +158,15 @@ def requeue(request: Request, running: list[Request], waiting: list[Request], pa
     assert request.lease is not None
     pages.release(request.lease)
     request.lease, request.computed = None, 0
+    request.rows.clear()
     running.remove(request)
     insort_left(waiting, request, key=_rank)
+
+
+def overlap(wanted: range, start: int, stop: int) -> range:
+    """What [start, stop) has of the wanted positions, as offsets from `start`."""
+    first = max(wanted.start - start, 0)
+    return range(first, max(min(wanted.stop, stop) - start, first))
 
 
 def _rank(request: Request) -> int:

@@ -29,12 +29,8 @@ class Scores:
         """Whether logits of the prompt are still to be looked at."""
         return self.n_prompt is not None and len(self.prompt) < len(self._prompt_tokens)
 
-    def first_row(self, start: int) -> int:
-        """The first token from `start` on whose logits are wanted, while some of the prompt's are."""
-        return max(start, len(self.prompt) - 1)
-
     def add_prompt(self, rows: Row) -> None:
-        """Logits after the tokens from `first_row` on; the last of them may belong to the next token."""
+        """Logits after the tokens that are the next to be scored; the last of them may belong to the next token."""
         if self.n_prompt is not None:
             for row, token in zip(rows, self._prompt_tokens[len(self.prompt) :], strict=False):
                 self.prompt.append(logprob_of(row, int(token), self.n_prompt))

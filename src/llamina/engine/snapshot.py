@@ -64,8 +64,8 @@ def _digest(*parts: bytes) -> bytes:
 
 def write_request(request: Request) -> dict[str, Any]:
     """A request as plain values."""
-    if request.all_logits or request.logits_processor is not None:
-        what = "logits" if request.all_logits else "a logits_processor, a function"
+    if request.reads is not None or request.logits_processor is not None:
+        what = request.reading if request.reads is not None else "a logits_processor, a function"
         raise RequestError(f"a request with {what} cannot be put into a snapshot", "request")
     asked = {
         f.name: getattr(request, f.name) for f in fields(request) if f.name not in ("prompt", "sampling", "leader")

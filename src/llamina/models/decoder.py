@@ -6,7 +6,7 @@ from typing import Literal
 from llamina.errors import UnsupportedModel
 from llamina.models.config import Config
 from llamina.models.weights import Weights
-from llamina.ops import Attention, Value, Weight, embed, linear, norm, pick
+from llamina.ops import Attention, Value, Weight, activate, embed, linear, norm, pick
 
 
 class Decoder(ABC):
@@ -14,11 +14,10 @@ class Decoder(ABC):
 
     norm_kind: Literal["rms", "layer"] = "rms"
     causal = True  # a token sees those before it; if not, all of its sequence, which is then computed in one step
+    headless = False  # whether it ends with hidden states: it embeds text and writes none
 
     def __init__(self, config: Config, weights: Weights) -> None:
-        if self.causal and not config.flag("attention.causal", True):
-            name = config.architecture
-            raise UnsupportedModel(f"{name}.attention.causal is false: the file embeds text and writes none")
+        self.causal = config.flag("attention.causal", self.causal)
         self.config = config
         self.weights = weights
         self.setup()
@@ -28,12 +27,19 @@ class Decoder(ABC):
 
     def forward(self, tokens: Value, positions: Value) -> Value:
         """Logits of the wanted rows."""
-        x = self.blocks(self.embed(tokens, positions))
-        logits = self.head(self.last_norm(pick(x)))
+        logits = self.head(self.hidden(tokens, positions))
         rows = self.embeddings.shape[0]
         if logits.shape != (rows,):  # a sampled token must have an embedding
             raise UnsupportedModel(f"the file has {rows} embeddings and {logits.size} outputs: they must be as many")
         return logits
+
+    def hidden(self, tokens: Value, positions: Value) -> Value:
+        """The wanted rows as the head sees them: what embeddings are made of."""
+        return self.last_norm(pick(self.blocks(self.embed(tokens, positions))))
+
+    def rank(self, tokens: Value, positions: Value) -> Value:
+        """The classifier's scores of the wanted rows."""
+        return self.classify(self.hidden(tokens, positions))
 
     def blocks(self, x: Value) -> Value:
         """All layers, one after the other."""
@@ -57,6 +63,15 @@ class Decoder(ABC):
     def head(self, x: Value) -> Value:
         """The output matrix; a file without one has tied it to the embeddings."""
         return linear(x, self.weights.get("output") or self.embeddings)
+
+    def classify(self, x: Value) -> Value:
+        """The file's classifier: a layer and an output matrix, or one of them."""
+        dense, output = self.weights.get("cls"), self.weights.get("cls.output")
+        if dense is None and output is None:
+            raise UnsupportedModel("the file has no classifier (cls.output.weight): it cannot rank")
+        if dense:
+            x = activate(linear(x, dense.shaped(dense.size // x.size, x.size)), "tanh")
+        return linear(x, output.shaped(output.size // x.size, x.size)) if output else x
 
     @property
     def embeddings(self) -> Weight:

@@ -3,7 +3,7 @@
 from llamina.models.blocks import query_key_value, sparse_mlp
 from llamina.models.decoder import Decoder
 from llamina.models.weights import Weights
-from llamina.ops import Value, attend, flat, linear, rope
+from llamina.ops import Value, attend, flat, linear, rope, softmax
 
 
 class Model(Decoder):
@@ -17,3 +17,6 @@ class Model(Decoder):
         q, k = rope(self.norm(q, w.attn_q_norm), self.rope), rope(self.norm(k, w.attn_k_norm), self.rope)
         x = x + linear(flat(attend(q, k, v, layer, self.attention)), w.attn_output)
         return x + sparse_mlp(self.norm(x, w.ffn_norm), w, self.routing)
+
+    def classify(self, x: Value) -> Value:
+        return softmax(super().classify(x))  # of yes and no

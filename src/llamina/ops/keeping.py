@@ -7,12 +7,15 @@ from llamina.errors import UnsupportedModel
 from llamina.ops.value import State, Value, Weight
 from llamina.ops.vocabulary import check, emit
 
+MANY = 1 << 30
+
 
 @dataclass(frozen=True, slots=True)
 class Attention:
     """How scores become weights. `window` is how far a token sees, `chunk` the length of the stretches of the sequence
     that do not see each other, `alibi` the largest bias; 0 is none of it. Without `causal` a token also sees those
-    behind it, as far as the step has them. `block` is that of the `select` to follow."""
+    after it, as far as the step has them, and half of the window is on either side. `block` is that of the `select` to
+    follow."""
 
     scale: float
     window: int = 0
@@ -22,12 +25,22 @@ class Attention:
     causal: bool = True
     block: int = 1
 
+    @property
+    def behind(self) -> int:
+        """The positions a token sees, up to its own; 0: all."""
+        return self.window if self.causal or not self.window else self.window // 2 + 1
+
+    @property
+    def ahead(self) -> int:
+        """The positions a token sees after its own, where there are so many."""
+        return 0 if self.causal else self.window // 2 or MANY
+
 
 def attend(
     q: Value, k: Value, v: Value, layer: int, how: Attention, sinks: Weight | None = None, seen: Value | None = None
 ) -> Value:
     """Attention of (heads, dim) over all kept keys and values, or those `seen`; keeps this step's first."""
-    check(how.causal or not (how.window or how.chunk or how.alibi or seen is not None), "attend, both ways,", q, k, v)
+    check(how.causal or not (how.chunk or seen is not None), "attend, both ways,", q, k, v)
     check(q.shape[1] == k.shape[1] and q.shape[0] % k.shape[0] == 0 and k.shape[0] == v.shape[0], "attend", q, k, v)
     check(sinks is None or prod(sinks.shape) == q.shape[0], "attend", q, *([sinks] if sinks else []))
     check(seen is None or seen.shape[0] in (1, k.shape[0]), "attend", q, k, *([seen] if seen is not None else []))

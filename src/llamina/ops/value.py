@@ -27,9 +27,13 @@ class Weight:
     def __str__(self) -> str:
         return self.name.removesuffix(".weight")
 
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape))
+
     def shaped(self, *shape: int) -> "Weight":
         """The same tensor seen in another shape (GGUF drops dimensions of 1)."""
-        if int(np.prod(shape)) != int(np.prod(self.shape)) or shape[-1] % self.format.block:
+        if int(np.prod(shape)) != self.size or shape[-1] % self.format.block:
             raise UnsupportedModel(f"{self.name} is {list(self.shape)}, not {list(shape)}")
         return replace(self, shape=shape)
 

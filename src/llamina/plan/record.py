@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 
-from llamina.ops import State, Step, Value
+from llamina.ops import Attention, State, Step, Value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,6 +20,11 @@ class Plan:
     @property
     def vocab(self) -> int:
         return self.logits.size
+
+    @property
+    def causal(self) -> bool:
+        """Whether a token's outputs depend on those before it alone."""
+        return all(how.causal for step in self.steps if isinstance(how := step.attrs.get("how"), Attention))
 
     def last_uses(self) -> dict[int, int]:
         """Value id → the index of the last step that reads it; the logits outlive the plan."""

@@ -57,7 +57,7 @@ class States(Calls):
             f"{kernel}.{self._capacity.kv_type}", spans=self._batch.counts.ctypes.data + 16,
             starts=self._fixed(self._batch.starts), q=q.ref, q_row=q.row, q_head=q.head,
             keys=stores[0], values=stores[-1], **self._where(), **writing(found), heads=q.outer, kv_heads=heads,
-            key_dim=key_dim, value_dim=value_dim, window=how.window, chunk=how.chunk, causal=int(how.causal),
+            key_dim=key_dim, value_dim=value_dim, window=how.behind, chunk=how.chunk, ahead=how.ahead,
             slopes=self._fixed(alibi_slopes(q.outer, how.alibi)),
             sinks=self._constant(step.weights[0]) if step.weights else 0,
             scratch_pad=Ref(self.scratch), scratch_size=self.scratch_size,

@@ -41,7 +41,12 @@ class Speculation:
             request.drafting.tokens = []
         for request in core.running:
             request.drafting.tokens = []
-            if request.pending == 1 and not request.every_row and self._speculates(request):
+            if (
+                request.pending == 1
+                and len(request.wanted) == 1
+                and request.reads is None
+                and self._speculates(request)
+            ):
                 request.drafting.learn(request.known)
                 most = self._most(request)
                 request.drafting.tokens = self._look_up(request, beside - 1, most)

@@ -13,7 +13,14 @@ def gather(store: Array, pages: Array, n: int) -> Array:
 
 
 def weigh(
-    q: Array, keys: Array, values: Array, how: Attention, slopes: Array, sinks: Array | None, seen: Array | None
+    q: Array,
+    position: int,
+    keys: Array,
+    values: Array,
+    how: Attention,
+    slopes: Array,
+    sinks: Array | None,
+    seen: Array | None,
 ) -> Array:
     """One token: q [heads, dim], keys and values [kv heads, n, dim] → [heads, value dim]."""
     group, n = len(q) // len(keys), keys.shape[1]
@@ -21,12 +28,12 @@ def weigh(
     scores = np.einsum("hd,hnd->hn", q, keys, dtype=np.float64) * how.scale
     if how.softcap:
         scores = np.tanh(scores / how.softcap) * how.softcap
-    distance = np.arange(n) - (n - 1)
-    scores = scores + slopes[:, None] * distance
+    distance = np.abs(np.arange(n) - position)
+    scores = scores - slopes[:, None] * distance
     if how.window:
-        scores[:, -distance >= how.window] = -np.inf
+        scores[:, distance >= how.behind] = -np.inf
     if how.chunk:
-        scores[:, : (n - 1) // how.chunk * how.chunk] = -np.inf
+        scores[:, : position // how.chunk * how.chunk] = -np.inf
     if seen is not None:
         bits = np.unpackbits(seen.view(np.uint8), axis=-1, bitorder="little")[:, np.arange(n) // how.block]
         scores[np.repeat(bits, len(q) // len(bits), 0) == 0] = -np.inf

@@ -21,7 +21,8 @@ def _attend(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: B
     out = np.empty((batch.n_tokens, *step.outputs[0].shape), np.float32)
     for t, kept in enumerate(_keep(ref, state, new, batch, how.causal)):
         values = kept[0][..., : state.shape[2]] if state.kind == "latent" else kept[1]
-        out[t] = weigh(q[t], kept[0], values, how, slopes, w[0] if w else None, seen[0][t] if seen else None)
+        position, sinks = int(batch.positions[t]), w[0] if w else None
+        out[t] = weigh(q[t], position, kept[0], values, how, slopes, sinks, seen[0][t] if seen else None)
     return out
 
 

@@ -36,7 +36,7 @@ from llamina.ops.batch import PAGE
 MOST_ROWS = 64  # (token, head) pairs of one task
 TOKENS = 8  # of one task, at the most
 CELL = 128  # a row's place in the scratch: the page's 16 weights, then what the names below say
-TOP, SUM, SLOPE, SHRINK, QUERY, OUT, POSITION, LOWEST, SEEN = 64, 68, 72, 76, 80, 88, 96, 104, 112
+TOP, SUM, SLOPE, SHRINK, QUERY, OUT, POSITION, LOWEST, SEEN, HIGHEST = 64, 68, 72, 76, 80, 88, 96, 104, 112, 120
 scratch = stack_of(MOST_ROWS * CELL)
 MINUS_INF = fill_of(f32x8, float("-inf"))
 
@@ -45,28 +45,29 @@ MINUS_INF = fill_of(f32x8, float("-inf"))
 
 
 @device
-def shape_scores(s, at, position, lowest, scale, cap, slope):
+def shape_scores(s, at, position, lowest, highest, scale, cap, slope):
     """Scale, cap and bias 8 scores of positions at, at+1, …; those out of sight become -inf."""
     s = s * splat_f32(scale)
     if cap > np.float32(0):
         s = tanh8(s / splat_f32(cap)) * splat_f32(cap)
     where = iota_i32() + splat_i32(np.int32(at))
-    s = fma(splat_f32(slope), cvt_f32(where) - splat_f32(np.float32(position)), s)
-    return within(where, splat_i32(np.int32(lowest)), splat_i32(np.int32(position)), s, MINUS_INF())
+    ahead = cvt_f32(where) - splat_f32(np.float32(position))
+    s = fma(splat_f32(slope), zero_f32() - max_f32(ahead, zero_f32() - ahead), s)
+    return within(where, splat_i32(np.int32(lowest)), splat_i32(np.int32(highest)), s, MINUS_INF())
 
 
 @routine
 def take_scores(cell, at, scale, cap):
     """A page's 16 scores, which stand in the cell, into the running softmax of their row: they become weights."""
-    position, lowest = i64(cell + POSITION), i64(cell + LOWEST)
-    if at > position or at + PAGE <= lowest:  # another row of the task sees this page, this one does not
+    position, lowest, highest = i64(cell + POSITION), i64(cell + LOWEST), i64(cell + HIGHEST)
+    if at > highest or at + PAGE <= lowest:  # another row of the task sees this page, this one does not
         store_f32(cell, zero_f32())
         store_f32(cell + 32, zero_f32())
         set_f32(cell + SHRINK, np.float32(1))
         return
     slope = f32(cell + SLOPE)
-    s0 = shape_scores(load_f32(cell), at, position, lowest, scale, cap, slope)
-    s1 = shape_scores(load_f32(cell + 32), at + 8, position, lowest, scale, cap, slope)
+    s0 = shape_scores(load_f32(cell), at, position, lowest, highest, scale, cap, slope)
+    s1 = shape_scores(load_f32(cell + 32), at + 8, position, lowest, highest, scale, cap, slope)
     before = f32(cell + TOP)
     top = max(before, hmax_f32(max_f32(s0, s1)))
     if top == np.float32(-np.inf):  # nothing of it was chosen, nor of any page before
@@ -213,11 +214,12 @@ def unseen(cells, rows, at, block):
 
 
 @routine
-def begin_row(cell, query, out, value_dim, position, window, chunk, slope, sink, has_sink, seen):
+def begin_row(cell, query, out, value_dim, position, highest, window, chunk, slope, sink, has_sink, seen):
     set_i64(cell + QUERY, query)
     set_i64(cell + OUT, out)
     set_i64(cell + POSITION, position)
     set_i64(cell + LOWEST, lowest_seen(position, window, chunk))
+    set_i64(cell + HIGHEST, highest)
     set_i64(cell + SEEN, seen)
     set_f32(cell + SLOPE, slope)
     set_f32(cell + TOP, sink if has_sink else np.float32(-np.inf))
@@ -282,13 +284,14 @@ def attend_kernel(kept: Kept, latent: bool) -> Any:
     @routine
     def begin_rows(
         cells, begin, tokens, head_0, n_heads, q, q_row, q_head, out, out_row, out_head, value_dim, positions, last,
-        window, chunk, slopes, sinks, seen, seen_row,
+        ahead, window, chunk, slopes, sinks, seen, seen_row,
     ):  # fmt: skip
         for row in range(begin, begin + tokens):
+            position = i32(positions + 4 * row)
             for head in range(head_0, head_0 + n_heads):
                 begin_row(
                     cells, q + row * q_row + head * q_head, out + row * out_row + head * out_head, value_dim,
-                    max(i32(positions + 4 * row), last), window, chunk, f32(slopes + 4 * head),
+                    position, min(position + ahead, last), window, chunk, f32(slopes + 4 * head),
                     f32(sinks + 4 * head) if sinks else np.float32(0), sinks != 0, seen + row * seen_row,
                 )  # fmt: skip
                 cells += CELL
@@ -318,7 +321,7 @@ def attend_kernel(kept: Kept, latent: bool) -> Any:
     @kernel
     def run(
         thread, threads, spans, starts, q, q_row, q_head, keys, values, positions, sequences, tables, tables_row,
-        out, out_row, out_head, heads, kv_heads, key_dim, value_dim, window, chunk, causal, slopes, sinks, scratch_pad,
+        out, out_row, out_head, heads, kv_heads, key_dim, value_dim, window, chunk, ahead, slopes, sinks, scratch_pad,
         scratch_size, seen, seen_row, seen_head, block, worker, scale: float, cap: float,
     ):  # fmt: skip
         group = heads // kv_heads
@@ -328,10 +331,10 @@ def attend_kernel(kept: Kept, latent: bool) -> Any:
         turn = 0
         for s in range(i64(spans)):
             begin, end, table = i32(starts + 4 * s), i32(starts + 4 * s + 4), tables + s * tables_row
-            last = 0 if causal else i32(positions + 4 * (end - 1))  # what every token of the span sees at least
+            last = i32(positions + 4 * (end - 1))
             while begin < end:
                 tokens = min(n_tokens, end - begin)
-                early, late = i32(positions + 4 * begin), max(i32(positions + 4 * (begin + tokens - 1)), last)
+                early, late = i32(positions + 4 * begin), min(i32(positions + 4 * (begin + tokens - 1)) + ahead, last)
                 lowest = lowest_seen(early, window, chunk)
                 head_0 = 0
                 while head_0 < heads:
@@ -340,7 +343,7 @@ def attend_kernel(kept: Kept, latent: bool) -> Any:
                     if turn == thread:
                         begin_rows(
                             cells, begin, tokens, head_0, n_heads, q, q_row, q_head, out, out_row, out_head, value_dim,
-                            positions, last, window, chunk, slopes, sinks, seen + kv_head * seen_head, seen_row,
+                            positions, last, ahead, window, chunk, slopes, sinks, seen + kv_head * seen_head, seen_row,
                         )  # fmt: skip
                         all_pages(
                             cells, tokens * n_heads, keys, values, table, kv_heads, kv_head, key_dim, value_dim,

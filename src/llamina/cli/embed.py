@@ -1,0 +1,50 @@
+"""`llamina embed`: texts → vectors."""
+
+import json
+
+import click
+
+from llamina.cli.reading import lines_of, load_model, reading_options
+
+
+@click.command("embed")
+@click.argument("texts", nargs=-1, metavar="TEXT...")
+@click.option(
+    "--pooling",
+    type=click.Choice(["mean", "max", "cls", "last", "rank"]),
+    help="How the tokens' vectors become one; as the file says unless given. rank: a classifier's scores.",
+)
+@click.option("--normalize/--no-normalize", default=True, show_default=True, help="Make vectors of length 1.")
+@reading_options
+def command(
+    texts: tuple[str, ...],
+    model: str | None,
+    hf: str | None,
+    pooling: str | None,
+    normalize: bool,
+    context: int | None,
+    threads: int | None,
+    backend: str,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Print a vector for each TEXT, or for each line that is piped in.
+
+    \b
+    Examples:
+      llamina embed -m minilm.gguf "a llama" "an alpaca"
+      llamina embed -m minilm.gguf --json < sentences.txt
+      llamina embed -m qwen3.gguf --pooling last "a llama"
+    """
+    found = lines_of(texts, "text")
+    with load_model(model, hf, quiet, backend=backend, threads=threads, context=context) as engine:
+        vectors = engine.embed(found, pooling=pooling, normalize=normalize)  # type: ignore[arg-type]
+        if not as_json:
+            for vector in vectors:
+                click.echo(" ".join(f"{x:.7g}" for x in vector))
+            return
+        rows = [
+            {"index": i, "tokens": len(engine.encode(text, parse_special=False)), "embedding": vector.tolist()}
+            for i, (text, vector) in enumerate(zip(found, vectors, strict=True))
+        ]
+        click.echo(json.dumps({"pooling": pooling or engine.pooling, "embeddings": rows}))

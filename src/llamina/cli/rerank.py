@@ -1,0 +1,45 @@
+"""`llamina rerank`: documents, the best answers to a query first."""
+
+import json
+
+import click
+
+from llamina.cli.reading import lines_of, load_model, reading_options
+
+
+@click.command("rerank")
+@click.argument("query")
+@click.argument("documents", nargs=-1, metavar="DOCUMENT...")
+@click.option("-n", "--top", type=click.IntRange(min=1), metavar="N", help="Print the N best only.")
+@reading_options
+def command(
+    query: str,
+    documents: tuple[str, ...],
+    model: str | None,
+    hf: str | None,
+    top: int | None,
+    context: int | None,
+    threads: int | None,
+    backend: str,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Print each DOCUMENT, or each line that is piped in, with its score for QUERY, the best first.
+
+    The model must have a classifier, as bge-reranker and Qwen3-Reranker do.
+
+    \b
+    Examples:
+      llamina rerank -m reranker.gguf "what eats grass?" "a llama" "a rock"
+      llamina rerank -m reranker.gguf "what eats grass?" --top 3 --json < documents.txt
+    """
+    found = lines_of(documents, "document")
+    with load_model(model, hf, quiet, backend=backend, threads=threads, context=context) as engine:
+        scores = engine.rerank(query, found)
+    best = sorted(range(len(found)), key=lambda i: -scores[i])[:top]
+    if as_json:
+        rows = [{"index": i, "score": float(scores[i]), "document": found[i]} for i in best]
+        click.echo(json.dumps({"query": query, "results": rows}, ensure_ascii=False))
+        return
+    for i in best:
+        click.echo(f"{scores[i]:10.6f}  {found[i]}")

@@ -1,0 +1,91 @@
+"""`llamina embed`, `llamina rerank` and `llamina perplexity`."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import Result
+
+import llamina
+from llamina.gguf import open_model, tensor_type, write
+
+Invoke = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def ranker(golden: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model that tells stories, with a classifier of random numbers and a template for it."""
+    file, path = open_model(golden("stories260K.gguf")), tmp_path_factory.mktemp("rank") / "ranker.gguf"
+    tensors = [(name, t.shape, t.type, t.data) for name, t in file.tensors.items()]
+    numbers = np.random.default_rng(1).standard_normal((1, 64), np.float32)
+    tensors.append(("cls.output.weight", (1, 64), tensor_type("F32"), numbers.view(np.uint8)))
+    template = {"tokenizer.chat_template.rerank": "Q: {query} A: {document}"}
+    write(path, {**file.metadata, **template, "llama.pooling_type": 4}, tensors)
+    return path
+
+
+def test_embed(invoke: Invoke, stories: Path) -> None:
+    texts = ["Once upon a time", "The sun"]
+    with llamina.load(stories) as engine:
+        expected = engine.embed(texts)
+        raw = engine.embed(texts, pooling="mean", normalize=False)
+    plain = invoke("embed", *texts, "-m", stories, "-q")
+    assert plain.exit_code == 0 and plain.stderr == ""
+    assert np.allclose([[float(x) for x in line.split()] for line in plain.stdout.splitlines()], expected, atol=1e-6)
+    assert invoke("embed", "-m", stories, "-q", input="Once upon a time\n\nThe sun\n").stdout == plain.stdout
+    told = json.loads(invoke("embed", *texts, "-m", stories, "--json", "--pooling", "mean", "--no-normalize").stdout)
+    assert told["pooling"] == "mean"
+    assert [row["index"] for row in told["embeddings"]] == [0, 1] and told["embeddings"][0]["tokens"] == 5
+    assert np.array_equal(np.array([row["embedding"] for row in told["embeddings"]], np.float32), raw)
+
+
+def test_rerank(invoke: Invoke, ranker: Path) -> None:
+    documents = ["a ball", "Lily went to the park", "the sun is hot"]
+    with llamina.load(ranker) as engine:
+        scores = engine.rerank("Where is Lily?", documents)
+        prompt = engine.tokenizer.encode("Q: Where is Lily? A: a ball", parse_special=True)
+        assert scores[0] == engine.embed(prompt)[0, 0], "by the file's template and its pooling"
+        odd = engine.embed(engine.encode("Q: {document} A: x", add_special=False))
+        assert engine.rerank("{document}", ["x"])[0] == odd[0, 0], "what a query says is not part of the template"
+    told = json.loads(invoke("rerank", "Where is Lily?", *documents, "-m", ranker, "--json").stdout)
+    assert [row["index"] for row in told["results"]] == np.argsort(-scores).tolist()
+    assert [row["score"] for row in told["results"]] == pytest.approx(sorted(scores, reverse=True))
+    best = invoke("rerank", "Where is Lily?", "-n", "1", "-m", ranker, "-q", input="\n".join(documents))
+    assert best.stdout == f"{scores.max():10.6f}  {documents[int(scores.argmax())]}\n"
+
+
+def test_perplexity(invoke: Invoke, stories: Path, tmp_path: Path) -> None:
+    (tmp_path / "tale.txt").write_text("Once upon a time, there was a little girl.")
+    with llamina.load(stories) as engine:
+        expected = engine.token_scores("Once upon a time, there was a little girl.")
+    told = json.loads(invoke("perplexity", tmp_path / "tale.txt", "-m", stories, "--json", "--tokens").stdout)
+    assert told == {
+        "perplexity": expected.perplexity,
+        "tokens": len(expected.tokens),
+        "token_ids": expected.tokens,
+        "logprobs": expected.logprobs,
+    }
+    piped = invoke("perplexity", "-m", stories, "-q", "--tokens", input="Once upon a time, there was a little girl.")
+    lines = piped.stdout.splitlines()
+    assert lines[-1] == f"perplexity {expected.perplexity:.4f} of {len(expected.tokens)} tokens"
+    assert [float(line.split()[0]) for line in lines[:-1]] == pytest.approx(expected.logprobs, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["embed"], 2, "no text is given"),
+        (["embed", "x", "--pooling", "median"], 2, "median"),
+        (["embed", "x", "--pooling", "rank"], 1, "no classifier"),
+        (["embed", "x" * 4000], 2, "the context holds"),
+        (["rerank", "x"], 2, "no document is given"),
+        (["rerank", "x", "y"], 1, "no classifier"),
+        (["perplexity"], 2, "no text is given"),
+        (["perplexity", "/no/such/file"], 2, "No such file"),
+    ],
+)
+def test_mistakes(invoke: Invoke, stories: Path, arguments: list[str], code: int, message: str) -> None:
+    result = invoke(*arguments, "-m", stories, "-q")
+    assert result.exit_code == code and message in result.stderr and result.stdout == ""
