@@ -9,17 +9,20 @@ from typing import TYPE_CHECKING, Any
 from llamina.errors import LlaminaError
 
 if TYPE_CHECKING:
-    from llamina.engine import Completion, Engine, Request, Session, load
+    from llamina.engine import Completion, Engine, Request, Session, load, progress
+    from llamina.engine.aio import AsyncEngine
     from llamina.sampling import Sampling
     from llamina.tokenizer import Tokenizer
 
 __version__ = "0.1.0"
 _PLACES = {
+    "AsyncEngine": "engine.aio",  # asyncio comes along
     "Completion": "engine",
     "Engine": "engine",
     "Request": "engine",
     "Session": "engine",
     "load": "engine",
+    "progress": "engine",
     "Sampling": "sampling",
     "Tokenizer": "tokenizer",
 }
@@ -34,4 +37,16 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(f".{_PLACES[name]}", __name__), name)
 
 
-__all__ = ["Completion", "Engine", "LlaminaError", "Request", "Sampling", "Session", "Tokenizer", "__version__", "load"]
+__all__ = [
+    "AsyncEngine",
+    "Completion",
+    "Engine",
+    "LlaminaError",
+    "Request",
+    "Sampling",
+    "Session",
+    "Tokenizer",
+    "__version__",
+    "load",
+    "progress",
+]

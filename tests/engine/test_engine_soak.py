@@ -165,6 +165,7 @@ def test_soak(name: str, stories: Path, speaking: Callable[[str], GGUF]) -> None
             soak.act()
         soak.finish()
         assert set(soak.done) == {"step", "submit", "cancel", "fork", "rewind", "snapshot", "resume", "forget"}
+        assert engine.metrics.preemptions > 5 and engine.metrics.cached_tokens > OPERATIONS
         assert engine.pages.free == engine.pages.total == PAGES
         engine.pages.forget()
         assert engine.pages.kept == 0 and not engine.pages.take_copies()

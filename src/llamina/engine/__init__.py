@@ -1,5 +1,6 @@
 """Requests, the scheduler, and the step that advances them."""
 
+from llamina.engine.bars import progress
 from llamina.engine.dispatch import ToolRun
 from llamina.engine.engine import Engine
 from llamina.engine.generation import Generation
@@ -24,4 +25,5 @@ __all__ = [
     "Turn",
     "Usage",
     "load",
+    "progress",
 ]

@@ -16,18 +16,18 @@ from llamina.cache import Lease, Pages
 from llamina.engine.adapters import Adapters
 from llamina.engine.limits import Limits
 from llamina.engine.memory import find_room
+from llamina.engine.metrics import Metrics
 from llamina.engine.programs import Programs, computed
 from llamina.engine.request import Event, FinishReason, Request
 from llamina.engine.samplers import Samplers
 from llamina.engine.schedule import Budget, Slice, requeue, schedule
-from llamina.engine.speculation import Costs, common
+from llamina.engine.speculation import Costs
 from llamina.engine.speculation.speculation import Speculation
 from llamina.errors import RequestError, UnsupportedModel
 from llamina.gguf import GGUF, fingerprint
 from llamina.models import Decoder
 from llamina.ops.batch import PAGE, Batch, Span
 from llamina.plan import Plan, record
-from llamina.sampling import Sampling
 from llamina.tokenizer import Tokenizer
 
 STEP_TOKENS = 512  # of one step, unless told otherwise
@@ -80,6 +80,7 @@ class Core:
         self.waiting: list[Request] = []
         self.speculation = Speculation(self)
         self.costs = Costs()
+        self.metrics = Metrics(self._gauges)
         self._arrivals = count()
         self._closed = False
         self._progress = progress
@@ -111,9 +112,11 @@ class Core:
 
     def step(self) -> list[Event]:
         """Advance every request that has a place in the next batch."""
-        self._check_open()
+        self.check_open()
         self.speculation.draft()
+        before = list(self.running)
         slices = schedule(self.running, self.waiting, self.pages, self.budget)
+        self.metrics.step(slices, preempted=sum(r.lease is None for r in before))
         events: list[Event] = []
         try:
             for s, rows in zip(slices, self._compute(slices), strict=True):
@@ -123,6 +126,8 @@ class Core:
                 if s.request.lease is not None:
                     requeue(s.request, self.running, self.waiting, self.pages)
             raise
+        for event in events:
+            self._tell(event)
         return events
 
     def _compute(self, slices: list[Slice]) -> list[npt.NDArray[np.float32]]:
@@ -195,6 +200,7 @@ class Core:
         for i, token in enumerate(tokens, 1):
             request.known.append(token)
             text += request.output.push(token)
+            self.metrics.token(request)
             full = len(request.known) > self.limits.room and not request.context_shift
             if request.output.ended or (i == len(tokens) and request.complete):
                 return self._finish(request, tokens[:i], text)
@@ -210,11 +216,20 @@ class Core:
     ) -> Event:
         if request.reads is None:
             text += request.output.finish()
-        request.finish_reason = reason
-        self._forget(request)
+        self._end(request, reason)
         return Event(request, tuple(tokens), text, reason)
 
-    def _forget(self, request: Request) -> None:
+    def _tell(self, event: Event) -> None:
+        request = event.request
+        try:
+            if request.on_event is not None:
+                request.on_event(event)
+        except Exception as error:  # the caller's own function: others go on
+            self.fail(request, error)
+
+    def _end(self, request: Request, reason: FinishReason) -> None:
+        request.finish_reason = reason
+        self.metrics.finish(request)
         if request.lease is not None:
             self.pages.release(request.lease)
             request.lease, request.computed = None, 0
@@ -226,7 +241,7 @@ class Core:
 
     def submit(self, request: Request) -> Request:
         """Queue a request; its events come out of `step`."""
-        self._check_open()
+        self.check_open()
         self.limits.check_tokens(request.known, "prompt")
         self.speculation.check(request)
         if request.truncate or request.context_shift:
@@ -245,6 +260,7 @@ class Core:
         if request.reads is None:
             request.output.begin(self.tokenizer, request.ignore_eos)
             request.sampler = self.samplers.make(request)
+        self.metrics.arrive(request)
         request.rank = next(self._arrivals) - HEAD_START * request.priority
 
     def place(self, request: Request, lease: Lease | None, computed: int) -> None:
@@ -258,66 +274,15 @@ class Core:
     def cancel(self, request: Request) -> None:
         """Stop working on a request; its pages are free at once."""
         if request.finish_reason is None:
-            request.finish_reason = "cancelled"
-        self._forget(request)
+            self._end(request, "cancelled")
+            self._tell(Event(request, finish_reason="cancelled"))
 
-    def fork(self, request: Request, sampling: Sampling | None = None) -> Request:
-        """A second request that goes on from where this one is. They share pages until they differ.
-
-        Without `sampling` it says the same as the first: give it another seed.
-        """
-        self._check_open()
-        self.limits.check_fork(request)
-        twin = request.fork(sampling)
-        self.begin(twin)
-        if sampling is None and request.sampler is not None and twin.sampler is not None:
-            twin.sampler.restore(request.sampler.state())
-        self.place(twin, self.pages.fork(request.lease) if request.lease else None, request.computed)
-        return twin
-
-    def rewind(self, request: Request, n: int, tokens: Sequence[int] = ()) -> None:
-        """Take back the last n tokens that a request made, and go on as if it had made `tokens` instead.
-
-        A request that was done is taken up again, unless there is nothing left for it to do.
-        """
-        self._check_open()
-        self.limits.check_tokens(tokens, "tokens")
-        self.limits.check_rewind(request, n, len(tokens))
-        self.adapters.equip(request)  # they may have been unloaded since it was done
-        if request.sampler is not None and request.sampler.constraint is not None:
-            request.sampler.constraint.restart([*request.generated[: len(request.generated) - n], *tokens])
-        kept = len(request.known) - n
-        request.known[kept:] = tokens
-        request.output.rewind(n)
-        request.scores.rewind(n, len(tokens))
-        for token in tokens:
-            request.output.push(token)
-        if request.lease is None:
-            self._reopen(request)
-        else:
-            self._retreat(request, min(kept, len(request.known) - 1))
-
-    def revise(self, request: Request, known: Sequence[int]) -> None:
-        """Go on as if it had known these tokens; what they have in common with those it knows stays computed."""
-        same = common(request.known, known)
-        request.known[same:] = known[same:]
-        if request.lease is not None:
-            self._retreat(request, min(same, len(known) - 1))
-
-    def _retreat(self, request: Request, computed: int) -> None:
-        """What comes after so many tokens is to be computed again."""
-        assert request.lease is not None
-        if computed < request.computed:
-            if self.pages.recurrent:
-                requeue(request, self.running, self.waiting, self.pages)
-            else:
-                self.pages.rewind(request.lease, computed)
-                request.computed = computed
-
-    def _reopen(self, request: Request) -> None:
-        if request.finish_reason is not None:
-            request.finish_reason = None
-            insort(self.waiting, request, key=lambda r: r.rank)
+    def fail(self, request: Request, error: Exception) -> None:
+        """End a request because of an error, which its caller gets."""
+        request.error = request.error or error
+        if request.finish_reason is None:
+            self._end(request, "error")
+            self._tell(Event(request, finish_reason="error"))
 
     def _keep(self, request: Request) -> int:
         """The first tokens that are never dropped."""
@@ -330,7 +295,7 @@ class Core:
 
         One that adapts matrices which none has adapted before has the plan compiled again; requests go on with it.
         """
-        self._check_open()
+        self.check_open()
         name, adapter = self.adapters.read(path, name)
         if not adapter.pairs.keys() <= self.adapters.matrices:
             self.plan = self.programs.make_places(self.adapters.matrices | adapter.pairs.keys())
@@ -339,7 +304,7 @@ class Core:
 
     def unload_adapter(self, name: str) -> None:
         """Forget an adapter that no request uses."""
-        self._check_open()
+        self.check_open()
         users = sum(name in request.adapters for request in (*self.running, *self.waiting))
         if users:
             raise RequestError(
@@ -347,9 +312,14 @@ class Core:
             )
         self.programs.adapt(self.adapters.remove(name), {})
 
+    def _gauges(self) -> dict[str, float]:
+        pages = self.pages
+        used = {"pages": pages.total, "pages_used": pages.total - pages.free, "pages_kept": pages.kept}
+        return {"requests_running": len(self.running), "requests_waiting": len(self.waiting), **used}
+
     # ---- life --------------------------------------------------------------------------------------------
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
         if self._closed:
             raise RequestError("the engine is closed: load the model again")
 

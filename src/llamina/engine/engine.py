@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from llamina.engine import several
 from llamina.engine.beam import SEARCH, BeamSearch
+from llamina.engine.branch import fork, rewind
 from llamina.engine.dispatch import ToolRun, run_tools
 from llamina.engine.generation import Generation
 from llamina.engine.memory import Memory, measure
@@ -14,10 +15,10 @@ from llamina.engine.request import Request, request_of
 from llamina.engine.result import Completion
 from llamina.engine.shelf import put_away, take_up
 from llamina.engine.snapshot import Snapshot
-from llamina.engine.turn import ChatCompletion, Talk, Turn, open_turn
+from llamina.engine.turn import ChatCompletion, Turn, open_turn
+from llamina.sampling import Sampling
 
 Message = Mapping[str, Any]
-TALK = frozenset(Talk.__dataclass_fields__)
 
 
 class Engine(Readings):
@@ -58,8 +59,7 @@ class Engine(Readings):
 
         Options are the fields of `Talk` (tools, tool_choice, reasoning, ...) and those of `stream`.
         """
-        talk = {name: options.pop(name) for name in [*options] if name in TALK}
-        return open_turn(self, messages, Talk(**talk), options)
+        return open_turn(self, messages, options)
 
     def chat(self, messages: Sequence[Message], **options: Any) -> ChatCompletion:
         """The model's answer to a conversation; options are those of `stream_chat`."""
@@ -82,6 +82,22 @@ class Engine(Readings):
         wanted = self.tokenizer.add_bos and bos is not None and tokens[:1] != [bos]
         return [bos, *tokens] if wanted and bos is not None else tokens
 
+    def fork(self, request: Request, sampling: Sampling | None = None) -> Request:
+        """A second request that goes on from where this one is. They share pages until they differ.
+
+        Without `sampling` it says the same as the first: give it another seed.
+        """
+        self.check_open()
+        return fork(self, request, sampling)
+
+    def rewind(self, request: Request, n: int, tokens: Sequence[int] = ()) -> None:
+        """Take back the last n tokens that a request made, and go on as if it had made `tokens` instead.
+
+        One that was done is taken up again, unless there is nothing left for it to do.
+        """
+        self.check_open()
+        rewind(self, request, n, tokens)
+
     def follow(self, request: Request) -> Generation:
         """The text that a request has yet to make; for one that was forked or resumed."""
         request.output.read = len(request.output.pieces)
@@ -89,12 +105,12 @@ class Engine(Readings):
 
     def snapshot(self, request: Request) -> bytes:
         """A request as bytes: its tokens, what is computed of them, and where its sampler stands."""
-        self._check_open()
+        self.check_open()
         return put_away(self, request).pack()
 
     def resume(self, data: bytes) -> Request:
         """Go on with a request from a snapshot, as it would have gone on; one that was done is only remembered."""
-        self._check_open()
+        self.check_open()
         return take_up(self, Snapshot.unpack(data))
 
     def memory(self) -> Memory:

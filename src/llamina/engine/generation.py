@@ -1,10 +1,9 @@
 """One request seen by its caller: an iterator of text."""
 
-import time
 from typing import TYPE_CHECKING, Self
 
 from llamina.engine.request import Request
-from llamina.engine.result import Completion, Usage
+from llamina.engine.result import Completion, Usage, completion_of, usage_of
 
 if TYPE_CHECKING:
     from llamina.engine.engine import Engine
@@ -19,8 +18,6 @@ class Generation:
     def __init__(self, engine: "Engine", request: Request) -> None:
         self.request = request
         self._engine = engine
-        self._start = time.perf_counter()
-        self._first = self._last = self._start
         self._stopped = False
 
     def __iter__(self) -> Self:
@@ -35,20 +32,14 @@ class Generation:
                     raise self.request.error
                 raise StopIteration
             self._advance()
-        output.read += 1
-        return output.pieces[output.read - 1]
+        return output.take()
 
     def _advance(self) -> None:
-        before = len(self.request.known)
         try:
             self._engine.step()
         except BaseException:
             self.close()
             raise
-        if len(self.request.known) > before:
-            self._last = time.perf_counter()
-        if self._first == self._start and self.request.generated:
-            self._first = self._last = time.perf_counter()
 
     def stop(self) -> None:
         """End after the step under way; may be called from a signal handler or another thread."""
@@ -65,33 +56,8 @@ class Generation:
         """Everything, after running what is left of it."""
         for _ in self:
             pass
-        request, tokens = self.request, self._tokens()
-        scores = request.scores
-        return Completion(
-            "".join(request.pieces),
-            tokens,
-            request.finish_reason or "cancelled",
-            self.usage,
-            scores.tokens[: len(tokens)] if scores.n is not None else None,
-            scores.prompt if scores.n_prompt is not None else None,
-        )
-
-    def _tokens(self) -> list[int]:
-        """Generated tokens, the one that ended the generation left out."""
-        tokens = self.request.generated
-        ended = tokens and tokens[-1] in self._engine.tokenizer.eog and not self.request.ignore_eos
-        return tokens[:-1] if ended else tokens
+        return completion_of(self.request)
 
     @property
     def usage(self) -> Usage:
-        drafting = self.request.drafting
-        return Usage(
-            len(self.request.prompt),
-            len(self.request.generated),
-            self._first - self._start,
-            self._last - self._first,
-            self.request.cached or 0,
-            drafting.drafted,
-            drafting.accepted,
-            drafting.off,
-        )
+        return usage_of(self.request)

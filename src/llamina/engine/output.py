@@ -30,6 +30,16 @@ class Output:
         """Whether the last token, or a stop string, asks for an end."""
         return self._stops.hit or any(token in self._enders for token in self.tokens[-1:])
 
+    @property
+    def spoken(self) -> list[int]:
+        """The tokens without the one that asked for an end."""
+        return self.tokens[:-1] if any(token in self._enders for token in self.tokens[-1:]) else self.tokens
+
+    def take(self) -> str:
+        """The next piece that the caller has not taken."""
+        self.read += 1
+        return self.pieces[self.read - 1]
+
     def push(self, token: int) -> str:
         """The text that a token makes certain, often none."""
         self.tokens.append(token)

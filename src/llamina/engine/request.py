@@ -1,7 +1,7 @@
 """A request from its submission to its last token."""
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Literal
@@ -21,6 +21,16 @@ from llamina.sampling import LogitsProcessor, Sampler, Sampling, TokenLogprob, l
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 Reading = Literal["logits", "logprobs", "hidden", "rank"]
 _numbers = count()
+
+
+@dataclass(slots=True)
+class Times:
+    """When things happened to a request, in seconds of a clock that only counts."""
+
+    submitted: float = 0.0
+    started: float | None = None  # computing
+    first: float | None = None  # token
+    last: float | None = None
 
 
 @dataclass(eq=False)
@@ -49,6 +59,7 @@ class Request:
     regex: str | None = None
     choices: Sequence[str] | None = None
     lark: str | None = None
+    on_event: Callable[["Event"], None] | None = None  # told what each step did for it; may cancel it
     n_keep: int = 0  # the first tokens that are never dropped; BOS is not dropped in any case
     adapters: Mapping[str, float] = field(default_factory=dict)  # names of loaded ones and their scales, added in order
     speculate: Speculate = "auto"  # "ngram", "draft", "off", or how many tokens to guess ahead in every step
@@ -65,9 +76,9 @@ class Request:
             raise RequestError(f"priority is {self.priority!r}: a whole number is expected", "priority")
         if not isinstance(self.n_keep, int) or isinstance(self.n_keep, bool) or self.n_keep < 0:
             raise RequestError(f"n_keep is {self.n_keep!r}: a whole number of at least 0 is expected", "n_keep")
-        if self.logits_processor is not None and not callable(self.logits_processor):
-            message = f"logits_processor is {self.logits_processor!r}: a function of tokens and logits is expected"
-            raise RequestError(message, "logits_processor")
+        for name, of in (("logits_processor", "tokens and logits"), ("on_event", "an event")):
+            if (given := getattr(self, name)) is not None and not callable(given):
+                raise RequestError(f"{name} is {given!r}: a function of {of} is expected", name)
         if self.truncate and self.prompt_logprobs is not None:
             message = "prompt_logprobs are asked for with truncate: they belong to a prompt that is taken whole"
             raise RequestError(message, "prompt_logprobs")
@@ -100,6 +111,7 @@ class Request:
         self.applied: tuple[Applied, ...] = ()  # its adapters, once the engine has found them
         self.adapter_key: tuple[Hashable, ...] = ()  # which they are, by their contents
         self.drafting = Drafting()
+        self.times = Times()
 
     @property
     def generated(self) -> list[int]:

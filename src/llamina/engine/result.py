@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from llamina.engine.request import FinishReason
+from llamina.engine.request import FinishReason, Request
 from llamina.sampling import TokenLogprob
 
 
@@ -54,3 +54,31 @@ class Completion:
 
     def __str__(self) -> str:
         return self.text
+
+
+def completion_of(request: Request) -> Completion:
+    """What a request has said; the token that ended it is left out."""
+    tokens, scores = request.output.spoken, request.scores
+    return Completion(
+        "".join(request.pieces),
+        tokens,
+        request.finish_reason or "cancelled",
+        usage_of(request),
+        scores.tokens[: len(tokens)] if scores.n is not None else None,
+        scores.prompt if scores.n_prompt is not None else None,
+    )
+
+
+def usage_of(request: Request) -> Usage:
+    times, drafting = request.times, request.drafting
+    first, last = (times.submitted if t is None else t for t in (times.first, times.last))
+    return Usage(
+        prompt_tokens=len(request.prompt),
+        completion_tokens=len(request.generated),
+        prompt_seconds=first - times.submitted,
+        completion_seconds=last - first,
+        cached_tokens=request.cached or 0,
+        drafted_tokens=drafting.drafted,
+        accepted_tokens=drafting.accepted,
+        speculation_off=drafting.off,
+    )

@@ -20,6 +20,7 @@ from llamina.sampling import Sampling
 
 MAGIC = b"LLAMINA\x1a"
 VERSION = 2
+LEFT_OUT = ("prompt", "sampling", "on_event", "leader")  # written on their own, or of this process alone
 HEAD = struct.Struct("<8sII16s")
 
 
@@ -67,9 +68,7 @@ def write_request(request: Request) -> dict[str, Any]:
     if request.reads is not None or request.logits_processor is not None:
         what = request.reading if request.reads is not None else "a logits_processor, a function"
         raise RequestError(f"a request with {what} cannot be put into a snapshot", "request")
-    asked = {
-        f.name: getattr(request, f.name) for f in fields(request) if f.name not in ("prompt", "sampling", "leader")
-    }
+    asked = {f.name: getattr(request, f.name) for f in fields(request) if f.name not in LEFT_OUT}
     sampling = asdict(request.sampling) | {"logit_bias": [*request.sampling.logit_bias.items()]}
     return {
         "prompt": [int(t) for t in request.prompt],

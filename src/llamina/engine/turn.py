@@ -85,13 +85,27 @@ class Turn:
         """Everything, after running what is left of it."""
         for _ in self:
             pass
-        whole, found = self.generation.result(), self._collected
-        same = {name: getattr(whole, name) for name in Completion.__dataclass_fields__}
-        return ChatCompletion(**same | {"text": found.text}, reasoning=found.reasoning, tool_calls=found.tool_calls)
+        return chat_completion(self.generation.result(), self._collected)
 
 
-def open_turn(engine: "Engine", messages: Sequence[Mapping[str, Any]], talk: Talk, options: dict[str, Any]) -> Turn:
+def chat_completion(whole: Completion, found: Collected) -> ChatCompletion:
+    """An answer, and what was found in it."""
+    same = {name: getattr(whole, name) for name in Completion.__dataclass_fields__}
+    return ChatCompletion(**same | {"text": found.text}, reasoning=found.reasoning, tool_calls=found.tool_calls)
+
+
+def open_turn(engine: "Engine", messages: Sequence[Mapping[str, Any]], options: dict[str, Any]) -> Turn:
     """Put a conversation to the model."""
+    prompt, options, parser = prepare(engine, messages, options)
+    return Turn(engine.stream(prompt, **options), parser)
+
+
+def prepare(
+    engine: "Engine", messages: Sequence[Mapping[str, Any]], options: dict[str, Any]
+) -> tuple[list[int], dict[str, Any], Parser]:
+    """A conversation's prompt, the options of its request, and what reads the answer."""
+    talk = Talk(**{name: options[name] for name in Talk.__dataclass_fields__ if name in options})
+    options = {name: value for name, value in options.items() if name not in Talk.__dataclass_fields__}
     tools, must = chosen(Tools(talk.tools), talk.tool_choice)
     template = engine.tokenizer.chat_template_for(tools=len(tools) > 0)
     format = choose(template.source, talk.format, talk.reasoning, knows_tools=template.knows_tools)
@@ -106,8 +120,7 @@ def open_turn(engine: "Engine", messages: Sequence[Mapping[str, Any]], talk: Tal
         known = format.reasoning is not None and (format.reasoning[0] in template.source or talk.reasoning is not True)
         thinks: Literal["no", "may", "must"] = "must" if thinking else "may" if known else "no"
         options |= {"lark": call_grammar(format, tools, tokens, thinks, talk.parallel_tool_calls)}
-    stream = engine.stream(engine.chat_tokens(prompt), markers=format.markers, **options)
-    return Turn(stream, Parser(format, tools, thinking))
+    return engine.chat_tokens(prompt), options | {"markers": format.markers}, Parser(format, tools, thinking)
 
 
 def _control_tokens(tokenizer: Tokenizer, format: Format) -> dict[str, int]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from llamina.engine.branch import revise
 from llamina.engine.request import Request
 from llamina.errors import LlaminaError
 
@@ -48,7 +49,7 @@ class Drafter:
         """Have a twin that knows what the request knows, and stands where it does in its grammar."""
         twin = self._twins.pop(request, None)
         if twin is not None and twin.finish_reason is None:
-            self._core.revise(twin, request.known)
+            revise(self._core, twin, request.known)
         else:
             twin = self._new(request)
         if twin is not None:

@@ -1,0 +1,176 @@
+"""An engine for asyncio: requests of many tasks in one batch, and an event loop that is never held up."""
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from llamina.chat import ChatEvent, Collected
+from llamina.engine.engine import Engine
+from llamina.engine.load import load
+from llamina.engine.request import Event, Request, request_of
+from llamina.engine.result import Completion, completion_of
+from llamina.engine.turn import ChatCompletion, chat_completion, prepare
+from llamina.engine.worker import Worker
+
+Result = TypeVar("Result")
+Listener = Callable[[Event], None]
+
+
+class AsyncGeneration:
+    """Iterate over it for text as it comes; it begins when it is first awaited. Dropped early, it is cancelled."""
+
+    def __init__(self, worker: Worker, make: Callable[[Listener], Request]) -> None:
+        self.request: Request | None = None
+        self._worker = worker
+        self._make = make
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._done = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> str:
+        try:
+            await self._begin()
+            while not self._done:
+                event = await self._events.get()
+                self._done = event.finish_reason is not None
+                if event.text:
+                    return event.text
+        except BaseException:
+            self._drop()
+            raise
+        if self.request is not None and self.request.error is not None:
+            raise self.request.error
+        raise StopAsyncIteration
+
+    async def _begin(self) -> None:
+        if self.request is None:
+            loop, events = asyncio.get_running_loop(), self._events
+            self.request = await asyncio.to_thread(self._make, partial(_post, loop, events))
+            await asyncio.wrap_future(self._worker.call(self._worker.engine.submit, self.request))
+
+    async def result(self) -> Completion:
+        """Everything, once it is done."""
+        async for _ in self:
+            pass
+        assert self.request is not None
+        return completion_of(self.request)
+
+    async def aclose(self) -> None:
+        """Stop here: nothing more is computed for it."""
+        self._done = True
+        if self.request is not None:
+            await asyncio.wrap_future(self._worker.call(self._worker.engine.cancel, self.request))
+
+    def _drop(self) -> None:
+        self._done = True
+        if self.request is not None and self.request.finish_reason is None and not self._worker.closed:
+            self._worker.call(self._worker.engine.cancel, self.request)
+
+    def __del__(self) -> None:
+        self._drop()
+
+
+def _post(loop: asyncio.AbstractEventLoop, events: "asyncio.Queue[Event]", event: Event) -> None:
+    """From the engine's thread to the loop that waits."""
+    loop.call_soon_threadsafe(events.put_nowait, event)
+
+
+class AsyncEngine:
+    """An engine in a thread of its own, which nobody else may use from now on. Options are those of `Engine`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._worker = Worker(engine)
+        self.engine = engine
+
+    @classmethod
+    async def load(cls, model: str | os.PathLike[str], **options: Any) -> Self:
+        """Load a model while the event loop goes on."""
+        return cls(await asyncio.to_thread(load, model, **options))
+
+    def stream(self, prompt: str | Sequence[int], *, max_tokens: int | None = 256, **options: Any) -> AsyncGeneration:
+        """An asynchronous iterator of text pieces; `await .result()` is the whole."""
+        options, also = options | {"max_tokens": max_tokens}, options.pop("on_event", None)
+
+        def make(heard: Listener) -> Request:
+            def tell(event: Event) -> None:
+                heard(event)
+                if also is not None:
+                    also(event)
+
+            return request_of(self.engine.encode(prompt), **options | {"on_event": tell})
+
+        return AsyncGeneration(self._worker, make)
+
+    async def generate(self, prompt: str | Sequence[int], **options: Any) -> Completion:
+        """Continue a prompt to its end."""
+        return await self.stream(prompt, **options).result()
+
+    def stream_chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> "AsyncTurn":
+        """The model's turn in a conversation: an asynchronous iterator of events; `await .result()` is the whole."""
+        return AsyncTurn(self, messages, options)
+
+    async def chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> ChatCompletion:
+        """The model's answer to a conversation."""
+        return await self.stream_chat(messages, **options).result()
+
+    async def call(self, function: Callable[..., Result], *args: Any) -> Result:
+        """Have a function called between two steps, such as `engine.snapshot` or `engine.memory`."""
+        return await asyncio.wrap_future(self._worker.call(function, *args))
+
+    async def close(self) -> None:
+        """Cancel all requests, and end the thread and the engine."""
+        await asyncio.to_thread(self._worker.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class AsyncTurn:
+    """The model's turn in a conversation: events, as they come."""
+
+    def __init__(self, engine: AsyncEngine, messages: Sequence[Mapping[str, Any]], options: dict[str, Any]) -> None:
+        self.generation: AsyncGeneration | None = None
+        self._prepare = partial(prepare, engine.engine, messages, options)
+        self._engine = engine
+        self._events: deque[ChatEvent] = deque()
+        self._collected = Collected()
+        self._done = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ChatEvent:
+        if self.generation is None:
+            prompt, options, self._parser = await asyncio.to_thread(self._prepare)
+            self.generation = self._engine.stream(prompt, **options)
+        while not self._events and not self._done:
+            piece = await anext(self.generation, None)
+            self._done = piece is None
+            self._events.extend(self._parser.finish() if piece is None else self._parser.push(piece))
+        if not self._events:
+            raise StopAsyncIteration
+        self._collected.add(event := self._events.popleft())
+        return event
+
+    async def aclose(self) -> None:
+        """Stop here: nothing more is computed for it."""
+        if self.generation is not None:
+            await self.generation.aclose()
+
+    async def result(self) -> ChatCompletion:
+        """Everything, once it is done."""
+        async for _ in self:
+            pass
+        assert self.generation is not None
+        return chat_completion(await self.generation.result(), self._collected)

@@ -1,0 +1,127 @@
+"""What an engine has done so far, counted; and as text for Prometheus."""
+
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from llamina.engine.request import Request
+from llamina.engine.schedule import Slice
+
+SECONDS = tuple(base * 10**power for power in range(-3, 3) for base in (1, 2.5, 5))
+COUNTS = tuple(2**power for power in range(14))
+Labels = Mapping[str, str]
+
+
+@dataclass(slots=True)
+class Histogram:
+    """How often values were at most as large as each bound."""
+
+    bounds: tuple[float, ...]
+    total: float = 0
+    counts: list[int] = field(default_factory=list)  # one more than bounds: what is above them all
+
+    def __post_init__(self) -> None:
+        self.counts = [0] * (len(self.bounds) + 1)
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+
+@dataclass(slots=True)
+class Metrics:
+    """Counters and histograms of one engine. `gauges` says what is the case right now."""
+
+    gauges: Callable[[], Mapping[str, float]]
+    steps: int = 0
+    prompt_tokens: int = 0  # computed, those of prompts
+    cached_tokens: int = 0  # of prompts, not computed because others had
+    generated_tokens: int = 0
+    preemptions: int = 0
+    requests: Counter[str] = field(default_factory=Counter)  # by finish reason
+    batch_tokens: Histogram = field(default_factory=lambda: Histogram(COUNTS))
+    batch_sequences: Histogram = field(default_factory=lambda: Histogram(COUNTS))
+    queue_seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS))
+    time_to_first_token_seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS))
+    inter_token_seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS))
+    request_seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS))
+
+    def arrive(self, request: Request) -> None:
+        request.times.submitted = time.perf_counter()
+
+    def step(self, slices: Sequence[Slice], preempted: int) -> None:
+        """A step that is about to be computed."""
+        self.preemptions += preempted
+        if not slices:
+            return
+        self.steps += 1
+        self.batch_sequences.observe(len(slices))
+        self.batch_tokens.observe(sum(s.stop - s.start for s in slices))
+        for s in slices:
+            self.prompt_tokens += max(0, min(s.stop, len(s.request.prompt)) - s.start)
+            if s.request.times.started is None:
+                self._start(s.request)
+
+    def _start(self, request: Request) -> None:
+        times = request.times
+        times.started = time.perf_counter()
+        self.queue_seconds.observe(times.started - times.submitted)
+        self.cached_tokens += request.cached or 0
+
+    def token(self, request: Request) -> None:
+        """A token that was made."""
+        now, times = time.perf_counter(), request.times
+        self.generated_tokens += 1
+        if times.last is None:
+            times.first = now
+            self.time_to_first_token_seconds.observe(now - times.submitted)
+        else:
+            self.inter_token_seconds.observe(now - times.last)
+        times.last = now
+
+    def finish(self, request: Request) -> None:
+        self.requests[request.finish_reason or ""] += 1
+        self.request_seconds.observe(time.perf_counter() - request.times.submitted)
+
+    def text(self, labels: Labels | None = None) -> str:
+        """Everything in the text format of Prometheus; `labels` are put on every line."""
+        return "".join(f"{line}\n" for line in self._lines(labels or {}))
+
+    def _lines(self, labels: Labels) -> Iterator[str]:
+        for name in ("steps", "prompt_tokens", "cached_tokens", "generated_tokens", "preemptions"):
+            yield from _sample(f"{name}_total", "counter", getattr(self, name), labels)
+        yield "# TYPE llamina_requests_total counter"
+        for reason in ("stop", "length", "cancelled", "error"):
+            yield _line("requests_total", self.requests[reason], {**labels, "finish_reason": reason})
+        for name, value in self.gauges().items():
+            yield from _sample(name, "gauge", value, labels)
+        for name in self.__slots__:
+            if isinstance(found := getattr(self, name), Histogram):
+                yield from _histogram(name, found, labels)
+
+
+def _sample(name: str, kind: str, value: float, labels: Labels) -> Iterator[str]:
+    yield f"# TYPE llamina_{name} {kind}"
+    yield _line(name, value, labels)
+
+
+def _histogram(name: str, found: Histogram, labels: Labels) -> Iterator[str]:
+    yield f"# TYPE llamina_{name} histogram"
+    bounds = [*(f"{bound:g}" for bound in found.bounds), "+Inf"]
+    for bound, count in zip(bounds, accumulate(found.counts), strict=True):
+        yield _line(f"{name}_bucket", count, {**labels, "le": bound})
+    yield _line(f"{name}_sum", found.total, labels)
+    yield _line(f"{name}_count", found.count, labels)
+
+
+def _line(name: str, value: float, labels: Labels) -> str:
+    escaped = {k: v.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") for k, v in labels.items()}
+    inside = ",".join(f'{key}="{text}"' for key, text in escaped.items())
+    return f"llamina_{name}{{{inside}}} {value}" if inside else f"llamina_{name} {value}"

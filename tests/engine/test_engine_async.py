@@ -1,0 +1,246 @@
+"""The engine in a thread of its own: asyncio, callbacks, progress."""
+
+import asyncio
+import gc
+import threading
+from collections.abc import Callable, Coroutine
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tqdm import tqdm
+
+import llamina
+from llamina import AsyncEngine, Engine
+from llamina.engine import Event
+from llamina.errors import ContextTooLong, RequestError
+
+PROMPTS = ["Once upon a time", "Lily and Tom went to the", "The", "One day, a big dog saw a ball in"]
+GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 24}
+LONG = [1, *[3 + 7 * i % 500 for i in range(999)]]
+
+
+def play(stories: Path, scene: Callable[[AsyncEngine], Coroutine[Any, Any, None]], **options: Any) -> Engine:
+    """Run a scene with an engine; the engine afterwards, closed."""
+
+    async def main() -> Engine:
+        async with await AsyncEngine.load(stories, threads=1, context=1100, **options) as engine:
+            await asyncio.wait_for(scene(engine), 120)
+            return engine.engine
+
+    return asyncio.run(main())
+
+
+def test_many_at_once(stories: Path, engine: Engine) -> None:
+    """All in one batch, each as if alone."""
+    expected = [engine.generate(prompt, **GREEDY) for prompt in PROMPTS]
+
+    async def scene(many: AsyncEngine) -> None:
+        results = await asyncio.gather(*(many.generate(prompt, **GREEDY) for prompt in PROMPTS))
+        assert [r.text for r in results] == [e.text for e in expected]
+        assert [r.tokens for r in results] == [e.tokens for e in expected]
+        assert results[0].usage.completion_tokens == 24 and results[0].usage.prompt_seconds > 0
+
+        async def pieces(prompt: str) -> list[str]:
+            return [piece async for piece in many.stream(prompt, **GREEDY)]
+
+        streamed = await asyncio.gather(*map(pieces, PROMPTS))
+        assert ["".join(s) for s in streamed] == [e.text for e in expected] and len(streamed[0]) > 5
+        assert many.engine.metrics.batch_sequences.total > many.engine.metrics.steps, "they were computed together"
+
+    play(stories, scene)
+
+
+def test_conversations(smollm2: Path) -> None:
+    messages = [{"role": "user", "content": "What is the capital of Japan?"}]
+    with llamina.load(smollm2, threads=2, context=256) as plain:
+        expected = plain.chat(messages, **GREEDY)
+
+    async def main() -> None:
+        async with await AsyncEngine.load(smollm2, threads=2, context=256) as engine:
+            answer = await engine.chat(messages, **GREEDY)
+            assert (answer.text, answer.tokens) == (expected.text, expected.tokens)
+            assert answer.message() == expected.message()
+            turn = engine.stream_chat(messages, **GREEDY)
+            events = [event async for event in turn]
+            assert len(events) > 3 and (await turn.result()).text == expected.text
+            with pytest.raises(RequestError, match="temprature"):
+                await engine.chat(messages, temprature=1)
+            begun = engine.stream_chat(messages, **GREEDY)
+            await anext(begun)
+            await begun.aclose()
+            assert not engine.engine.running
+
+    asyncio.run(main())
+
+
+def test_the_loop_goes_on_while_a_step_is_computed(smollm2: Path) -> None:
+    async def main() -> None:
+        async with await AsyncEngine.load(smollm2, threads=1, context=600) as engine:
+            await engine.generate("Hello", max_tokens=1)  # the vocabulary is read by now
+            turns = 0
+            task = asyncio.ensure_future(engine.generate([1, *range(100, 500)], max_tokens=1, temperature=0))
+            while not task.done():
+                await asyncio.sleep(0.001)
+                turns += 1
+            assert (await task).usage.prompt_tokens == 401
+            assert turns > 20, "one step took all that time"
+            assert engine.engine.metrics.steps == 2
+
+    asyncio.run(main())
+
+
+def test_cancelled_by_cancelling_the_task(stories: Path) -> None:
+    async def scene(engine: AsyncEngine) -> None:
+        first = asyncio.Event()
+
+        async def read() -> None:
+            async for _ in engine.stream(LONG, temperature=0, max_tokens=None, ignore_eos=True):
+                first.set()
+
+        task = asyncio.ensure_future(read())
+        await first.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await quiet(engine)
+
+    assert play(stories, scene).metrics.requests["cancelled"] == 1
+
+
+async def quiet(engine: AsyncEngine) -> None:
+    """Until the engine has nothing to do."""
+    while await engine.call(lambda: len(engine.engine.running) + len(engine.engine.waiting)):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_cancelled_by_dropping(stories: Path, begun: bool) -> None:
+    async def scene(engine: AsyncEngine) -> None:
+        gc.disable()  # nobody needs to wait for the collector
+        try:
+            stream = engine.stream(PROMPTS[0], temperature=0, max_tokens=None, ignore_eos=True)
+            if begun:
+                await anext(stream)
+                assert await engine.call(lambda: len(engine.engine.running)) == 1
+            del stream
+            await quiet(engine)
+        finally:
+            gc.enable()
+
+    assert play(stories, scene).metrics.requests["cancelled"] == int(begun)
+
+
+def test_closing_early(stories: Path) -> None:
+    async def scene(engine: AsyncEngine) -> None:
+        stream = engine.stream(PROMPTS[0], temperature=0, max_tokens=None, ignore_eos=True)
+        first = await anext(stream)
+        await stream.aclose()
+        assert not engine.engine.running
+        assert [piece async for piece in stream] == []
+        result = await stream.result()
+        assert result.finish_reason == "cancelled" and result.text.startswith(first)
+
+    play(stories, scene)
+
+
+def test_closing_the_engine_ends_everything(stories: Path) -> None:
+    async def scene(engine: AsyncEngine) -> None:
+        stream = engine.stream(PROMPTS[0], temperature=0, max_tokens=None, ignore_eos=True)
+        await anext(stream)
+        await engine.close()
+        await engine.close()
+        assert (await stream.result()).finish_reason == "cancelled"
+        with pytest.raises(RequestError, match="closed"):
+            await engine.generate("Once")
+
+    play(stories, scene)
+    assert "llamina-engine" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_refusals_reach_the_caller(stories: Path) -> None:
+    async def scene(engine: AsyncEngine) -> None:
+        with pytest.raises(ContextTooLong):
+            await engine.generate([1] * 2000)
+        with pytest.raises(RequestError, match="temprature"):
+            await engine.generate("Once", temprature=1)
+        with pytest.raises(RequestError):
+            await engine.chat([{"role": "user", "content": "no template"}])
+        with pytest.raises(ZeroDivisionError):
+            await engine.generate("Once", logits_processor=lambda tokens, logits: logits / (1 // 0))
+        with pytest.raises(ZeroDivisionError):
+            await engine.generate("Once", on_event=lambda event: 1 // 0)
+        assert (await engine.generate("Once", **GREEDY)).tokens
+
+    play(stories, scene)
+
+
+def test_an_error_in_a_step_reaches_everyone(stories: Path) -> None:
+    async def scene(engine: AsyncEngine) -> None:
+        run = engine.engine.program.run
+
+        def fail(batch: Any) -> Any:
+            engine.engine.program.run = run  # type: ignore[method-assign]
+            raise OSError("the disk is gone")
+
+        engine.engine.program.run = fail  # type: ignore[method-assign]
+        results = await asyncio.gather(*(engine.generate(p, **GREEDY) for p in PROMPTS[:1]), return_exceptions=True)
+        assert [str(r) for r in results] == ["the disk is gone"]
+        assert (await engine.generate(PROMPTS[0], **GREEDY)).tokens, "and then it goes on"
+
+    play(stories, scene)
+
+
+def test_between_two_steps(stories: Path) -> None:
+    """Snapshots, forks and everything else of the engine, from a task."""
+
+    async def scene(engine: AsyncEngine) -> None:
+        stream = engine.stream(PROMPTS[0], **GREEDY)
+        await anext(stream)
+        assert stream.request is not None
+        data = await engine.call(engine.engine.snapshot, stream.request)
+        whole = await stream.result()
+        twin = await engine.call(engine.engine.resume, data)
+        await quiet(engine)
+        assert "".join(twin.pieces) == whole.text
+
+    play(stories, scene)
+
+
+def test_events(engine: Engine) -> None:
+    """A callback is told of chunks and of tokens, may cancel, and harms nobody but itself."""
+    heard: list[Event] = []
+    result = engine.generate(LONG[:600], on_event=heard.append, cache_prompt=False, ignore_eos=True, **GREEDY)
+    assert [e.tokens for e in heard] == [(), *((token,) for token in result.tokens)] and heard[
+        -1
+    ].finish_reason == "length"
+    assert "".join(e.text for e in heard) == result.text
+
+    def stop(event: Event) -> None:
+        if len(event.request.generated) == 3:
+            engine.cancel(event.request)
+
+    stopped = engine.generate(PROMPTS[0], on_event=stop, **GREEDY)
+    assert stopped.finish_reason == "cancelled" and len(stopped.tokens) == 3
+    other = engine.stream(PROMPTS[1], **GREEDY)
+    with pytest.raises(ZeroDivisionError):
+        engine.generate(PROMPTS[0], on_event=lambda event: 1 // 0, **GREEDY)
+    assert other.result().tokens == engine.generate(PROMPTS[1], **GREEDY).tokens
+    with pytest.raises(RequestError) as caught:
+        engine.generate(PROMPTS[0], on_event="loudly")
+    assert caught.value.param == "on_event"
+
+
+def test_progress(engine: Engine) -> None:
+    with tqdm(file=StringIO(), mininterval=0) as bar:
+        seen: list[tuple[int, int]] = []
+        move = llamina.progress(bar)
+
+        def follow(event: Event) -> None:
+            move(event)
+            seen.append((bar.n, bar.total))
+
+        engine.generate(LONG[:600], on_event=follow, cache_prompt=False, ignore_eos=True, **GREEDY)
+    assert seen[0] == (512, 624) and seen[1] == (601, 624) and seen[-1] == (624, 624)
+    assert [n for n, _ in seen] == sorted(n for n, _ in seen)
