@@ -63,8 +63,15 @@ def test_drafts_are_as_long_as_it_pays() -> None:
     assert worthwhile(wrong, 0, costs(FLAT)) == 0
     assert worthwhile(sure, 0, costs(STEEP)) == 0, "nothing is gained"
     assert worthwhile(sure, 0, Costs()) == 0, "nothing is known yet"
-    assert worthwhile(sure, 0, costs(FLAT), drafting=0.2) < worthwhile(sure, 0, costs(FLAT))
+    assert worthwhile(doubtful, 0, costs(FLAT), drafting=0.3) < worthwhile(doubtful, 0, costs(FLAT))
     assert worthwhile(sure, 0, costs(FLAT), drafting=2.0) == 0, "guessing costs more than computing"
+
+
+def test_more_may_cost_less() -> None:
+    """Where sixteen tokens take less time than fifteen, a guess goes that far."""
+    found = costs({1: 1.0, 3: 2.2, 6: 4.5, 15: 10.5, 16: 6.0, 31: 9.0})
+    assert found.seconds(15) > found.seconds(16) and worthwhile([0.92] * 15, 0, found) == 15
+    assert worthwhile([0.92] * 14, 0, found) < 4
 
 
 def test_others_come_first() -> None:

@@ -1,13 +1,12 @@
 """How far to draft: how often drafts come true, and what it costs to verify them."""
 
 from collections.abc import Iterable
-from math import log2
 
-GUESSES = (0.4, 0.4, 0.6, 0.8, 0.9, 0.95, 0.97)  # chances before anything is known, by the bits of a match's length
+GUESSES = (0.4, 0.4, 0.6, 0.8, 0.85, 0.9, 0.95)  # chances before anything is known, by the bits of a match's length
 WEIGHT = 8  # drafted tokens that outweigh a guess
 MEMORY = 64  # drafted tokens that are remembered; older ones fade
 GAIN = 1.05  # drafts must promise so many times as many tokens in the same time
-HOPELESS = 0.15  # a draft is not prolonged when all of it comes true this seldom
+HOPELESS = 0.02  # a draft is not prolonged when all of it comes true this seldom
 
 
 class Chances:
@@ -41,33 +40,36 @@ class Chances:
 
 
 class Costs:
-    """Seconds of a step by the number of its tokens, measured: for each power of two, seconds per token."""
+    """Seconds of a step by the number of its tokens, measured: seconds per token, from each power of two to the next.
+
+    Kernels change over to other ways at powers of two, and sixteen tokens may take less time than fifteen.
+    """
 
     def __init__(self) -> None:
         self._rates: dict[int, float] = {}
 
     def learn(self, tokens: int, seconds: float) -> None:
-        at, rate = (tokens - 1).bit_length(), seconds / tokens
+        at, rate = tokens.bit_length(), seconds / tokens
         if not self._rates:
             self._rates[at] = rate
             return
-        expected = self._rates.get(at) or self._rate(at)
+        expected = self._rate(at)
         rate = min(rate, 2 * expected)  # somebody else was busy on the machine
         self._rates[at] = expected + 0.25 * (rate - expected) if at in self._rates else rate
 
     def seconds(self, tokens: int) -> float:
-        return tokens * self._rate(log2(tokens))
+        return tokens * self._rate(tokens.bit_length())
 
-    def _rate(self, at: float) -> float:
-        """Between what was measured on a straight line; beyond it a bit less for every doubling."""
-        below = max((level for level in self._rates if level <= at), default=None)
-        above = min((level for level in self._rates if level >= at), default=None)
+    def _rate(self, at: int) -> float:
+        """What was measured; what was not is between its neighbours, or beyond them less for every doubling."""
+        if (known := self._rates.get(at)) is not None:
+            return known
+        below = max((level for level in self._rates if level < at), default=None)
+        above = min((level for level in self._rates if level > at), default=None)
         if below is None or above is None:
             nearest = below if below is not None else above
             assert nearest is not None
             return self._rates[nearest] * float(0.85 ** (at - nearest))
-        if below == above:
-            return self._rates[below]
         share = (at - below) / (above - below)
         return (1 - share) * self._rates[below] + share * self._rates[above]
 
