@@ -73,6 +73,30 @@ def test_a_mixed_batch_has_the_bits_of_each_alone(stories: Path, adapters: dict[
             assert np.array_equal(np.concatenate(request.rows), alone.logits(known, use))
 
 
+def test_hidden_states_are_adapted(stories: Path, adapters: dict[str, Path], engine: Engine) -> None:
+    """Loaded before the first embedding, and after it: the program of hidden states follows."""
+    tokens = engine.encode(PROMPT)
+
+    def hidden(some: Engine, **use: float) -> np.ndarray:
+        request = some.submit(Request(tokens, reads=range(len(tokens)), reading="hidden", adapters=use))
+        while request.finish_reason is None:
+            some.step()
+        return np.concatenate(request.rows)
+
+    with llamina.load(stories, threads=2) as late, llamina.load(stories, threads=2) as early:
+        plain = hidden(late)
+        assert np.array_equal(plain, engine.hidden(tokens))
+        for path in adapters.values():
+            late.load_adapter(path)
+            early.load_adapter(path)
+        assert np.array_equal(hidden(late), plain) and np.array_equal(hidden(early), plain)
+        assert np.array_equal(hidden(late, wide=1.0), hidden(early, wide=1.0))
+        assert not np.allclose(hidden(late, wide=1.0), plain, atol=1e-3)
+        late.unload_adapter("wide")
+        late.load_adapter(adapters["one"], "wide")
+        assert np.array_equal(hidden(late, wide=1.0), hidden(early, one=1.0))
+
+
 def test_generations_side_by_side_say_what_they_say_alone(adapted: Engine) -> None:
     uses: list[dict[str, float]] = [{}, {"one": 1.0}, {"two": 1.0}, {"one": 1.0, "two": 1.0}]
     alone = [adapted.generate(PROMPT, **GREEDY, cache_prompt=False, adapters=use).text for use in uses]
