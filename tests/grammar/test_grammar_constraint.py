@@ -94,7 +94,8 @@ def test_the_mask_is_what_can_be_consumed(compiler: Compiler, tokenizer: Tokeniz
             break
 
 
-def test_masks_in_another_thread(compiler: Compiler, tokenizer: Tokenizer) -> None:
+def test_masks_in_another_thread(compiler: Compiler, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llamina.grammar.constraint.WORTH_A_THREAD", 0.0)
     here, there = start(compiler, json_schema=SCHEMA), start(compiler, json_schema=SCHEMA)
     with ThreadPoolExecutor(1) as executor:
         for text in ("{", '"', "name", '":', ' "', "Ann", '",'):

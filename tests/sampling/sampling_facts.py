@@ -8,7 +8,7 @@ import numpy as np
 from llamina import Sampling
 from llamina.sampling import Sampler
 from llamina.sampling.candidates import Candidates
-from llamina.sampling.random import Place
+from llamina.sampling.random import Random
 
 NEUTRAL: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
 
@@ -40,6 +40,4 @@ def pick(logits: Any, history: Sequence[int] = (), **options: Any) -> int:
 
 
 def candidates(logits: np.ndarray, history: Sequence[int] = (), seed: int = 0) -> Candidates:
-    from llamina.sampling.random import Random
-
-    return Candidates.everything(logits, history, Place(Random(seed), len(history)))
+    return Candidates(logits, history, Random(seed), len(history))

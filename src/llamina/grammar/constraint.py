@@ -1,5 +1,7 @@
 """What may come next in an answer that follows a grammar."""
 
+import math
+import time
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future
 
@@ -12,6 +14,8 @@ from llamina.errors import InvalidGrammar
 # For each byte of a mask, what to add to eight logits: 0 where a token is allowed, -inf where it is not.
 PENALTIES = np.where(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little"), 0, -np.inf)
 PENALTIES = PENALTIES.astype(np.float32)
+
+WORTH_A_THREAD = 300e-6  # seconds: handing a mask over and back costs as much where all cores are busy
 
 
 class Constraint:
@@ -26,19 +30,20 @@ class Constraint:
         self._penalties = np.empty((len(self._mask), 8), np.float32)
         self._words = words
         self._future: Future[None] | None = None
+        self._seconds = math.inf  # that the last mask took; the first one waits for a prompt anyway
         self._ready = False
 
     def begin(self, executor: Executor) -> None:
-        """Work the mask out meanwhile; nothing else may be asked before `apply`."""
-        if not self._ready and self._future is None:
+        """Work the mask out meanwhile, if that may take a while; nothing else may be asked before `apply`."""
+        if not self._ready and self._future is None and self._seconds > WORTH_A_THREAD:
             self._future = executor.submit(self._fill)
 
     def _fill(self) -> None:
         """The mask of the next token, and from it what to add to logits; others may hold the interpreter's lock."""
-        nbytes = 4 * -(-self._words // 32)
-        self._matcher.unsafe_compute_mask_ptr(self._mask.ctypes.data, nbytes)
+        begun = time.perf_counter()
+        self._matcher.unsafe_compute_mask_ptr(self._mask.ctypes.data, 4 * -(-self._words // 32))
         np.take(PENALTIES, self._mask, axis=0, out=self._penalties, mode="clip")
-        self._ready = True
+        self._seconds, self._ready = time.perf_counter() - begun, True
 
     def apply(self, logits: npt.NDArray[np.float32]) -> None:
         """Tokens that the grammar does not allow next get -inf."""

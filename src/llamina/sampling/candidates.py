@@ -1,15 +1,13 @@
 """The tokens that may come next, as the stages see them."""
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from llamina.errors import InvalidSampling
-from llamina.sampling.random import Place
+from llamina.sampling.random import CHOICE, Random
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]
@@ -18,54 +16,72 @@ NARROW = 1024  # so few are sorted without further thought
 GROUP = 64
 
 
-@dataclass(slots=True)
 class Candidates:
-    """Token ids still in the running and their logits, for the place after `history`."""
+    """Tokens still in the running and their logits, for the place after `history`."""
 
-    ids: Ints
-    logits: Floats
-    history: Sequence[int]
-    place: Place
-    ordered: bool = False  # likeliest first
+    __slots__ = ("_ids", "_place", "_random", "history", "logits", "ordered")
 
-    @classmethod
-    def everything(cls, logits: Floats, history: Sequence[int], place: Place) -> "Candidates":
+    def __init__(self, logits: Floats, history: Sequence[int], random: Random, place: int) -> None:
         """The whole vocabulary. Stages write into `logits`."""
-        return cls(_everyone(len(logits)), logits, history, place)
+        self._ids: Ints | None = None  # None: every token, in order
+        self.logits = logits
+        self.history = history
+        self._random, self._place = random, place
+        self.ordered = False  # likeliest first
 
-    def keep(self, which: npt.NDArray[Any]) -> None:
-        """Only those at these places, or where a mask is true."""
-        self.ids, self.logits = self.ids[which], self.logits[which]
+    def uniform(self, purpose: int = CHOICE) -> float:
+        """The random number of this place for a purpose."""
+        return self._random.uniform(self._place, purpose)
+
+    @property
+    def ids(self) -> Ints:
+        """Which tokens they are."""
+        return np.arange(len(self.logits)) if self._ids is None else self._ids
+
+    def token(self, at: int) -> int:
+        return at if self._ids is None else int(self._ids[at])
+
+    def keep(self, places: Ints) -> None:
+        """Only those at these places."""
+        self._ids = places if self._ids is None else self._ids[places]
+        self.logits = self.logits[places]
+
+    def keep_where(self, mask: npt.NDArray[np.bool_]) -> None:
+        self.keep(mask.nonzero()[0])
 
     def keep_best(self, n: int) -> None:
         """The n likeliest, in order."""
-        self.keep(slice(n) if self.ordered else best(self.logits, n))  # type: ignore[arg-type]
+        if self.ordered and self._ids is not None:
+            self._ids, self.logits = self._ids[:n], self.logits[:n]
+            return
+        self.keep(best(self.logits, n))
         self.ordered = True
-        if not len(self.ids):
-            self.check(np.float32(-np.inf))
+        if not len(self.logits):
+            self.check(-math.inf)
 
     def probabilities(self) -> Floats:
         weights = self.weights()
-        return np.asarray(weights / weights.sum())
+        weights /= weights.sum()
+        return weights
 
     def weights(self) -> Floats:
         """Probabilities up to a factor: 1 for the likeliest."""
-        highest = self.logits.max()
-        self.check(highest)
+        highest = self.logits[0] if self.ordered else self.logits.max()
+        self.check(float(highest))
         return np.asarray(np.exp(self.logits - highest))
 
-    def check(self, highest: np.float32) -> None:
+    def check(self, highest: float) -> None:
         """There must be something to choose from, and the largest logit a number."""
-        if not np.isfinite(highest):
+        if not math.isfinite(highest):
             raise InvalidSampling(f"no token is left to choose from: the largest logit is {highest}")
 
     def places(self, tokens: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
         """Where the tokens are among the candidates, for those that are (the mask says which)."""
-        if self.ids is _everyone(len(self.ids)):
+        if self._ids is None:
             return tokens, np.ones(len(tokens), np.bool_)
-        order = np.argsort(self.ids)
-        found = order[np.minimum(np.searchsorted(self.ids, tokens, sorter=order), len(order) - 1)]
-        present = self.ids[found] == tokens
+        order = np.argsort(self._ids)
+        found = order[np.minimum(np.searchsorted(self._ids, tokens, sorter=order), len(order) - 1)]
+        present = self._ids[found] == tokens
         return found[present], present
 
 
@@ -78,17 +94,11 @@ def best(values: Floats, n: int) -> Ints:
     Few of many are found without sorting all: what is below n others is left out first. For very few it is enough to
     compare the largest values of groups.
     """
-    columns, least = len(values) // GROUP, np.float32(-np.inf)
-    if len(values) > NARROW and len(values) > 2 * n:
+    size, columns, least = len(values), len(values) // GROUP, -np.inf
+    if size > NARROW and size > 2 * n:
         few = columns > 2 * n
-        high = values[: GROUP * columns].reshape(GROUP, columns).max(0) if few else values
-        least = np.partition(high, len(high) - n)[len(high) - n]
-    where = np.flatnonzero(values >= least if least > -np.inf else values > -np.inf)
-    return where[np.argsort(-values[where], kind="stable")[:n]]
-
-
-@lru_cache(maxsize=4)
-def _everyone(n: int) -> Ints:
-    ids = np.arange(n)
-    ids.setflags(write=False)
-    return ids
+        high = values[: GROUP * columns].reshape(GROUP, columns).max(0) if few else values.copy()
+        high.partition(len(high) - n)
+        least = high[len(high) - n]
+    where = (values >= least if least > -np.inf else values > least).nonzero()[0]
+    return where[(-values[where]).argsort(kind="stable")[:n]]

@@ -13,7 +13,7 @@ from llamina.sampling.choose import draw, likeliest
 from llamina.sampling.mirostat import Mirostat
 from llamina.sampling.params import Sampling
 from llamina.sampling.penalties import Breakers, Dry, penalize
-from llamina.sampling.random import Place, Random
+from llamina.sampling.random import Random
 
 if TYPE_CHECKING:
     from llamina.grammar.constraint import Constraint
@@ -61,8 +61,7 @@ class Sampler:
             logits[self._biased] += self._bias
         if self.constraint is not None:
             self.constraint.apply(logits)
-        index = len(history) if place is None else place
-        candidates = Candidates.everything(logits, history, Place(self.random, index))
+        candidates = Candidates(logits, history, self.random, len(history) if place is None else place)
         for stage in self._stages:
             stage(candidates)
         token = self._choose(candidates)

@@ -7,14 +7,16 @@ from llamina.sampling.candidates import Candidates
 
 def draw(c: Candidates) -> int:
     """A candidate by its probability."""
-    mass = np.cumsum(c.weights().astype(np.float64))
-    last = np.searchsorted(mass, mass[-1])  # beyond it all weights are 0
-    chosen = np.searchsorted(mass, c.place.uniform() * mass[-1], "right")
-    return int(c.ids[min(chosen, last)])
+    mass = c.weights().cumsum(dtype=np.float64)
+    total = mass[-1]
+    chosen = int(mass.searchsorted(c.uniform() * total, "right"))
+    if chosen == len(mass):  # rounded up to the end, where weights may be 0
+        chosen = int(mass.searchsorted(total))
+    return c.token(chosen)
 
 
 def likeliest(c: Candidates) -> int:
     """The first of the candidates with the largest logit."""
     at = int(c.logits.argmax())
-    c.check(c.logits[at])
-    return int(c.ids[at])
+    c.check(float(c.logits[at]))
+    return c.token(at)

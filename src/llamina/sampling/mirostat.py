@@ -28,7 +28,7 @@ class Mirostat:
     def _by_surprise(self, c: Candidates) -> None:
         with np.errstate(divide="ignore"):
             surprise = -np.log2(c.probabilities())
-        c.keep(surprise <= max(np.float32(self.mu), surprise.min()))
+        c.keep_where(surprise <= max(np.float32(self.mu), surprise.min()))
 
     def _by_exponent(self, c: Candidates) -> None:
         """As many as Zipf's law with the exponent seen among the likeliest gives for this surprise."""
@@ -37,7 +37,7 @@ class Mirostat:
             return
         steps = np.log(np.arange(2, len(top) + 1) / np.arange(1, len(top)))
         exponent = float((steps * (top[:-1] - top[1:])).sum() / (steps**2).sum())
-        c.keep_best(max(1, int(self._count(exponent, len(c.ids)))))
+        c.keep_best(max(1, int(self._count(exponent, len(c.logits)))))
 
     def _count(self, exponent: float, most: int) -> float:
         excess = exponent - 1

@@ -52,12 +52,13 @@ class Dry:
         c.logits[at] -= penalties.astype(np.float32)
         c.ordered = False
 
-    def _limit(self, tokens: Sequence[int]) -> int:
+    def _limit(self, tokens: list[int]) -> int:
         """How many of the newest tokens come after the last breaker."""
         for i, token in enumerate(tokens):
-            tails = [t for t in self._breakers.get(token, ()) if t == list(reversed(tokens[max(0, i - len(t)) : i]))]
-            if tails:
-                return i - max(map(len, tails))
+            if (tails := self._breakers.get(token)) is not None:
+                found = [len(tail) for tail in tails if tail == tokens[max(0, i - len(tail)) : i][::-1]]
+                if found:
+                    return i - max(found)
         return len(tokens)
 
     def _repeated(self, tokens: np.ndarray, limit: int) -> dict[int, int]:

@@ -1,7 +1,6 @@
 """Random numbers by place: a draw depends on the seed and on where in the sequence it is made, on nothing else."""
 
 import secrets
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,14 +20,3 @@ class Random:
         self._state["state"]["counter"][:] = (0, 0, place, purpose)  # type: ignore[index]
         self._philox.state = self._state
         return float(int(self._philox.random_raw()) >> 11) * 2.0**-53
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a token is drawn: the random numbers that belong there."""
-
-    random: Random
-    index: int
-
-    def uniform(self, purpose: int = CHOICE) -> float:
-        return self.random.uniform(self.index, purpose)

@@ -4,11 +4,14 @@ Each leaves at least the likeliest candidate it was given, except typical_p and 
 """
 
 import math
+from typing import Literal
 
 import numpy as np
 
 from llamina.sampling.candidates import Candidates, Floats, best
 from llamina.sampling.random import EXCLUSION
+
+COLDEST, HOTTEST = 1e-30, 3e38  # beyond these float32 knows only ties and equals
 
 
 def top_k(c: Candidates, k: int) -> None:
@@ -17,8 +20,12 @@ def top_k(c: Candidates, k: int) -> None:
 
 def top_p(c: Candidates, p: float) -> None:
     """The fewest likeliest whose probabilities reach p."""
-    _keep_mass(c, c.logits, c.probabilities(), p, "left")
-    c.ordered = True
+    probabilities = c.probabilities()
+    if c.ordered:
+        c.keep_best(int(probabilities.cumsum().searchsorted(np.float32(p))) + 1)
+    else:
+        _keep_mass(c, c.logits, probabilities, p, "left")
+        c.ordered = True
 
 
 def typical_p(c: Candidates, p: float) -> None:
@@ -28,12 +35,12 @@ def typical_p(c: Candidates, p: float) -> None:
     c.ordered = False
 
 
-def _keep_mass(c: Candidates, scores: Floats, probabilities: Floats, p: float, side: str) -> None:
+def _keep_mass(c: Candidates, scores: Floats, probabilities: Floats, p: float, side: Literal["left", "right"]) -> None:
     """The best by score up to a sum of probabilities; mostly a few of many, so not all are sorted."""
     for n in (256, 4096, 32768, len(scores)):
         order = best(scores, n)
-        mass = np.cumsum(probabilities[order])
-        cut = int(np.searchsorted(mass, np.float32(p), side))  # type: ignore[call-overload]
+        mass = probabilities[order].cumsum()
+        cut = int(mass.searchsorted(np.float32(p), side))
         if cut < len(mass) or n >= len(scores):
             break
     c.keep(order[: cut + 1])
@@ -41,13 +48,13 @@ def _keep_mass(c: Candidates, scores: Floats, probabilities: Floats, p: float, s
 
 def min_p(c: Candidates, p: float) -> None:
     """Those at least p times as likely as the likeliest."""
-    c.keep(c.logits >= c.logits.max() + np.float32(math.log(p)))
+    c.keep_where(c.logits >= c.logits.max() + np.float32(math.log(p)))
 
 
 def top_n_sigma(c: Candidates, n: float) -> None:
     """Those whose logits are within n standard deviations of the largest."""
     finite = c.logits[c.logits > -np.inf]
-    c.keep(c.logits >= c.logits.max() - np.float32(n) * finite.std())
+    c.keep_where(c.logits >= c.logits.max() - np.float32(n) * finite.std())
 
 
 def top_a(c: Candidates, a: float) -> None:
@@ -68,18 +75,18 @@ def eta_cutoff(c: Candidates, eta: float) -> None:
 
 
 def _keep_likely(c: Candidates, probabilities: Floats, least: float) -> None:
-    c.keep(probabilities >= min(np.float32(least), probabilities.max()))
+    c.keep_where(probabilities >= min(np.float32(least), probabilities.max()))
 
 
 def xtc(c: Candidates, probability: float, threshold: float) -> None:
     """Sometimes, of all tokens at least as likely as the threshold, only the least likely stays."""
-    if len(c.ids) < 2 or c.place.uniform(EXCLUSION) > probability:
+    if len(c.logits) < 2 or c.uniform(EXCLUSION) > probability:
         return
     probabilities = c.probabilities()
     top = np.flatnonzero(probabilities >= threshold)
     if len(top) > 1:
         stays = top[np.argsort(-probabilities[top], kind="stable")[-1]]
-        c.keep(np.delete(np.arange(len(c.ids)), top[top != stays]))
+        c.keep(np.delete(np.arange(len(c.logits)), top[top != stays]))
 
 
 def temperature(c: Candidates, value: float) -> None:
@@ -87,15 +94,18 @@ def temperature(c: Candidates, value: float) -> None:
     if value == 0:
         c.keep_best(1)
         return
-    with np.errstate(over="ignore"):  # a value near 0 leaves only the likeliest
-        c.logits = ((c.logits - c.logits.max()).astype(np.float64) / value).astype(np.float32)
+    highest = c.logits[0] if c.ordered else c.logits.max()
+    if value < COLDEST:
+        c.keep_where(c.logits == highest)
+    else:
+        c.logits = (c.logits - highest) / np.float32(min(value, HOTTEST))
 
 
 def dynamic_temperature(c: Candidates, low: float, high: float, exponent: float) -> None:
     """From low where the model is sure to high where all candidates are equally likely."""
-    if len(c.ids) > 1:
+    if len(c.logits) > 1:
         _, entropy = _surprise(c)
-        temperature(c, low + (high - low) * (entropy / math.log(len(c.ids))) ** exponent)
+        temperature(c, low + (high - low) * (entropy / math.log(len(c.logits))) ** exponent)
 
 
 def _surprise(c: Candidates) -> tuple[Floats, float]:
