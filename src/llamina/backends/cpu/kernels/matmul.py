@@ -30,7 +30,7 @@ if HAS_AMX:
 else:
     from llamina.backends.cpu.kernels.tiles import TILES
 
-MANY = 16  # tokens from which unpacking pays
+MANY, MANY_SMALL = 16, 8  # tokens from which unpacking pays; sooner where fewer do not share it by fours
 values, scales_, mins_ = stack_of(256), stack_of(96), stack_of(96)  # read by whole vectors
 spread = shuffle_of(f32x8, f32x8, [0, 0, 0, 0, 1, 1, 1, 1])
 
@@ -89,14 +89,14 @@ def multiply_rows(unpack: Any, block: int, nbytes: int) -> Any:
     return run
 
 
-def linear_kernel(few: Any, many: Any | None) -> Any:
-    """`few` tokens go one by one; from MANY on the rows are unpacked into tiles, where the format has them."""
+def linear_kernel(few: Any, many: Any | None, least: int) -> Any:
+    """`few` tokens go one by one; from `least` on the rows are unpacked into tiles, where the format has them."""
 
     @kernel
     def run(thread, threads, count, x, x_item, outer, w, w_row, out, out_item, rows, k, scratch, scratch_size, worker):
         strips, items = (rows + 7) // 8, i64(count) * outer
         low, high = 8 * first(strips, thread, threads), min(8 * first(strips, thread + 1, threads), rows)
-        if many is not None and items >= MANY:
+        if many is not None and items >= least:
             many(w, w_row, low, high, x, x_item, items, out, out_item, k, scratch + worker * scratch_size, 0, 1)
         else:
             few(w, w_row, low, high, x, x_item, items, out, out_item, k)
@@ -125,7 +125,7 @@ def expert_of(ids, ids_row, item, outer):
     return i32(ids + item // outer * ids_row + 4 * (item % outer)) if ids else item % outer
 
 
-def experts_kernel(few: Any, many: Any | None) -> Any:
+def experts_kernel(few: Any, many: Any | None, least: int) -> Any:
     """Item j of a row goes through matrix ids[j] (or j itself without ids); inputs are shared by `share` items.
 
     With many tokens the items are sorted by expert, so that each expert's rows are unpacked once.
@@ -138,7 +138,7 @@ def experts_kernel(few: Any, many: Any | None) -> Any:
     ):  # fmt: skip
         strips, items = (rows + 7) // 8, i64(count) * outer
         low, high = 8 * first(strips, thread, threads), min(8 * first(strips, thread + 1, threads), rows)
-        if items < MANY:
+        if items < least:
             for n in range(items):
                 own = w + expert_of(ids, ids_row, n, outer) * w_expert
                 few(own, w_row, low, high, x + n // share * x_item, x_item, 1, out + n * out_item, out_item, k)
@@ -150,7 +150,7 @@ def experts_kernel(few: Any, many: Any | None) -> Any:
         for e in range(experts):
             mine, n_mine = order + 4 * i32(starts + 4 * e), i32(starts + 4 * e + 4) - i32(starts + 4 * e)
             own = w + e * w_expert
-            if many is not None and n_mine >= MANY:
+            if many is not None and n_mine >= least:
                 many(own, w_row, low, high, x, x_item, n_mine, out, out_item, k, pad, mine, share)
             else:
                 for i in range(n_mine):
@@ -163,5 +163,6 @@ def experts_kernel(few: Any, many: Any | None) -> Any:
 _BLOCKS = {t.name: (t.block, t.nbytes) for t in TENSOR_TYPES.values()}
 MULTIPLY = {name: multiply_rows(unpack, *_BLOCKS[name]) for name, unpack in UNPACK.items()}
 MULTIPLY |= {name: multiply_strips(strip, FOURS.get(name)) for name, strip in STRIPS.items()}
-KERNELS = {f"linear.{name}": linear_kernel(multiply, TILES.get(name)) for name, multiply in MULTIPLY.items()}
-KERNELS |= {f"experts.{name}": experts_kernel(multiply, TILES.get(name)) for name, multiply in MULTIPLY.items()}
+LEAST = {name: MANY if name in FOURS else MANY_SMALL for name in MULTIPLY}
+KERNELS = {f"linear.{name}": linear_kernel(few, TILES.get(name), LEAST[name]) for name, few in MULTIPLY.items()}
+KERNELS |= {f"experts.{name}": experts_kernel(few, TILES.get(name), LEAST[name]) for name, few in MULTIPLY.items()}
