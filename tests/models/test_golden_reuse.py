@@ -29,7 +29,7 @@ class Listener:
         self.heard: dict[Request, list[Array]] = {}
 
     def submit(self, tokens: list[int], made: int = MADE, **options: object) -> Request:
-        request = Request(tokens, Sampling(temperature=0), made, ignore_eos=True, **options)
+        request = Request(tokens, Sampling(temperature=0), made, ignore_eos=True, speculate="off", **options)
         return self.listen(self.engine.submit(request))
 
     def listen(self, request: Request) -> Request:
