@@ -178,6 +178,22 @@ def test_forks_rewinds_and_snapshots_keep_their_adapters(
         adapted.rewind(running.request, 5)
 
 
+def test_a_snapshot_of_what_is_done_has_no_states_of_an_adapter_that_is_gone(
+    adapted: Engine, adapters: dict[str, Path]
+) -> None:
+    """They would pass for those of the adapter that has its name now."""
+    before = adapted.stream(PROMPT, **GREEDY, adapters={"one": 1.0})
+    before.result()
+    adapted.unload_adapter("one")
+    adapted.load_adapter(adapters["wide"], "one")
+    data = adapted.snapshot(before.request)
+    adapted.pages.forget()
+    adapted.resume(data)
+    again = adapted.generate(PROMPT, **GREEDY, adapters={"one": 1.0})
+    alone = adapted.generate(PROMPT, **GREEDY, adapters={"one": 1.0}, cache_prompt=False)
+    assert again.tokens == alone.tokens and again.usage.cached_tokens == 0
+
+
 def test_an_adapter_with_an_invocation_acts_from_its_last_place_on(
     stories: Path, adapted: Engine, pairs: dict[str, Pairs], tmp_path: Path
 ) -> None:

@@ -13,11 +13,17 @@ import pytest
 
 import llamina
 from llamina import Engine, Request, Sampling
+from llamina.errors import RequestError, SnapshotError
 from llamina.gguf import GGUF
+from llamina.plan import adaptable
+from lora_files import draw, save
 
 OPERATIONS = int(os.environ.get("LLAMINA_SOAK") or 300)
 CONTEXT, PAGES, PLACES = 160, 20, 5
 VOCAB = 100
+NAMES = ("left", "right")  # under which adapters are loaded, now this one and now that
+USES: tuple[dict[str, float], ...] = ({}, {}, {}, {"left": 1.0}, {"right": 0.5}, {"right": 1.0, "left": -0.7})
+Adapted = tuple[tuple[Path, float], ...]  # files of adapters and their scales
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,7 @@ class Stretch:
     made: tuple[int, ...]
     temperature: float
     seed: int
+    adapted: Adapted
 
 
 @dataclass(eq=False)
@@ -38,6 +45,7 @@ class Life:
     known: list[int]
     said: int = 0  # tokens it had made then
     dropped: int = 0
+    adapted: Adapted = ()
     stretches: list[Stretch] = field(default_factory=list)
 
     def close(self) -> None:
@@ -45,24 +53,34 @@ class Life:
         made = tuple(self.request.generated[self.said :])
         if made:
             sampling = self.request.sampling
-            self.stretches.append(Stretch(tuple(self.known), made, sampling.temperature, sampling.seed or 0))
+            drawn = sampling.temperature, sampling.seed or 0
+            self.stretches.append(Stretch(tuple(self.known), made, *drawn, self.adapted))
 
-    def open(self) -> None:
-        """Somebody has interfered."""
+    def open(self, loaded: dict[str, Path]) -> None:
+        """Somebody has interfered; these adapters are loaded under their names."""
         self.known, self.said = list(self.request.known), len(self.request.generated)
         self.dropped = self.request.dropped
+        self.adapted = tuple((loaded[name], scale) for name, scale in self.request.adapters.items())
 
 
 class Soak:
     """An engine, and what is done to it."""
 
-    def __init__(self, engine: Engine, seed: int) -> None:
+    def __init__(self, engine: Engine, adapters: list[Path], seed: int) -> None:
         self.engine = engine
         self.random = random.Random(seed)
+        self.adapters = adapters
+        self.loaded: dict[str, Path] = {}
+        for name, path in zip(NAMES, adapters, strict=False):
+            self.load(name, path)
         self.systems = [[1 + self.random.randrange(VOCAB - 1) for _ in range(90)] for _ in range(3)]
         self.lives: list[Life] = []
-        self.shelf: list[bytes] = []
+        self.shelf: list[tuple[bytes, dict[str, Path]]] = []
         self.done: dict[str, int] = {}
+
+    def load(self, name: str, path: Path) -> None:
+        self.engine.load_adapter(path, name)
+        self.loaded[name] = path
 
     def tokens(self, most: int) -> list[int]:
         return [1 + self.random.randrange(VOCAB - 1) for _ in range(self.random.randrange(most))]
@@ -85,8 +103,9 @@ class Soak:
             cache_salt=self.random.choice(["", "", "tenant"]),
             context_shift=self.random.random() < 0.2,
             speculate=self.random.choice(["auto", "off", "ngram", 1, 5]),
+            adapters=self.random.choice(USES),
         )
-        self.lives.append(Life(self.engine.submit(request), list(request.known)))
+        self.adopt(self.engine.submit(request))
 
     def step(self) -> None:
         for _ in range(self.random.randrange(1, 6)):
@@ -94,7 +113,7 @@ class Soak:
             for life in self.lives:
                 if life.request.dropped > life.dropped:  # half of the old tokens went after this step's token
                     life.close()
-                    life.open()
+                    life.open(self.loaded)
 
     def cancel(self) -> None:
         self.engine.cancel(self.random.choice(self.live()).request)
@@ -106,7 +125,7 @@ class Soak:
 
     def adopt(self, request: Request) -> None:
         life = Life(request, [])
-        life.open()
+        life.open(self.loaded)
         self.lives.append(life)
 
     def rewind(self) -> None:
@@ -119,13 +138,33 @@ class Soak:
             return
         life.close()
         self.engine.rewind(request, n, tokens)
-        life.open()
+        life.open(self.loaded)
 
     def snapshot(self) -> None:
-        self.shelf.append(self.engine.snapshot(self.random.choice(self.lives).request))
+        request = self.random.choice(self.lives).request
+        self.shelf.append((self.engine.snapshot(request), self.used(request)))
+
+    def used(self, request: Request) -> dict[str, Path]:
+        """The adapters that a request's names stand for now."""
+        return {name: self.loaded[name] for name in request.adapters}
 
     def resume(self) -> None:
-        self.adopt(self.engine.resume(self.shelf.pop(self.random.randrange(len(self.shelf)))))
+        data, used = self.shelf.pop(self.random.randrange(len(self.shelf)))
+        if used.items() <= self.loaded.items():
+            self.adopt(self.engine.resume(data))
+        else:
+            with pytest.raises(SnapshotError, match="other adapters"):
+                self.engine.resume(data)
+
+    def swap(self) -> None:
+        """Another adapter under a name, unless somebody is using it."""
+        name = self.random.choice(NAMES)
+        if any(name in life.request.adapters for life in self.live()):
+            with pytest.raises(RequestError, match="requests use adapter"):
+                self.engine.unload_adapter(name)
+            return
+        self.engine.unload_adapter(name)
+        self.load(name, next(path for path in self.adapters if path not in self.loaded.values()))
 
     def forget(self) -> None:
         self.engine.pages.forget()
@@ -135,6 +174,7 @@ class Soak:
         names += ["cancel", "fork", "fork"] if self.live() else []
         names += ["rewind"] * 2 + ["snapshot"] if self.lives else []
         names += ["resume"] if self.shelf else []
+        names += ["swap"]
         names += ["forget"] if self.random.random() < 0.2 else []
         name = self.random.choice(names)
         getattr(self, name)()
@@ -151,27 +191,43 @@ def check(engine: Engine, stretches: list[Stretch]) -> None:
     """Each, alone and from its first token on, is the same."""
     for stretch in stretches:
         options = {"ignore_eos": True, "cache_prompt": False, "temperature": stretch.temperature, "seed": stretch.seed}
-        alone = engine.generate(stretch.known, max_tokens=len(stretch.made), **options)
+        adapters = {path.name: scale for path, scale in stretch.adapted}
+        alone = engine.generate(stretch.known, max_tokens=len(stretch.made), adapters=adapters, **options)
         assert tuple(alone.tokens) == stretch.made
 
 
+def make_adapters(path: Path, folder: Path) -> list[Path]:
+    """Three: two beside the same matrices, one beside all that there are."""
+    with llamina.load(path) as engine:
+        names, architecture = list(adaptable(engine.plan)), engine.model.config.architecture
+    drawn = [draw(path, some, rank, rank) for some, rank in ((names[1::3], 4), (names[1::3], 7), (names, 3))]
+    return [save(folder / f"{i}.gguf", architecture, pairs, alpha=8.0) for i, pairs in enumerate(drawn)]
+
+
 @pytest.mark.parametrize("name", ["stories", "jamba-dense", "mamba2-dense", "gemma3-dense", "deepseek2-moe"])
-def test_soak(name: str, stories: Path, speaking: Callable[[str], GGUF]) -> None:
+def test_soak(
+    name: str, stories: Path, files: Callable[[str], Path], speaking: Callable[[str], GGUF], tmp_path: Path
+) -> None:
     model = stories if name == "stories" else speaking(name)
+    adapters = make_adapters(stories if name == "stories" else files(name), tmp_path)
     options = {"context": CONTEXT, "max_sequences": PLACES, "max_tokens": 40}
     with llamina.load(model, threads=2, cache_tokens=16 * PAGES, **options) as engine:
-        soak = Soak(engine, seed=len(name))
+        soak = Soak(engine, adapters, seed=len(name))
         for _ in range(OPERATIONS):
             soak.act()
         soak.finish()
-        assert set(soak.done) == {"step", "submit", "cancel", "fork", "rewind", "snapshot", "resume", "forget"}
-        assert engine.metrics.preemptions > 5 and engine.metrics.cached_tokens > OPERATIONS
+        assert set(soak.done) == {
+            "step", "submit", "cancel", "fork", "rewind", "snapshot", "resume", "swap", "forget",
+        }  # fmt: skip
+        assert engine.metrics.preemptions > 5 and engine.metrics.cached_tokens > OPERATIONS / 4
         assert engine.pages.free == engine.pages.total == PAGES
         engine.pages.forget()
         assert engine.pages.kept == 0 and not engine.pages.take_copies()
         lease = engine.pages.admit([1] * 16 * PAGES)
         assert lease is not None and engine.pages.extend(lease, 0, 16 * PAGES), "all of them can be had"
     with llamina.load(model, threads=1, context=CONTEXT) as alone:
+        for path in adapters:
+            alone.load_adapter(path, path.name)
         stretches = list(dict.fromkeys(s for life in soak.lives for s in life.stretches))
         assert len(stretches) > OPERATIONS / 8
         check(alone, stretches)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 def put_away(engine: "Core", request: Request) -> Snapshot:
     """The request with what is computed of it; of one without a lease, what the prefix tree still has."""
+    if request.finish_reason is not None:
+        engine.adapters.equip(request)  # others may have their names by now
     header = {
         "model": engine.fingerprint,
         "name": engine.file.metadata.get("general.name", ""),
