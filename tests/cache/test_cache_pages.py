@@ -10,11 +10,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from llamina.cache import Lease, Pages
+from llamina.cache import Lease, Near, Pages
 from llamina.errors import CapacityError
 from llamina.ops.batch import PAGE
 
-TOTAL, SLOTS, CHECKPOINTS = 10, 3, 3
+TOTAL, SLOTS, CHECKPOINTS, PLACES = 10, 3, 3, 8
 TEXTS = st.lists(st.sampled_from([0, 0, 0, 1]), min_size=1, max_size=4 * PAGE)  # often the same beginnings
 SCOPES = st.sampled_from([None, "a", "a", "b"])
 
@@ -32,11 +32,14 @@ class Pool(RuleBasedStateMachine):
     """Random admissions, computations, forks, rewinds and releases over a played memory."""
 
     recurrent = False
+    reach = 0
 
     def __init__(self) -> None:
         super().__init__()
-        self.pages = Pages(TOTAL, SLOTS, CHECKPOINTS if self.recurrent else None)
+        near = Near(PLACES, self.reach) if self.reach else None
+        self.pages = Pages(TOTAL, SLOTS, CHECKPOINTS if self.recurrent else None, near)
         self.memory = [[-1] * PAGE for _ in range(TOTAL)]
+        self.seen = [[-1] * PAGE for _ in range(PLACES)]  # by windowed layers
         self.states: list[list[int]] = [[] for _ in range(SLOTS + CHECKPOINTS)]
         self.live: list[Sequence] = []
 
@@ -44,6 +47,8 @@ class Pool(RuleBasedStateMachine):
         for unit, source, target in self.pages.take_copies():
             if unit == "page":
                 self.memory[target] = list(self.memory[source])
+            elif unit == "near":
+                self.seen[target] = list(self.seen[source])
             else:
                 self.states[target] = list(self.states[source])
 
@@ -69,12 +74,12 @@ class Pool(RuleBasedStateMachine):
         s = self.pick(number)
         if s.computed == len(s.known):
             s.known += more
-        before, free = list(s.lease.pages), self.pages.free
+        before, free, near = list(s.lease.pages), self.pages.free, self.pages.near.free
         stop = self.pages.stop(s.lease, s.computed, len(s.known), len(s.known))
         assert s.computed < stop <= len(s.known)
         if not self.pages.extend(s.lease, s.computed, stop):
             assert s.lease.pages == before and self.pages.free == free, "a failed extension changes nothing"
-            assert -(-stop // PAGE) - len(before) + 1 > free
+            assert -(-stop // PAGE) - len(before) + 1 > (min(free, near) if self.reach else free)
             return
         self.copy()
         self.write(s, stop)
@@ -89,6 +94,8 @@ class Pool(RuleBasedStateMachine):
             page = s.lease.pages[at // PAGE]
             assert self.users(page) == 1, "nobody writes what others read"
             self.memory[page][at % PAGE] = s.known[at]
+            if self.reach:
+                self.seen[self.pages.near[page]][at % PAGE] = s.known[at]
             self.states[slot].append(s.known[at])
         s.computed = stop
 
@@ -108,9 +115,12 @@ class Pool(RuleBasedStateMachine):
     @rule(number=st.integers(0, 9), n=st.integers(0, 3 * PAGE), more=TEXTS)
     def rewind(self, number: int, n: int, more: list[int]) -> None:
         s = self.pick(number)
-        s.computed = max(0, s.computed - n)
+        computed, before = max(0, s.computed - n), list(s.lease.pages)
+        if not self.pages.rewind(s.lease, computed):
+            assert self.reach and s.lease.pages == before
+            return
+        s.computed = computed
         s.known[s.computed :] = more
-        self.pages.rewind(s.lease, s.computed)
         assert len(s.lease.pages) == -(-s.computed // PAGE)
 
     @precondition(lambda self: self.live)
@@ -136,6 +146,10 @@ class Pool(RuleBasedStateMachine):
             assert found[: s.computed] == s.known[: s.computed]
             if self.recurrent and s.computed:
                 assert self.states[s.lease.slot] == s.known[: s.computed]
+            if self.reach:
+                first = max(0, s.computed - self.reach + 1)
+                near = {at: self.seen[self.pages.near[s.lease.pages[at // PAGE]]] for at in range(first, s.computed)}
+                assert [row[at % PAGE] for at, row in near.items()] == s.known[first : s.computed]
 
     @invariant()
     def nothing_is_lost(self) -> None:
@@ -143,6 +157,9 @@ class Pool(RuleBasedStateMachine):
         assert held <= set(range(TOTAL))
         assert len(held) + self.pages.free == self.pages.total == TOTAL
         assert 0 <= self.pages.kept <= self.pages.free
+        seen = {page for s in self.live for page in s.lease.pages[s.lease.near :]}
+        assert len(seen) + self.pages.near.free == self.pages.near.total
+        assert 0 <= self.pages.near.kept <= self.pages.near.free
         slots = [s.lease.slot for s in self.live]
         assert len(slots) == len(set(slots)) and set(slots) <= set(range(SLOTS))
 
@@ -151,6 +168,7 @@ class Pool(RuleBasedStateMachine):
             self.pages.release(s.lease)
         self.pages.forget()
         assert (self.pages.free, self.pages.kept) == (TOTAL, 0)
+        assert (self.pages.near.free, self.pages.near.kept) == (self.pages.near.total, 0)
         assert self.pages.admit([0] * TOTAL * PAGE, "a") is not None
 
 
@@ -158,9 +176,20 @@ class RecurrentPool(Pool):
     recurrent = True
 
 
+class WindowedPool(Pool):
+    reach = 20
+
+
+class MixedPool(Pool):
+    recurrent = True
+    reach = 40
+
+
 TestPool = Pool.TestCase
 TestRecurrentPool = RecurrentPool.TestCase
-for case in (TestPool, TestRecurrentPool):
+TestWindowedPool = WindowedPool.TestCase
+TestMixedPool = MixedPool.TestCase
+for case in (TestPool, TestRecurrentPool, TestWindowedPool, TestMixedPool):
     case.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 
 

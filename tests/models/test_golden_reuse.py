@@ -6,52 +6,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pytest
+from listening import Listener
 
 import llamina
-from llamina import Engine, Request, Sampling
 from llamina.gguf import GGUF
 from llamina.models import architectures
 
-Array = npt.NDArray[np.float32]
 GOLDEN = Path(os.environ.get("LLAMINA_GOLDEN") or Path(__file__).parents[3] / "shared" / "golden")
 SPECS = json.loads((GOLDEN / "archs.json").read_text()) if (GOLDEN / "archs.json").exists() else {}
 NAMES = sorted(name for name, spec in SPECS.items() if spec["arch"] in architectures())
-MADE = 6
-
-
-class Listener:
-    """Requests whose logits are remembered, row by row as they are sampled (greedily)."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self.heard: dict[Request, list[Array]] = {}
-
-    def submit(self, tokens: list[int], made: int = MADE, **options: object) -> Request:
-        request = Request(tokens, Sampling(temperature=0), made, ignore_eos=True, speculate="off", **options)
-        return self.listen(self.engine.submit(request))
-
-    def listen(self, request: Request) -> Request:
-        rows, draw = self.heard.setdefault(request, []), request.sample
-
-        def sample(logits: Array) -> int:
-            rows.append(logits.copy())
-            return draw(logits)
-
-        request.sample = sample  # type: ignore[method-assign]
-        return request
-
-    def run(self, *requests: Request) -> None:
-        while any(r.finish_reason is None for r in requests):
-            self.engine.step()
-
-    def alone(self, tokens: list[int], made: int = MADE) -> Array:
-        """The logits of a request that shares nothing."""
-        request = self.submit(tokens, made, cache_prompt=False)
-        self.run(request)
-        assert not request.cached
-        return np.array(self.heard[request])
 
 
 @pytest.fixture(params=NAMES)

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from llamina.backends.states import Unit
 from llamina.errors import RequestError
-from llamina.ops import LowRank
+from llamina.ops import LowRank, State
 from llamina.ops.batch import Batch
 from llamina.plan import Plan
 
@@ -35,15 +35,23 @@ class Capacity:
     kv_type: KvType = "f16"
     threads: int = 1
     offload: Offload | None = None
+    near: int = 0  # places for pages of windowed layers; 0: they have memory for every page, as all have
+
+    def unit(self, state: State) -> Unit:
+        """What a state is counted by."""
+        if state.kind == "recurrent":
+            return "slot"
+        return "near" if self.near and state.reach else "page"
 
 
 class States(Protocol):
-    """What sequences keep between steps, as bytes: by page (keys and values) and by slot (recurrent states)."""
+    """What sequences keep between steps, as bytes: keys and values by page (those of windowed layers by their place),
+    recurrent states by slot."""
 
     def copy(self, unit: Unit, source: int, target: int) -> None: ...
 
     def size(self, unit: Unit) -> int:
-        """Bytes of one page or slot."""
+        """Bytes of one of them."""
         ...
 
     def read(self, unit: Unit, index: int) -> bytes: ...
@@ -96,22 +104,22 @@ def compile_plan(
     raise RequestError(f"backend {backend!r} is not one of {', '.join(BACKENDS)}", "backend")
 
 
-def state_shapes(state: Any, capacity: Capacity, page: int) -> list[tuple[int, ...]]:
+def state_shapes(state: State, capacity: Capacity, page: int) -> list[tuple[int, ...]]:
     """The arrays that keep a state: pages of keys (and values), or a block per slot."""
     if state.kind == "recurrent":
         return [(capacity.slots, *state.shape)]
     heads, key, value = state.shape
-    keys = (capacity.pages, heads, page, key)
-    return [keys] if state.kind == "latent" else [keys, (capacity.pages, heads, page, value)]
+    count = capacity.near if capacity.unit(state) == "near" else capacity.pages
+    keys = (count, heads, page, key)
+    return [keys] if state.kind == "latent" else [keys, (count, heads, page, value)]
 
 
-def state_bytes(plan: Plan, kv_type: KvType, page: int) -> tuple[int, int]:
-    """About how many bytes a page and a slot take."""
+def state_bytes(plan: Plan, kv_type: KvType, page: int) -> dict[Unit, int]:
+    """About how many bytes a page, a windowed layers' place for one, and a slot take."""
     size = {"f32": 4.0, "f16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}[kv_type]
-    one = Capacity(1, 1, kv_type)
-    found = {"page": 0.0, "slot": 0.0}
+    one = Capacity(1, 1, kv_type, near=1)
+    found: dict[Unit, float] = {"page": 0.0, "near": 0.0, "slot": 0.0}
     for state in plan.states:
         numbers = sum(prod(shape) for shape in state_shapes(state, one, page))
-        recurrent = state.kind == "recurrent"
-        found["slot" if recurrent else "page"] += numbers * (4 if recurrent else size)
-    return int(found["page"]), int(found["slot"])
+        found[one.unit(state)] += numbers * (4 if state.kind == "recurrent" else size)
+    return {unit: int(nbytes) for unit, nbytes in found.items()}

@@ -26,18 +26,19 @@ class ReferenceProgram:
     def __init__(self, plan: Plan, capacity: Capacity, before: Program | None = None) -> None:
         self._plan = plan
         if isinstance(before, ReferenceProgram):
-            self.reference = Reference(before.reference.states, before.reference.keep)
+            self.reference = Reference(before.reference.states, before.reference.keep, before.reference.near)
             self.states = before.states
             return
         states = {
             state: [np.zeros(shape, np.float32) for shape in state_shapes(state, capacity, PAGE)]
             for state in plan.states
         }
-        self.reference = Reference(states, lambda state, x: _rounded(x, capacity.kv_type, state))
+        near = frozenset(state for state in plan.states if capacity.unit(state) == "near")
+        self.reference = Reference(states, lambda state, x: _rounded(x, capacity.kv_type, state), near)
         self.states = HostStates()
         for state, arrays in self.reference.states.items():
             for array in arrays:
-                self.states.add("slot" if state.kind == "recurrent" else "page", array)
+                self.states.add(capacity.unit(state), array)
 
     def run(self, batch: Batch) -> npt.NDArray[np.float32]:
         n = batch.n_tokens

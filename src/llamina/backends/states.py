@@ -1,18 +1,19 @@
-"""The memory of states on the host: arrays whose first axis counts pages or slots."""
+"""The memory of states on the host: arrays whose first axis counts pages, places of near ones, or slots."""
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-Unit = Literal["page", "slot"]
+Unit = Literal["page", "near", "slot"]
+UNITS: tuple[Unit, ...] = get_args(Unit)
 
 
 class HostStates:
-    """States that NumPy can reach. A page or a slot is the same row of several arrays."""
+    """States that NumPy can reach. A page, a place or a slot is the same row of several arrays."""
 
     def __init__(self) -> None:
-        self._arrays: dict[Unit, list[npt.NDArray[Any]]] = {"page": [], "slot": []}
+        self._arrays: dict[Unit, list[npt.NDArray[Any]]] = {unit: [] for unit in UNITS}
 
     def add(self, unit: Unit, array: npt.NDArray[Any]) -> None:
         self._arrays[unit].append(array)

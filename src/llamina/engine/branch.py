@@ -52,12 +52,12 @@ def revise(engine: "Core", request: Request, known: Sequence[int]) -> None:
 
 
 def _retreat(engine: "Core", request: Request, computed: int) -> None:
-    """What comes after so many tokens is to be computed again; recurrent states only go back to one that was kept."""
+    """What comes after so many tokens is to be computed again; recurrent states, and what windows do not see any more,
+    only go back to where they were kept."""
     assert request.lease is not None
     if computed >= request.computed:
         return
-    if engine.pages.recurrent:
+    if engine.pages.recurrent or not engine.pages.rewind(request.lease, computed):
         requeue(request, engine.running, engine.waiting, engine.pages)
     else:
-        engine.pages.rewind(request.lease, computed)
         request.computed = computed

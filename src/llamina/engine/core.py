@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from llamina.backends import Capacity, KvType, Offload, Program, compile_plan
-from llamina.cache import Lease, Pages
+from llamina.cache import Lease, Near, Pages
 from llamina.engine.adapters import Adapters
 from llamina.engine.limits import Limits
 from llamina.engine.memory import find_room
@@ -66,11 +66,13 @@ class Core:
         self.weight_bytes = sum(tensor.nbytes for tensor in file.tensors.values())
         paged = _offload(offload, memory_budget)
         weights = min(self.weight_bytes, paged.budget) if paged else self.weight_bytes
-        room = find_room(self.plan, weights, self.context, max_sequences, kv_type, cache_tokens)
-        self.pages = Pages(room.pages, max_sequences, room.checkpoints, sharing=model.causal)
-        self.capacity = Capacity(room.pages, max_sequences + (room.checkpoints or 0), kv_type, threads, paged)
         whole = not model.causal
         max_tokens = max_tokens or (max(self.context, STEP_TOKENS) if whole else STEP_TOKENS)
+        room = find_room(self.plan, weights, self.context, max_sequences, max_tokens, kv_type, cache_tokens)
+        near = Near(room.near, room.reach)
+        self.pages = Pages(room.pages, max_sequences, room.checkpoints, near, sharing=model.causal)
+        slots = max_sequences + (room.checkpoints or 0)
+        self.capacity = Capacity(room.pages, slots, kv_type, threads, paged, room.near)
         outputs = max(1, min(max_tokens, LOGITS_BYTES // (4 * self.plan.vocab)))
         self.budget = Budget(max_tokens, outputs, min(max_sequences, outputs), whole)  # a token for each in every step
         self.batch = Batch(max_tokens, outputs, max_sequences, -(-self.context // PAGE))
@@ -139,7 +141,7 @@ class Core:
         found: dict[Request, npt.NDArray[np.float32]] = {}
         for kind in self.programs.kinds():
             if same := [s for s in slices if computed(s.request.reading) == kind]:
-                self.batch.fill([_span(s) for s in same])
+                self.batch.fill([_span(s, self.pages) for s in same])
                 start = time.perf_counter()
                 rows = self.programs[kind].run(self.batch)
                 self.costs.learn(self.batch.n_tokens, time.perf_counter() - start)
@@ -334,11 +336,12 @@ class Core:
         self._closed = True
 
 
-def _span(s: Slice) -> Span:
+def _span(s: Slice, pages: Pages) -> Span:
     lease = s.request.lease
     assert lease is not None
     tokens = s.request.known[s.start : s.stop] + s.request.drafting.tokens[: s.drafts]
-    return Span(tokens, s.start, lease.pages, lease.slot, s.outputs, s.request.applied)
+    near = pages.seen(lease)
+    return Span(tokens, s.start, lease.pages, lease.slot, s.outputs, s.request.applied, near)
 
 
 def _offload(policy: str, budget: int | None) -> Offload | None:

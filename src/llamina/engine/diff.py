@@ -96,7 +96,8 @@ def _laid_out(engine: Engine, tokens: Sequence[int]) -> Iterator[Batch]:
     try:
         engine.pages.extend(lease, 0, len(tokens))
         outputs = range(len(tokens))[-engine.budget.outputs :]
-        yield engine.batch.fill([Span(tokens, 0, lease.pages, lease.slot, outputs)])
+        near = engine.pages.seen(lease)
+        yield engine.batch.fill([Span(tokens, 0, lease.pages, lease.slot, outputs, near=near)])
     finally:
         engine.pages.release(lease)
 

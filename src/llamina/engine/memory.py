@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 SHARE = 0.5  # of the memory that is left beside the weights
 CHECKPOINTS = 4  # kept recurrent states for each sequence that may run, if they fit
+NEAR = 2  # times what all sequences' windows can hold; what they do not is kept for others to begin with
 CGROUPS = [  # limit, use, statistics: of versions 2 and 1
     tuple(Path("/sys/fs/cgroup", name) for name in ("memory.max", "memory.current", "memory.stat")),
     tuple(
@@ -30,7 +31,7 @@ class Memory:
     """Bytes. What is reserved becomes resident when it is used for the first time."""
 
     weights: int  # mapped from the file
-    cache: int  # reserved for pages
+    cache: int  # reserved for pages, and for what windowed layers have of them
     cache_used: int  # pages that sequences hold
     cache_kept: int  # pages that are kept in case their tokens come again
     states: int  # reserved for recurrent states
@@ -45,26 +46,39 @@ class Room:
 
     pages: int
     checkpoints: int | None  # None: the model has no recurrent states
+    near: int = 0  # places for pages of windowed layers, ...
+    reach: int = 0  # ... which see so far; 0: these have memory for every page
 
 
 def find_room(
-    plan: Plan, weights: int, context: int, sequences: int, kv_type: KvType, cache_tokens: int | None
+    plan: Plan, weights: int, context: int, sequences: int, step: int, kv_type: KvType, cache_tokens: int | None
 ) -> Room:
     """Pages for `cache_tokens`; without it as many contexts as sequences, if they fit a share of the free memory."""
     free = available_bytes()
     spare = max(0, int(SHARE * (free - weights)))
-    page, slot = state_bytes(plan, kv_type, PAGE)
+    size = state_bytes(plan, kv_type, PAGE)
     recurrent = any(state.kind == "recurrent" for state in plan.states)
-    checkpoints = min(CHECKPOINTS * sequences, max(1, spare // 4 // max(1, slot))) if recurrent else None
+    checkpoints = min(CHECKPOINTS * sequences, max(1, spare // 4 // max(1, size["slot"]))) if recurrent else None
+    reach = max((state.reach for state in plan.states), default=0)
+    near = NEAR * (sequences * (-(-reach // PAGE) + 3) + -(-step // PAGE)) if reach else 0
     if cache_tokens is not None:
-        return Room(-(-cache_tokens // PAGE), checkpoints)
+        return _divide(-(-cache_tokens // PAGE), checkpoints, near, reach)
     one = -(-context // PAGE)
-    if one * page + sequences * slot > free:
+    least = one * size["page"] + min(one, near) * size["near"] + sequences * size["slot"]
+    if least > free:
         raise CapacityError(
-            f"a context of {context} tokens takes {one * page + sequences * slot} bytes of memory and {free} are free: "
+            f"a context of {context} tokens takes {least} bytes of memory and {free} are free: "
             "load the model with a smaller context, fewer max_sequences or another kv_type"
         )
-    return Room(max(one, min(one * sequences, spare // max(1, page))), checkpoints)
+    pages = spare // max(1, size["page"] + size["near"])
+    if pages > near:
+        pages = (spare - near * size["near"]) // max(1, size["page"])
+    return _divide(max(one, min(one * sequences, pages)), checkpoints, near, reach)
+
+
+def _divide(pages: int, checkpoints: int | None, near: int, reach: int) -> Room:
+    """Windowed layers get places of their own where these are fewer than pages."""
+    return Room(pages, checkpoints, near, reach) if near < pages else Room(pages, checkpoints)
 
 
 def available_bytes() -> int:
@@ -76,13 +90,13 @@ def available_bytes() -> int:
 
 def measure(engine: "Core") -> Memory:
     """Who has how much now."""
-    pages, states = engine.pages, engine.program.states
-    page = states.size("page")
+    pages, near, states = engine.pages, engine.pages.near, engine.program.states
+    page, place = states.size("page"), states.size("near")
     return Memory(
         weights=engine.weight_bytes,
-        cache=page * pages.total,
-        cache_used=page * (pages.total - pages.free),
-        cache_kept=page * pages.kept,
+        cache=page * pages.total + place * near.total,
+        cache_used=page * (pages.total - pages.free) + place * (near.total - near.free),
+        cache_kept=page * pages.kept + place * near.kept,
         states=states.size("slot") * engine.capacity.slots,
         workspace=sum(program.workspace for program in engine.programs),
         resident=int(psutil.Process().memory_info().rss),

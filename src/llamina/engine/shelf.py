@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from llamina.backends.states import UNITS, Unit
 from llamina.cache import Lease
 from llamina.engine.request import Request
 from llamina.engine.snapshot import Snapshot, read_request, write_request
@@ -60,18 +61,31 @@ def take_up(engine: "Core", snapshot: Snapshot) -> Request:
 def _layout(engine: "Core") -> list[Any]:
     """States are moved as they are between programs of the same layout; for another, tokens are computed again."""
     states = engine.program.states
-    return [engine.backend, engine.kv_type, PAGE, states.size("page"), states.size("slot")]
+    return [engine.backend, engine.kv_type, PAGE, *(states.size(unit) for unit in UNITS)]
+
+
+def _parts(engine: "Core", computed: int) -> list[tuple[Unit, int]]:
+    """The states after so many tokens, in the order in which they are written: pages, those that windows see, slot."""
+    pages = range(-(-computed // PAGE))
+    near = pages[min(len(pages), engine.pages.near.first(computed)) :]
+    counts: dict[Unit, range] = {"page": pages, "near": near, "slot": range(min(computed, 1))}
+    return [(unit, at) for unit, found in counts.items() for at in found]
 
 
 def _size(engine: "Core", computed: int) -> int:
-    states = engine.program.states
-    return -(-computed // PAGE) * states.size("page") + (states.size("slot") if computed else 0)
+    return sum(engine.program.states.size(unit) for unit, _ in _parts(engine, computed))
+
+
+def _index(engine: "Core", lease: Lease, unit: Unit, at: int) -> int:
+    """Which page, place or slot of the pool it is."""
+    if unit == "slot":
+        return lease.slot
+    return engine.pages.near[lease.pages[at]] if unit == "near" else lease.pages[at]
 
 
 def _read(engine: "Core", lease: Lease, computed: int) -> bytes:
-    states, pages = engine.program.states, lease.pages[: -(-computed // PAGE)]
-    parts = [states.read("page", page) for page in pages]
-    return b"".join([*parts, states.read("slot", lease.slot)] if computed else parts)
+    parts, states = _parts(engine, computed), engine.program.states
+    return b"".join(states.read(unit, _index(engine, lease, unit, at)) for unit, at in parts)
 
 
 def _write(engine: "Core", request: Request, computed: int, data: bytes) -> Lease | None:
@@ -80,11 +94,13 @@ def _write(engine: "Core", request: Request, computed: int, data: bytes) -> Leas
     lease = engine.pages.admit(tokens, request.scope, reuse=False)
     if lease is None:
         return None
-    engine.pages.extend(lease, 0, computed)
+    if not engine.pages.extend(lease, computed, computed):
+        engine.pages.release(lease)
+        return None
     engine.copy_states()
-    size = states.size("page")
-    for at, page in enumerate(lease.pages):
-        states.write("page", page, data[at * size : (at + 1) * size])
-    states.write("slot", lease.slot, data[len(lease.pages) * size :])
+    start = 0
+    for unit, at in _parts(engine, computed):
+        states.write(unit, _index(engine, lease, unit, at), data[start : start + states.size(unit)])
+        start += states.size(unit)
     engine.pages.keep(lease, request.known, computed)
     return lease

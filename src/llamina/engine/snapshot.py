@@ -5,7 +5,7 @@
 4         length of the header
 16        BLAKE2b of the header and what follows it
 header    JSON: the model, the layout of its states, the request
-pages     keys and values of the computed tokens, page by page; then the recurrent states
+pages     keys and values of the computed tokens, page by page; those that windowed layers see; the recurrent states
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from llamina.errors import RequestError, SnapshotError
 from llamina.sampling import Sampling
 
 MAGIC = b"LLAMINA\x1a"
-VERSION = 2
+VERSION = 3
 LEFT_OUT = ("prompt", "sampling", "on_event", "leader")  # written on their own, or of this process alone
 HEAD = struct.Struct("<8sII16s")
 

@@ -35,6 +35,11 @@ class Attention:
         """The positions a token sees after its own, where there are so many."""
         return 0 if self.causal else self.window // 2 or MANY
 
+    @property
+    def reach(self) -> int:
+        """The positions that must be kept for a token to see, its own among them; 0: all."""
+        return min([n for n in (self.window, self.chunk) if n], default=0) if self.causal else 0
+
 
 def attend(
     q: Value, k: Value, v: Value, layer: int, how: Attention, sinks: Weight | None = None, seen: Value | None = None
@@ -44,7 +49,7 @@ def attend(
     check(q.shape[1] == k.shape[1] and q.shape[0] % k.shape[0] == 0 and k.shape[0] == v.shape[0], "attend", q, k, v)
     check(sinks is None or prod(sinks.shape) == q.shape[0], "attend", q, *([sinks] if sinks else []))
     check(seen is None or seen.shape[0] in (1, k.shape[0]), "attend", q, k, *([seen] if seen is not None else []))
-    state = State("kv", layer, (k.shape[0], k.shape[1], v.shape[1]), f"blk.{layer}.kv")
+    state = State("kv", layer, (k.shape[0], k.shape[1], v.shape[1]), f"blk.{layer}.kv", how.reach)
     inputs = (q, k, v, *([seen] if seen is not None else []))
     return emit("attend", inputs, [(q.shape[0], v.shape[1])], (sinks,), {"how": how}, (state,))[0]
 
@@ -53,7 +58,7 @@ def attend_latent(q: Value, k: Value, value_dim: int, layer: int, how: Attention
     """Attention over one shared latent key whose first `value_dim` elements are the value."""
     check(k.shape[0] == 1 and q.shape[1] == k.shape[1] and value_dim <= k.shape[1], "attend_latent", q, k)
     check(seen is None or seen.shape[0] == 1, "attend_latent", q, *([seen] if seen is not None else []))
-    state = State("latent", layer, (1, k.shape[1], value_dim), f"blk.{layer}.latent")
+    state = State("latent", layer, (1, k.shape[1], value_dim), f"blk.{layer}.latent", how.reach)
     inputs = (q, k, *([seen] if seen is not None else []))
     return emit("attend", inputs, [(q.shape[0], value_dim)], (), {"how": how}, (state,))[0]
 

@@ -60,6 +60,7 @@ class State:
     layer: int
     shape: Shape  # kv: (heads, key, value); latent: (1, key, value), values being a prefix of the key; else the block
     name: str = ""
+    reach: int = 0  # kv: the last positions that are seen; 0: all
 
 
 class Tape(Protocol):

@@ -19,7 +19,7 @@ from llamina.backends.cpu.native import Native
 from llamina.backends.cpu.offload import Pager, segments_of
 from llamina.backends.cpu.order import chain, group, mark_lifetimes, rows_of
 from llamina.backends.cpu.team import Team
-from llamina.backends.states import HostStates, Unit
+from llamina.backends.states import HostStates
 from llamina.errors import CapacityError
 from llamina.ops import LowRank, State, Value
 from llamina.ops.batch import PAGE, Batch
@@ -91,10 +91,8 @@ class CpuProgram:
             else:
                 nbytes = shape[0] * shape[1] * page_bytes(capacity.kv_type, shape[-1])
             refs.append(Ref(Buffer(nbytes, self._zeros(nbytes + 64), own=True)))
-            unit: Unit = "slot" if state.kind == "recurrent" else "page"
-            self.states.add(
-                unit, np.frombuffer(self._memory[-1], np.uint8)[:nbytes].reshape(shape[0], nbytes // shape[0])
-            )
+            rows = np.frombuffer(self._memory[-1], np.uint8)[:nbytes].reshape(shape[0], nbytes // shape[0])
+            self.states.add(capacity.unit(state), rows)
         return refs
 
     def run(self, batch: Batch) -> npt.NDArray[np.float32]:

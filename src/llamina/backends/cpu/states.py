@@ -24,7 +24,7 @@ class States(Calls):
         for kind, value, store in zip(("keys", "values"), values, self._states[state], strict=False):
             x = self._turned(value, turn)
             self._emit(
-                f"keep_{kind}.{self._capacity.kv_type}", count=self._count(value), **reading(x), **self._where(),
+                f"keep_{kind}.{self._capacity.kv_type}", count=self._count(value), **reading(x), **self._where(state),
                 out=store, heads=state.shape[0], dim=x.inner,
             )  # fmt: skip
 
@@ -56,7 +56,7 @@ class States(Calls):
         self._emit(
             f"{kernel}.{self._capacity.kv_type}", spans=self._batch.counts.ctypes.data + 16,
             starts=self._fixed(self._batch.starts), q=q.ref, q_row=q.row, q_head=q.head,
-            keys=stores[0], values=stores[-1], **self._where(), **writing(found), heads=q.outer, kv_heads=heads,
+            keys=stores[0], values=stores[-1], **self._where(state), **writing(found), heads=q.outer, kv_heads=heads,
             key_dim=key_dim, value_dim=value_dim, window=how.behind, chunk=how.chunk, ahead=how.ahead,
             slopes=self._fixed(alibi_slopes(q.outer, how.alibi)),
             sinks=self._constant(step.weights[0]) if step.weights else 0,
@@ -70,26 +70,28 @@ class States(Calls):
 
     def _select(self, step: Step) -> None:
         how: Selection = step.attrs["how"]
-        turn = self._turn_of(step.states[0])
-        self._keep(step.states[0], step.inputs[1:2], turn)
+        state = step.states[0]
+        turn = self._turn_of(state)
+        self._keep(state, step.inputs[1:2], turn)
         q, out = self._turned(step.inputs[0], turn), self._output(step.outputs[0])
         weights = self._place(step.inputs[2]) if len(step.inputs) > 2 else None
         self._emit(
             f"select.{self._capacity.kv_type}", count=self._count(step.inputs[0]), q=q.ref, q_row=q.row, q_head=q.head,
             weights=weights.ref if weights else 0, weights_row=weights.row if weights else 0,
-            keys=self._states[step.states[0]][0], **self._where(), **writing(out), heads=q.outer, groups=out.outer,
+            keys=self._states[state][0], **self._where(state), **writing(out), heads=q.outer, groups=out.outer,
             dim=q.inner, words=how.words, top=how.top, block=how.block, local=how.local, whole=int(how.whole),
             scratch_pad=Ref(self.scratch), scratch_size=self.scratch_size,
         )  # fmt: skip
 
-    def _where(self) -> dict[str, Argument]:
-        """The batch's word on each token: its position, and each sequence's pages."""
+    def _where(self, state: State) -> dict[str, Argument]:
+        """The batch's word on each token: its position, and where each sequence's pages of the state are."""
         batch = self._batch
+        tables = batch.near_tables if self._capacity.unit(state) == "near" else batch.tables
         return {
             "positions": self._fixed(batch.positions),
             "sequences": self._fixed(batch.sequences),
-            "tables": self._fixed(batch.tables),
-            "tables_row": batch.tables.strides[0],
+            "tables": self._fixed(tables),
+            "tables_row": tables.strides[0],
         }
 
     def _recurrent(self, step: Step) -> dict[str, Argument]:

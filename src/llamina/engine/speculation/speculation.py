@@ -130,7 +130,8 @@ class Speculation:
         if core.pages.recurrent:  # back to where the step began: the tokens that came true are computed again
             core.program.states.write("slot", request.lease.slot, self._before[request.lease.slot])
             request.computed = s.start
-        core.pages.rewind(request.lease, request.computed)
+        back = core.pages.rewind(request.lease, request.computed)
+        assert back, "drafts are not told to the pages, so windows have not moved on"
 
     def close(self) -> None:
         if self.drafter is not None:
