@@ -5,7 +5,7 @@ import time
 from bisect import insort
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from itertools import count
+from itertools import accumulate, count
 from typing import Literal, get_args
 
 import numpy as np
@@ -145,8 +145,8 @@ class Core:
                 start = time.perf_counter()
                 rows = self.programs[kind].run(self.batch)
                 self.costs.learn(self.batch.n_tokens, time.perf_counter() - start)
-                parts = np.split(rows, np.cumsum([len(s.outputs) for s in same])[:-1])
-                found.update(zip((s.request for s in same), parts, strict=True))
+                ends = [*accumulate(len(s.outputs) for s in same)]
+                found.update({s.request: rows[end - len(s.outputs) : end] for s, end in zip(same, ends, strict=True)})
         return [found[s.request] for s in slices]
 
     def copy_states(self) -> None:

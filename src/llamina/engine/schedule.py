@@ -4,7 +4,7 @@ There is no prefill and no decode: every request's `computed` catches up with it
 """
 
 from bisect import insort_left
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from llamina.cache import Pages
 from llamina.engine.request import Request
@@ -29,17 +29,12 @@ class Slice:
     request: Request
     start: int
     stop: int
+    outputs: range  # offsets into the slice whose outputs are wanted; of guesses too
     drafts: int = 0
 
     @property
     def caught_up(self) -> bool:
         return self.stop - self.drafts == len(self.request.known)
-
-    @property
-    def outputs(self) -> range:
-        """Offsets into the slice whose outputs are wanted; of guesses too."""
-        wanted = self.request.wanted
-        return overlap(range(wanted.start, wanted.stop + self.drafts), self.start, self.stop)
 
 
 def schedule(running: list[Request], waiting: list[Request], pages: Pages, budget: Budget) -> list[Slice]:
@@ -69,14 +64,26 @@ class _Step:
     pages: Pages
     budget: Budget
     slices: dict[Request, Slice] = field(default_factory=dict)
+    tokens_left: int = field(init=False)
+    outputs_left: int = field(init=False)
 
-    @property
-    def tokens_left(self) -> int:
-        return self.budget.tokens - sum(s.stop - s.start for s in self.slices.values())
+    def __post_init__(self) -> None:
+        self.tokens_left, self.outputs_left = self.budget.tokens, self.budget.outputs
 
-    @property
-    def outputs_left(self) -> int:
-        return self.budget.outputs - sum(len(s.outputs) for s in self.slices.values())
+    def _cut(self, request: Request, start: int, stop: int, drafts: int = 0) -> None:
+        """The slice of a request, in the place of the one it had."""
+        self._return(request)
+        wanted = request.wanted
+        outputs = overlap(range(wanted.start, wanted.stop + drafts), start, stop)
+        self.slices[request] = Slice(request, start, stop, outputs, drafts)
+        self.tokens_left -= stop - start
+        self.outputs_left -= len(outputs)
+
+    def _return(self, request: Request) -> None:
+        """What its slice has of the budget."""
+        if (s := self.slices.get(request)) is not None:
+            self.tokens_left += s.stop - s.start
+            self.outputs_left += len(s.outputs)
 
     def grant_drafts(self) -> None:
         """Drafts take no pages from others, and leave an output for each prompt."""
@@ -85,7 +92,7 @@ class _Step:
             n = min(len(request.drafting.tokens), self.tokens_left, outputs)
             assert request.lease is not None
             if n > 0 and s.caught_up and self.pages.extend(request.lease, s.start, s.stop + n):
-                self.slices[request] = replace(s, stop=s.stop + n, drafts=n)
+                self._cut(request, s.start, s.stop + n, n)
 
     def grant_prompts(self) -> None:
         """Each prompt gets half of what is left, or more where those behind it cannot use as much."""
@@ -105,7 +112,7 @@ class _Step:
             start, known = request.computed, len(request.known)
             stop = self.pages.stop(request.lease, start, start + n, known)
             if self.pages.extend(request.lease, start, stop):
-                self.slices[request] = Slice(request, start, stop)
+                self._cut(request, start, stop)
                 return
             self._preempt(self.running[-1])
 
@@ -149,6 +156,7 @@ class _Step:
         return True
 
     def _preempt(self, request: Request) -> None:
+        self._return(request)
         self.slices.pop(request, None)
         requeue(request, self.running, self.waiting, self.pages)
 

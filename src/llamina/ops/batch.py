@@ -70,22 +70,32 @@ class Batch:
 
     def fill(self, spans: Sequence[Span]) -> "Batch":
         """Lay the spans out one after the other."""
-        row = wanted = used = 0
+        starts, ends = [0], [0]  # of the spans, and of their adapters
+        tokens: list[int] = []
+        positions: list[int] = []
+        sequences: list[int] = []
+        outputs: list[int] = []
+        adapters: list[Applied] = []
         for i, span in enumerate(spans):
-            n = len(span.tokens)
-            self.tokens[row : row + n] = span.tokens
-            self.positions[row : row + n] = np.arange(span.position, span.position + n)
-            self.sequences[row : row + n] = i
+            n, row = len(span.tokens), len(tokens)
+            tokens += span.tokens
+            positions += range(span.position, span.position + n)
+            sequences += [i] * n
+            outputs += [row + o for o in span.outputs]
+            adapters += span.adapters
+            starts.append(len(tokens))
+            ends.append(len(adapters))
             self.tables[i, : len(span.pages)] = span.pages
             self.near_tables[i, len(span.pages) - len(span.near) : len(span.pages)] = span.near
-            self.slots[i], self.starts[i] = span.slot, row
-            self.outputs[wanted : wanted + len(span.outputs)] = [row + o for o in span.outputs]
-            row, wanted = row + n, wanted + len(span.outputs)
-            for adapter in span.adapters:
-                self.adapter_slots[used], self.adapter_scales[used] = adapter.slot, adapter.scale
-                self.adapter_positions[used] = adapter.start
-                used += 1
-            self.adapter_starts[i + 1] = used
-        self.starts[len(spans)] = row
-        self.counts[:] = row, wanted, len(spans)
+        self.tokens[: len(tokens)] = tokens
+        self.positions[: len(tokens)] = positions
+        self.sequences[: len(tokens)] = sequences
+        self.outputs[: len(outputs)] = outputs
+        self.slots[: len(spans)] = [span.slot for span in spans]
+        self.starts[: len(starts)] = starts
+        self.adapter_starts[: len(ends)] = ends
+        self.adapter_slots[: len(adapters)] = [a.slot for a in adapters]
+        self.adapter_scales[: len(adapters)] = [a.scale for a in adapters]
+        self.adapter_positions[: len(adapters)] = [a.start for a in adapters]
+        self.counts[:] = len(tokens), len(outputs), len(spans)
         return self
