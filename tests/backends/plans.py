@@ -40,10 +40,11 @@ def run(
     threads: int = 1,
     kv_type: str = "f32",
     max_tokens: int = 64,
+    pages: int = 16,
 ) -> npt.NDArray[np.float32]:
     """All outputs of consecutive steps, one after the other."""
     plan = record(forward)
-    batch = Batch(max_tokens, max_tokens, 8, 16)
+    batch = Batch(max_tokens, max_tokens, 8, pages)
     program = compile_plan(backend, plan, batch, Capacity(64, 8, kv_type, threads))  # type: ignore[arg-type]
     try:
         return np.concatenate([program.run(batch.fill(step)).copy() for step in spans])

@@ -48,7 +48,7 @@ from llamina.ops import (
     split,
     temper,
 )
-from llamina.ops.batch import Span
+from llamina.ops.batch import PAGE, Span
 
 RNG = np.random.default_rng(7)
 TABLE = (2 * RNG.standard_normal((32, 60))).astype(np.float32)
@@ -251,6 +251,28 @@ def test_attention_both_ways(options: dict[str, float]) -> None:
     assert error(got, run("cpu", _attention(Attention(0.3)), [[whole(TOKENS)]])) > 1e-3
     beside = [whole([1, 2, 3], first_page=20, slot=1), whole(TOKENS, slot=3), whole([9], first_page=30, slot=2)]
     assert np.array_equal(got, run("cpu", plan, [beside], threads=3)[3:-1])
+
+
+BACKENDS = ("reference", "cpu")
+LONG = {
+    "plain": _attention(Attention(0.3), dim=16, group=3),
+    "everything": _attention(Attention(0.3, window=300, alibi=8.0, softcap=20.0), sinks=True, group=1),
+    "latent": _latent,
+    "chosen": _chosen(Selection(512, 3, 32, local=1), False),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_long_context_is_shared_by_threads(name: str) -> None:
+    """Chunks of it, by any number of threads, whole or token by token: the meaning, and the same bits."""
+    tokens = np.random.default_rng(5).integers(0, 32, 500).tolist()
+    want, got = (run(backend, LONG[name], [[whole(tokens)]], max_tokens=512, pages=40) for backend in BACKENDS)
+    assert error(got, want) < 1e-10
+    pages = list(range(-(-len(tokens) // PAGE)))
+    steps = [[Span(tokens[:480], 0, pages, 0, range(480))]]
+    steps += [[Span([token], 480 + i, pages, 0, [0])] for i, token in enumerate(tokens[480:])]
+    for threads in (1, 2, 5):
+        assert np.array_equal(got, run("cpu", LONG[name], steps, threads=threads, max_tokens=512, pages=40))
 
 
 KEPT = ("f16", "q8_0", "q4_0")

@@ -18,6 +18,13 @@ SUPER_CELL = 16 * 32 + 8 * 32 + 64
 PANEL = 192 << 10
 """Bytes of tiles that stay in the second-level cache while the tokens pass by."""
 
+CHUNK = 8
+"""Pages whose scores go through one softmax; a context is cut into such chunks, which threads share."""
+MOST_ROWS = 64
+"""(token, head) pairs that attend together."""
+PARTIALS = 8 << 20
+"""Bytes of what came of a context's chunks, at the most; tasks that would need more are not shared by threads."""
+
 AMX_TOKENS = 128
 """Tokens that pass by a block while it is unpacked for matrix registers, at the most."""
 AMX_NEAR = 5 << 18
@@ -47,3 +54,13 @@ def page_bytes(kv_type: str, dim: int) -> int:
     if kv_type in ("f32", "f16"):
         return PAGE * -(-dim // 8) * 8 * (4 if kv_type == "f32" else 2)
     return PAGE * -(-dim // 32) * (34 if kv_type == "q8_0" else 18)
+
+
+def partial_bytes(dim: int) -> int:
+    """What came of a chunk for one row: the weighed values, the largest score and the sum of weights."""
+    return 4 * ((dim + 7 & ~7) + 8)
+
+
+def shared_bytes(rows: int, dim: int, context: int) -> int:
+    """What came of all chunks of a context, and a count of those that are done."""
+    return 64 + min(-(-context // (CHUNK * PAGE)) * rows * partial_bytes(dim), PARTIALS)

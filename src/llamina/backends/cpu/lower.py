@@ -7,13 +7,13 @@ import numpy as np
 
 from llamina.backends import Capacity
 from llamina.backends.cpu.adapters import Table
-from llamina.backends.cpu.layout import scratch_bytes
+from llamina.backends.cpu.layout import CHUNK, MOST_ROWS, partial_bytes, scratch_bytes, shared_bytes
 from llamina.backends.cpu.memory import Buffer, Place, Ref, split_shape
 from llamina.backends.cpu.native import Argument, reading, size_of, writing
 from llamina.backends.cpu.states import States
 from llamina.errors import KernelError
 from llamina.ops import Routing, State, Step, Value, Weight
-from llamina.ops.batch import Batch
+from llamina.ops.batch import PAGE, Batch
 from llamina.ops.rotation import frequencies
 from llamina.plan import Plan
 from llamina.quant import decode
@@ -38,6 +38,8 @@ class Lowering(States):
         self.tables: dict[str, Table] = {}  # of adapted matrices, by name
         self.scratch = Buffer(0, own=True)  # a part for each thread: nothing to clash over, so no size
         self.scratch_size = self._scratch_size(plan)
+        self.partials_size = self._partials_size(plan)
+        self.partials = Buffer(self.partials_size * capacity.threads, own=True)
         self.logits = Buffer(4 * len(batch.outputs) * plan.vocab, own=True)
         self._inputs(plan)
         for self._step, step in enumerate(plan.steps):
@@ -50,11 +52,19 @@ class Lowering(States):
         experts = max((w.shape[0] for w in weights if len(w.shape) == 3), default=0)
         items = max((step.inputs[1].size for step in plan.steps if step.op == "expert_linear"), default=1)
         items = max(items, *(w.shape[0] for w in weights if len(w.shape) == 3), 1)
-        latent = max((64 * state.shape[2] + 64 for state in plan.states if state.kind == "latent"), default=0)
+        dim = max((step.states[0].shape[2] for step in plan.steps if step.op == "attend"), default=0)
+        attention = MOST_ROWS * partial_bytes(dim) + 4 * CHUNK * PAGE * dim
         scores = max((4 * step.attrs["how"].context + 64 for step in plan.steps if step.op == "select"), default=0)
-        return max(latent, scores) + scratch_bytes(
-            widest, (experts + 2 + items * len(self._batch.tokens)) if experts else 0
-        )
+        numbers = (experts + 2 + items * len(self._batch.tokens)) if experts else 0
+        return max(attention, scores, scratch_bytes(widest, numbers))
+
+    def _partials_size(self, plan: Plan) -> int:
+        """Room for what came of each chunk of the longest context, for a few tokens of one key head."""
+        context = self._batch.tables.shape[1] * PAGE
+        attends = [step for step in plan.steps if step.op == "attend"]
+        rows = [min(4 * step.inputs[0].shape[0] // step.states[0].shape[0], MOST_ROWS) for step in attends]
+        dims = [step.states[0].shape[2] for step in attends]
+        return max((shared_bytes(n, dim, context) for n, dim in zip(rows, dims, strict=True)), default=0)
 
     def _inputs(self, plan: Plan) -> None:
         for value, array in ((plan.tokens, self._batch.tokens), (plan.positions, self._batch.positions)):

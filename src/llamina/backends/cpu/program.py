@@ -54,11 +54,12 @@ class CpuProgram:
         chains = chain(lowering.native)
         mark_lifetimes(chains)
         size, scratch = pack(lowering.buffers), lowering.scratch_size * capacity.threads
-        self.workspace = size + scratch + lowering.logits.nbytes
+        self.workspace = size + scratch + lowering.partials.nbytes + lowering.logits.nbytes
         arena = self._zeros(size)
         for buffer in lowering.buffers:
             buffer.address += arena
         lowering.scratch.address = self._zeros(scratch)
+        lowering.partials.address = self._zeros(lowering.partials.nbytes)
         lowering.logits.address = self._zeros(lowering.logits.nbytes)
         self._logits: npt.NDArray[np.float32] = np.frombuffer(self._memory[-1], np.float32)[
             : len(batch.outputs) * plan.vocab

@@ -12,12 +12,14 @@ from llamina.quant import decode
 
 
 class States(Calls):
-    """Attention and recurrences. `_states` keep what they keep; `scratch` has a part for each thread."""
+    """Attention and recurrences. `scratch` has a part for each thread; `partials` are what threads tell each other."""
 
     _capacity: Capacity
     _states: dict[State, list[Ref]]
     scratch: Buffer
     scratch_size: int
+    partials: Buffer
+    partials_size: int
 
     def _keep(self, state: State, values: tuple[Value, ...], turn: int) -> None:
         """Each token's rows into the pages of its sequence."""
@@ -61,6 +63,7 @@ class States(Calls):
             slopes=self._fixed(alibi_slopes(q.outer, how.alibi)),
             sinks=self._constant(step.weights[0]) if step.weights else 0,
             scratch_pad=Ref(self.scratch), scratch_size=self.scratch_size,
+            out_partials=Ref(self.partials), partials_size=self.partials_size,
             seen=chosen[0].ref if chosen else 0, seen_row=chosen[0].row if chosen else 0,
             seen_head=chosen[0].head if chosen and chosen[0].outer > 1 else 0, block=how.block,
             scale=float(how.scale), cap=float(how.softcap),
