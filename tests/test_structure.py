@@ -54,7 +54,7 @@ ONLY = {
     "cache": {"errors", "ops"},
     "grammar": {"errors", "tokenizer"},
     "sampling": {"errors", "grammar", "tokenizer"},
-    "chat": {"errors", "tokenizer"},
+    "chat": {"errors", "tokenizer", "grammar"},
     "hub": {"errors", "places", "gguf"},
     "convert": {"errors", "gguf", "quant", "tokenizer"},
     "adapters": {"errors", "gguf", "quant", "ops", "convert"},

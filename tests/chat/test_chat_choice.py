@@ -144,6 +144,34 @@ def test_reasoning_comes_first() -> None:
     assert accepts(harmony, said + "<|channel|>commentary to=functions.now <|constrain|>json<|message|>{}")
 
 
+NOW, ADD = '{"name": "now", "arguments": {}}', '{"name": "add", "arguments": {"b": 1}}'
+SEVERAL = [
+    Case("mistral", f"[TOOL_CALLS][{NOW}, {ADD}]"),
+    Case("hermes", f"<tool_call>\n{NOW}\n</tool_call>\n<tool_call>\n{ADD}\n</tool_call>"),
+    Case(
+        "deepseek-v3.1",
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>now<｜tool▁sep｜>{}<｜tool▁call▁end｜>"
+        '<｜tool▁call▁begin｜>add<｜tool▁sep｜>{"b": 1}<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+    ),
+    Case("gemma", "```tool_code\nnow()\nadd(b=1)\n```"),
+    Case("lfm2", "<|tool_call_start|>[now(), add(b=1)]<|tool_call_end|>"),
+    Case(
+        "minimax",
+        '<minimax:tool_call>\n<invoke name="now">\n</invoke>\n<invoke name="add">\n'
+        '<parameter name="b">\n1\n</parameter>\n</invoke>\n</minimax:tool_call>',
+    ),
+]
+
+
+@pytest.mark.parametrize("case", SEVERAL, ids=str)
+def test_several_calls(case: Case) -> None:
+    """As the family writes them, and only where they may be several."""
+    format = FORMATS[case.format]
+    assert accepts(matcher(format, parallel=True), case.answer) and not accepts(matcher(format), case.answer)
+    calls = collected(events(format, [case.answer], tools=TOOLS)).tool_calls
+    assert [(call.name, json.loads(call.arguments)) for call in calls] == [("now", {}), ("add", {"b": 1})]
+
+
 def test_choices() -> None:
     assert [*chosen(TOOLS, "auto")[0]] == ["add", "weather", "now"] and not chosen(TOOLS, "auto")[1]
     assert len(chosen(TOOLS, "none")[0]) == 0 and not chosen(Tools(), "auto")[1]

@@ -8,6 +8,7 @@ from llamina.chat.calls import Calls
 from llamina.chat.json_text import DEEPEST, parsed
 from llamina.chat.lark import Lark, Schema
 from llamina.chat.reader import BLOCK, NotACall, Parse, Reader
+from llamina.chat.styles import Block
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,17 @@ class Braces:
             raise NotACall("text after the arguments")
         yield from calls.whole(reader, name.strip(), json.dumps(arguments, ensure_ascii=False))
 
+    @property
+    def trigger(self) -> str:
+        return self.open
+
+    @property
+    def block(self) -> Block:
+        return Block(self.open, self.close)
+
     def write(self, name: str, schema: Schema, lark: Lark) -> list[str]:
         arguments = lark.listed(schema, lambda key, inner: [lark.text(f"{key}:"), *self._value(inner, lark)], ",")
-        return [lark.text(f"{self.open}call:{name}{{"), arguments, lark.text(f"}}{self.close}")]
+        return [lark.text(f"call:{name}{{"), arguments, lark.text("}")]
 
     def _value(self, schema: Schema, lark: Lark) -> list[str]:
         if schema.get("type") != "string":

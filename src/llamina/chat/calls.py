@@ -51,9 +51,21 @@ class Tools:
         schema = self.parameters(name).get("properties", {}).get(parameter)
         return _types(schema) if isinstance(schema, Mapping) else set()
 
+    def loosened(self) -> "Tools":
+        """With the names and types of arguments alone, except of those tools that are `strict`."""
+        return Tools([tool if tool["function"].get("strict") else _loosened(tool) for tool in self.described])
+
     def only(self, name: str) -> "Tools":
         """Just one of them."""
         return Tools([tool for tool in self.described if tool["function"]["name"] == name])
+
+
+def _loosened(tool: Mapping[str, Any]) -> dict[str, Any]:
+    schema = tool["function"].get("parameters") or {}
+    kept = {key: schema[key] for key in ("type", "required") if key in schema}
+    inner = schema.get("properties", {})
+    types = {key: {"type": of["type"]} if isinstance(of, Mapping) and "type" in of else {} for key, of in inner.items()}
+    return {**tool, "function": {**tool["function"], "parameters": kept | {"properties": types}}}
 
 
 def _described(tool: Mapping[str, Any]) -> dict[str, Any]:

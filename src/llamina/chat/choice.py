@@ -6,7 +6,9 @@ from typing import Any, Literal
 from llamina.chat.calls import Tools
 from llamina.chat.formats import Format
 from llamina.chat.lark import Lark
+from llamina.chat.styles import Style
 from llamina.errors import RequestError
+from llamina.grammar import Triggers
 
 ToolChoice = str | Mapping[str, Any]
 
@@ -47,11 +49,40 @@ def call_grammar(
     Before the call the model may think, or it must because its prompt has opened the reasoning.
     """
     lark, style = Lark(tokens), format.styles[0]
-    calls = [lark.rule(" ".join(filter(None, style.write(name, tools.parameters(name), lark)))) for name in tools]
-    call = lark.rule(" | ".join(calls))
-    start = rf"{call} (/\n?/ {call})*" if parallel else call
+    block = _block(lark, style, tools, parallel)
+    start = rf"{block} (/\n?/ {block})*" if parallel and style.block.between is None else block
     if format.reasoning is None or thinks == "no":
         return lark.grammar(start)
     opened, closed = format.reasoning
     thoughts = " ".join([*lark.free(closed), r"/\s{0,4}/"])
     return lark.grammar(f"{thoughts} {start}" if thinks == "must" else f"({lark.text(opened)} {thoughts})? {start}")
+
+
+def lazy_grammar(
+    format: Format, tools: Tools, tokens: Mapping[str, int], thinking: bool
+) -> tuple[str, Triggers] | None:
+    """A grammar for the calls of an answer that need not make any, and where it begins to hold; None: nowhere."""
+    lark, style = Lark(tokens), format.styles[0]
+    anywhere = (style.trigger,) if style.trigger else ()
+    rules = [_block(lark, style, tools, parallel=True, loose=True)] if anywhere else []
+    first: list[str] = []
+    for name in tools if format.bare else ():
+        begins = [f'{{"name": "{name}", "{key}": ' for key in ("arguments", "parameters")]
+        rules.append(f'({" | ".join(map(lark.text, begins))}) {lark.json(tools.parameters(name))} "}}"')
+        first += begins
+    if not rules:
+        return None
+    return lark.grammar(" | ".join(rules)), Triggers(anywhere, tuple(first), format.reasoning, thinking, format.breaks)
+
+
+def _block(lark: Lark, style: Style, tools: Tools, parallel: bool, loose: bool = False) -> str:
+    """The rule for a call of one of the tools, or several, and what is around them; `loose`: if need be, tighter."""
+    calls = [lark.rule(" ".join(filter(None, style.write(name, tools.parameters(name), lark)))) for name in tools]
+    call, block = lark.rule(" | ".join(calls)), style.block
+    rest = block.before.removeprefix(style.trigger)
+    blank = r"/[ \n]?/" if loose and rest != rest.lstrip() else ""
+    before = [lark.text(style.trigger), blank, lark.text(rest.lstrip() if blank else rest)]
+    several = block.between is not None and parallel
+    between = lark.text(block.between) if block.between else r"/\n?/"
+    parts = [*before, call, f"({between} {call})*" if several else "", lark.text(block.after)]
+    return lark.rule(" ".join(filter(None, parts)))

@@ -11,11 +11,13 @@ from llamina.chat.events import Content, Reasoning
 from llamina.chat.json_text import stream_object
 from llamina.chat.lark import Lark, Schema
 from llamina.chat.reader import NotACall, Parse, Reader
+from llamina.chat.styles import Block
 
 START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
 ENDS = ("<|end|>", "<|call|>", "<|return|>")
 HEADS = (START, CHANNEL, CONSTRAIN, MESSAGE, " to=")
 THOUGHTS = "analysis"
+CALL = f"{CHANNEL}commentary to=functions."  # as calls are written; others are understood
 REASONING = (f"{CHANNEL}{THOUGHTS}{MESSAGE}", f"{ENDS[0]}{START}assistant")  # around a message before another
 _FUNCTION = re.compile(r"to=functions\.([^\s<]+)")
 _OTHER = re.compile(r"to=(?!assistant\b)")
@@ -37,9 +39,16 @@ class Harmony:
     def read(self, reader: Reader, opened: str, calls: Calls) -> Parse[None]:
         yield from read_message(reader, calls, opened, reasoning=True)
 
+    @property
+    def trigger(self) -> str:
+        return CALL
+
+    @property
+    def block(self) -> Block:
+        return Block(CALL)
+
     def write(self, name: str, schema: Schema, lark: Lark) -> list[str]:
-        begin = f"{CHANNEL}commentary to=functions.{name} {CONSTRAIN}json{MESSAGE}"
-        return [lark.text(begin), lark.json(schema)]
+        return [lark.text(f"{name} {CONSTRAIN}json{MESSAGE}"), lark.json(schema)]
 
 
 def parse(reader: Reader, calls: Calls, reasoning: bool) -> Parse[None]:

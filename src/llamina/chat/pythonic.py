@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from llamina.chat.calls import Calls
 from llamina.chat.lark import Lark, Schema
 from llamina.chat.reader import BLOCK, NotACall, Parse, Reader
-from llamina.chat.styles import read_objects
+from llamina.chat.styles import Block, read_objects
 
 CODE_TOOLS = ("python", "code_interpreter", "ipython")
 
@@ -34,10 +34,19 @@ class Pythonic:
         for name, arguments in python_calls(code, calls, self.known):
             yield from calls.whole(reader, name, arguments)
 
+    @property
+    def trigger(self) -> str:
+        return self.open
+
+    @property
+    def block(self) -> Block:
+        if self.listed:
+            return Block(f"{self.open}[", f"]{self.close}", ", ")
+        return Block(f"{self.open}\n", f"\n{self.close}", "\n")
+
     def write(self, name: str, schema: Schema, lark: Lark) -> list[str]:
-        before, after = ("[", "]") if self.listed else ("\n", "\n")
         arguments = lark.listed(schema, lambda key, inner: [lark.text(f"{key}="), lark.json(inner)], ", ")
-        return [lark.text(f"{self.open}{before}{name}("), arguments, lark.text(f"){after}{self.close}")]
+        return [lark.text(f"{name}("), arguments, lark.text(")")]
 
 
 def python_calls(code: str, calls: Calls, known: bool) -> list[tuple[str, str]]:
@@ -111,6 +120,14 @@ class PythonTag:
             found = [_code_call(code, calls)]
         for name, arguments in found:
             yield from calls.whole(reader, name, arguments)
+
+    @property
+    def trigger(self) -> str:
+        return ""
+
+    @property
+    def block(self) -> Block:
+        return Block()
 
     def write(self, name: str, schema: Schema, lark: Lark) -> list[str]:
         return [lark.text(f'{{"name": "{name}", "parameters": '), lark.json(schema), lark.text("}")]

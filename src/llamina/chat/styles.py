@@ -14,6 +14,15 @@ ARGUMENT_KEYS = ("arguments", "parameters", "args")
 ID_KEYS = ("id", "tool_call_id", "call_id")
 
 
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Text before and after calls, and between several of them; None: each has a block of its own."""
+
+    before: str = ""
+    after: str = ""
+    between: str | None = None
+
+
 class Style(Protocol):
     """A way of writing calls."""
 
@@ -28,8 +37,16 @@ class Style(Protocol):
     def read(self, reader: Reader, opened: str, calls: Calls) -> Parse[None]:
         """The calls after a marker, up to the marker that closes them. Raises NotACall."""
 
+    @property
+    def trigger(self) -> str:
+        """The text with which a block of calls as they are written begins; empty: it may be anything."""
+
+    @property
+    def block(self) -> Block:
+        """What is written around one or several calls."""
+
     def write(self, name: str, schema: Schema, lark: Lark) -> list[str]:
-        """The parts of a grammar's rule for a call of this name, with arguments by this schema."""
+        """The parts of a grammar's rule for a call of this name, with arguments by this schema, within a block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +75,20 @@ class Objects:
         if self.close:
             yield from reader.take(self.close)
 
+    @property
+    def trigger(self) -> str:
+        return self.open
+
+    @property
+    def block(self) -> Block:
+        end = f"{self.blank}{self.close}" if self.close else ""
+        if self.listed:
+            return Block(f"{self.open}{self.blank}[", f"]{end}", ", ")
+        return Block(f"{self.open}{self.blank}", end)
+
     def write(self, name: str, schema: Schema, lark: Lark) -> list[str]:
         name_key, arguments_key = self.keys
-        before, after = ("[", "]") if self.listed else ("", "")
-        begin = f'{self.open}{self.blank}{before}{{"{name_key}": "{name}", "{arguments_key}": '
-        end = f"}}{after}{self.blank if self.close else ''}{self.close}"
-        return [lark.text(begin), lark.json(schema), lark.text(end)]
+        return [lark.text(f'{{"{name_key}": "{name}", "{arguments_key}": '), lark.json(schema), lark.text("}")]
 
 
 def read_objects(reader: Reader, calls: Calls, known: bool = False, id_last: bool = False) -> Parse[None]:
@@ -188,11 +213,17 @@ class Named:
         if self.close:
             yield from reader.take(self.close)
 
+    @property
+    def trigger(self) -> str:
+        return self.section[0] or self.open
+
+    @property
+    def block(self) -> Block:
+        return Block(*self.section, between="") if self.section[0] else Block(self.open)
+
     def write(self, name: str, schema: Schema, lark: Lark) -> list[str]:
-        begin = f"{self.section[0]}{self.open}"
-        end = f"{self.close}{self.section[1]}"
+        opened = self.open if self.section[0] else ""
+        begin, end = f"{opened}{name}{self.separator}", self.close
         if self.fenced:
-            begin, end = f"{begin}function{self.separator}{name}\n```json\n", f"\n```{end}"
-        else:
-            begin = f"{begin}{name}{self.separator}"
+            begin, end = f"{opened}function{self.separator}{name}\n```json\n", f"\n```{end}"
         return [lark.text(begin), lark.json(schema), lark.text(end)]

@@ -9,7 +9,7 @@ from llamina.chat.events import CallArguments, ChatEvent
 from llamina.chat.json_text import parsed
 from llamina.chat.lark import Lark, Schema
 from llamina.chat.reader import BLOCK, NotACall, Parse, Reader
-from llamina.chat.styles import read_objects
+from llamina.chat.styles import Block, read_objects
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,14 @@ class Tags:
         yield CallArguments(calls.index, "}")
         yield calls.end(reader)
 
+    @property
+    def trigger(self) -> str:
+        return self.open
+
+    @property
+    def block(self) -> Block:
+        return Block(f"{self.open}{self.blank}", self.close, None if self.stray else "")
+
     def write(self, name: str, schema: Schema, lark: Lark) -> list[str]:
         before, after, end = self.function
         opened, closed, done = self.parameter
@@ -86,9 +94,9 @@ class Tags:
             for key, inner, needed in lark.properties(schema)
         ]
         return [
-            lark.text(f"{self.open}{blank}{before}{name}{after}{blank}"),
+            lark.text(f"{before}{name}{after}{blank}"),
             *(lark.maybe(parts, needed) for needed, parts in parameters),
-            lark.text(f"{end}{blank}{self.close}"),
+            lark.text(f"{end}{blank}"),
         ]
 
     def _type(self, schema: Schema) -> str:
@@ -161,13 +169,20 @@ class Pairs:
         yield CallArguments(calls.index, "}")
         yield calls.end(reader)
 
+    @property
+    def trigger(self) -> str:
+        return self.open
+
+    @property
+    def block(self) -> Block:
+        return Block(self.open, self.close)
+
     def write(self, name: str, schema: Schema, lark: Lark) -> list[str]:
         parameters = [
             (needed, [lark.text(f"<arg_key>{key}</arg_key>\n<arg_value>"), *lark.plain(inner, "</arg_value>\n")])
             for key, inner, needed in lark.properties(schema)
         ]
         return [
-            lark.text(f"{self.open}{name}\n"),
+            lark.text(f"{name}\n"),
             *(lark.maybe(parts, needed) for needed, parts in parameters),
-            lark.text(self.close),
         ]

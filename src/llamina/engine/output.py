@@ -21,8 +21,7 @@ class Output:
         """Nothing can be said before this."""
         self._tokenizer = tokenizer
         self._enders = frozenset() if ignore_eos else tokenizer.eog
-        found = map(tokenizer.token_id, self._markers)
-        self._shown = frozenset(token for token in found if token is not None)
+        self._shown = frozenset(tokenizer.token_ids(self._markers))
         self.rewind(0)
 
     @property

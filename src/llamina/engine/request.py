@@ -14,7 +14,7 @@ from llamina.engine.output import Output
 from llamina.engine.scores import Scores
 from llamina.engine.speculation import Drafting, Speculate, check_mode
 from llamina.errors import RequestError
-from llamina.grammar import source
+from llamina.grammar import Triggers, source
 from llamina.ops.batch import Applied
 from llamina.sampling import LogitsProcessor, Sampler, Sampling, TokenLogprob, logprob_of
 
@@ -59,6 +59,7 @@ class Request:
     regex: str | None = None
     choices: Sequence[str] | None = None
     lark: str | None = None
+    triggers: Triggers | None = None  # the answer is free until one of these texts; None: all of it follows the grammar
     on_event: Callable[["Event"], None] | None = None  # told what each step did for it; may cancel it
     n_keep: int = 0  # the first tokens that are never dropped; BOS is not dropped in any case
     adapters: Mapping[str, float] = field(default_factory=dict)  # names of loaded ones and their scales, added in order
@@ -85,7 +86,9 @@ class Request:
         if not isinstance(self.index, int) or isinstance(self.index, bool) or not 0 <= self.index < 1 << 64:
             raise RequestError(f"index is {self.index!r}: a whole number of at least 0 is expected", "index")
         self.source = source(self.grammar, self.json_schema, self.regex, self.choices, self.lark)
-        if self.source is not None and self.ignore_eos:
+        if self.triggers is not None and self.source is None:
+            raise RequestError("triggers are given without a grammar: say what they begin", "triggers")
+        if self.source is not None and self.ignore_eos and self.triggers is None:
             message = f"ignore_eos is given with {self.source.kind}: an answer that follows it must be able to end"
             raise RequestError(message, "ignore_eos")
         _check_scales(self.adapters)

@@ -6,12 +6,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from llamina.engine.request import Request
+from llamina.grammar import Source, Triggers
 from llamina.sampling import BreakerTable, Sampler
 from llamina.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from llamina.grammar.compiler import Compiler
     from llamina.grammar.constraint import Constraint
+    from llamina.grammar.lazy import Lazy
 
 
 class Samplers:
@@ -34,12 +36,22 @@ class Samplers:
             constraint=self._constraint(request),
         )
 
-    def _constraint(self, request: Request) -> "Constraint | None":
+    def _constraint(self, request: Request) -> "Constraint | Lazy | None":
         if request.source is None:
             return None
         constraint = self._compiler.constraint(request.source)
-        constraint.restart(request.generated)
-        return constraint
+        found = constraint if request.triggers is None else self._lazy(constraint, request.triggers, request.markers)
+        found.restart(request.generated)
+        return found
+
+    def _lazy(self, constraint: "Constraint", triggers: Triggers, markers: Iterable[str]) -> "Lazy":
+        from llamina.grammar.lazy import Lazy
+
+        return Lazy(constraint, triggers, self._tokenizer, frozenset(self._tokenizer.token_ids(markers)))
+
+    def check(self, source: Source) -> None:
+        """Raises what is wrong with a grammar."""
+        self._compiler.constraint(source)
 
     def prepare(self, requests: Iterable[Request]) -> None:
         """Begin with what the next draws will need, in a thread beside the model."""

@@ -16,11 +16,12 @@ from typing import Any
 
 from llamina.engine.request import Request
 from llamina.errors import RequestError, SnapshotError
+from llamina.grammar import Triggers
 from llamina.sampling import Sampling
 
 MAGIC = b"LLAMINA\x1a"
 VERSION = 3
-LEFT_OUT = ("prompt", "sampling", "on_event", "leader")  # written on their own, or of this process alone
+LEFT_OUT = ("prompt", "sampling", "triggers", "on_event", "leader")  # written on their own, or of this process alone
 HEAD = struct.Struct("<8sII16s")
 
 
@@ -74,6 +75,7 @@ def write_request(request: Request) -> dict[str, Any]:
         "prompt": [int(t) for t in request.prompt],
         "asked": asked | {"stop": list(request.stop), "markers": list(request.markers)},
         "sampling": sampling,
+        "triggers": asdict(request.triggers) if request.triggers else None,
         "sampler": request.sampler.state() if request.sampler else None,
         "known": request.known,
         "generated": request.generated,
@@ -88,7 +90,8 @@ def write_request(request: Request) -> dict[str, Any]:
 def read_request(values: dict[str, Any]) -> Request:
     """The request, not yet begun; `sampler` is left to whoever begins it."""
     sampling = Sampling(**values["sampling"] | {"logit_bias": dict(values["sampling"]["logit_bias"])})
-    request = Request(values["prompt"], sampling, **values["asked"])
+    triggers = Triggers(**values["triggers"]) if values["triggers"] else None
+    request = Request(values["prompt"], sampling, triggers=triggers, **values["asked"])
     request.known = values["known"]
     request.output.tokens = values["generated"]
     request.scores.restore(values["scores"])

@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from llamina.chat import ChatEvent, Collected, Format, Parser, ToolCall, Tools, choose
-from llamina.chat.choice import ToolChoice, call_grammar, chosen
+from llamina.chat.choice import ToolChoice, call_grammar, chosen, lazy_grammar
 from llamina.chat.messages import adapted
 from llamina.engine.generation import Generation
 from llamina.engine.result import Completion
+from llamina.errors import InvalidGrammar
+from llamina.grammar import KINDS, Source
 from llamina.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -115,12 +117,31 @@ def prepare(
         **talk.template_options,
     )
     thinking = format.reasoning is not None and prompt.rstrip().endswith(format.reasoning[0])
+    tokens = _control_tokens(engine.tokenizer, format)
     if must:
-        tokens = _control_tokens(engine.tokenizer, format)
         known = format.reasoning is not None and (format.reasoning[0] in template.source or talk.reasoning is not True)
         thinks: Literal["no", "may", "must"] = "must" if thinking else "may" if known else "no"
         options |= {"lark": call_grammar(format, tools, tokens, thinks, talk.parallel_tool_calls)}
+    elif len(tools) and not any(options.get(kind) is not None for kind in KINDS):
+        options |= _lazy(engine, format, tools, tokens, thinking)
     return engine.chat_tokens(prompt), options | {"markers": format.markers}, Parser(format, tools, thinking)
+
+
+def _lazy(engine: "Engine", format: Format, tools: Tools, tokens: Mapping[str, int], thinking: bool) -> dict[str, Any]:
+    """The options of a request whose answer may call tools. Schemas that are no grammar are kept as far as they can be.
+
+    That is names and types of arguments; a tool that is `strict` is refused instead.
+    """
+    try:
+        if (found := lazy_grammar(format, tools, tokens, thinking)) is None:
+            return {}
+        engine.samplers.check(Source("lark", found[0]))
+    except InvalidGrammar:
+        loose = tools.loosened()
+        if loose.described == tools.described:
+            raise
+        return _lazy(engine, format, loose, tokens, thinking)
+    return {"lark": found[0], "triggers": found[1]}
 
 
 def _control_tokens(tokenizer: Tokenizer, format: Format) -> dict[str, int]:

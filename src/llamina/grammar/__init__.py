@@ -4,6 +4,7 @@ llguidance does the work at every token (`compiler`, `constraint`: imported for 
 is translated to its dialect of Lark (`gbnf`, `lexemes`, `lark`).
 """
 
-from llamina.grammar.source import Source, source
+from llamina.grammar.source import KINDS, Source, source
+from llamina.grammar.triggers import Triggers
 
-__all__ = ["Source", "source"]
+__all__ = ["KINDS", "Source", "Triggers", "source"]

@@ -3,11 +3,12 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from llamina.errors import InvalidGrammar
 
 Kind = Literal["grammar", "json_schema", "regex", "choices", "lark"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 LONGEST = 1 << 20  # characters
 
 

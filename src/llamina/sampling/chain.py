@@ -17,6 +17,7 @@ from llamina.sampling.random import Random
 
 if TYPE_CHECKING:
     from llamina.grammar.constraint import Constraint
+    from llamina.grammar.lazy import Lazy
 
 LogitsProcessor = Callable[[Sequence[int], Floats], Floats]
 Active = list[tuple[str, Stage]]  # stages that do something, by name, in order
@@ -37,7 +38,7 @@ class Sampler:
         suppressed: Iterable[int] = (),
         breakers: Breakers | None = None,
         processor: LogitsProcessor | None = None,
-        constraint: "Constraint | None" = None,
+        constraint: "Constraint | Lazy | None" = None,
     ) -> None:
         self._stream = stream
         self.random = Random(params.seed, stream)

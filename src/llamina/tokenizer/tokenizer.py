@@ -99,6 +99,10 @@ class Tokenizer:
         """The token that the vocabulary calls so."""
         return self.vocabulary.ids.get(text)
 
+    def token_ids(self, texts: Iterable[str]) -> list[int]:
+        """The tokens of those texts that are tokens."""
+        return [token for token in map(self.token_id, texts) if token is not None]
+
     def is_special(self, token: int) -> bool:
         """Whether a token says something about the text instead of being part of it (control or unknown)."""
         self._check(token)

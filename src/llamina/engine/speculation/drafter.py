@@ -12,7 +12,7 @@ from llamina.errors import LlaminaError
 if TYPE_CHECKING:
     from llamina.engine.core import Core
 
-SAME = ("cache_salt", "index", "grammar", "json_schema", "regex", "choices", "lark")
+SAME = ("cache_salt", "index", "grammar", "json_schema", "regex", "choices", "lark", "triggers", "markers")
 
 
 class Drafter:
