@@ -17,6 +17,10 @@ SUPER_CELL = 16 * 32 + 8 * 32 + 64
 """Bytes beside a tile's block of 256: scales of 16 runs, twice each; mins (or scales) of pairs of runs; d and dmin."""
 PANEL = 192 << 10
 """Bytes of tiles that stay in the second-level cache while the tokens pass by."""
+TILE_TOKENS = 128
+"""Tokens that pass by tiles, at the most."""
+SMALL_SIDE, SUPER_SIDE = 16 + 16 + 16, 128 + 16
+"""Bytes beside four tokens' run of 32 (scales; these times sums; offset times sums), block of 256 (sums; scales)."""
 
 CHUNK = 8
 """Pages whose scores go through one softmax; a context is cut into such chunks, which threads share."""
@@ -33,9 +37,14 @@ AMX_PAD = 2 * (8192 + 10240 + 256 + 64 * AMX_TOKENS)
 """Bytes of registers as stored, of unpacked blocks and their scales, and of results."""
 
 
-def tile_bytes(k: int) -> int:
-    """One strip of 8 rows unpacked: its elements, and room for the scales of either block size."""
-    return 8 * k + max(2 * k, (k + 255) // 256 * SUPER_CELL)
+def tile_bytes(k: int, width: int) -> int:
+    """One strip of 8 rows unpacked: its elements of 1 or 2 bytes, and room for the scales of either block size."""
+    return 8 * width * k + max(2 * k, (k + 255) // 256 * SUPER_CELL)
+
+
+def group_bytes(k: int, width: int) -> int:
+    """Four tokens as tiles want them: elements of 1 or 2 bytes, and room for the scales of either block size."""
+    return 4 * width * k + max(k // 32 * SMALL_SIDE, k // 256 * SUPER_SIDE)
 
 
 def amx_group(k: int) -> int:
@@ -46,7 +55,8 @@ def amx_group(k: int) -> int:
 def scratch_bytes(k: int, numbers: int) -> int:
     """What a thread needs to multiply matrices of rows up to k long, with a list of so many 32-bit numbers behind."""
     amx = AMX_PAD + AMX_TOKENS // 16 * amx_group(k)
-    return -(-(max(PANEL, tile_bytes(k), amx) + 4 * numbers) // 64) * 64 + 128
+    tiles = max(PANEL, 2 * tile_bytes(k, 2)) + TILE_TOKENS // 4 * group_bytes(k, 2)
+    return -(-(max(tiles, amx) + 4 * numbers) // 64) * 64 + 128
 
 
 def page_bytes(kv_type: str, dim: int) -> int:

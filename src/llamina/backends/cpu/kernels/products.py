@@ -167,7 +167,7 @@ def _sdot(b: Any, total: Any, w: Any, x: Any) -> Any:
 
 
 def _add_dot(b: Any, total: Any, u: Any, s: Any) -> Any:
-    """total + the sums of four neighbouring products, in 32 bits; no format has unsigned elements above 127."""
+    """total + the sums of four neighbouring products, in 32 bits; Arm's takes u as signed."""
     if HAS_SDOT:
         return _sdot(b, total, u, s)
     if HAS_VNNI:
@@ -176,17 +176,7 @@ def _add_dot(b: Any, total: Any, u: Any, s: Any) -> Any:
     return b.add(total, _dot_u8_i8(b, u, s))
 
 
-def _add_dot_signed(b: Any, total: Any, w: Any, x: Any) -> Any:
-    if HAS_SDOT:
-        return _sdot(b, total, w, x)
-    if HAS_VNNI:
-        unsigned = intrinsic_call(b, "llvm.abs.v32i8", i8x32.ir, [w, ir.Constant(ir.IntType(1), 0)])
-        return _add_dot(b, total, unsigned, intrinsic_call(b, "llvm.x86.avx2.psign.b", i8x32.ir, [x, w]))
-    return b.add(total, _madd(b, _mul_i8_i8(b, w, x), constant(i16x16, [1] * 16)))
-
-
 add_dot = op(i32x8, (i32x8, i8x32, i8x32), _add_dot)
-add_dot_signed = op(i32x8, (i32x8, i8x32, i8x32), _add_dot_signed)
 low_halves = op(
     i32x8,
     (i16x16,),

@@ -1,40 +1,35 @@
 """Many tokens: strips of 8 rows are unpacked once into tiles, and every token is multiplied with them.
 
-In a tile four consecutive elements of each of the 8 rows lie side by side (32 bytes), so a register's lanes are rows
-and no sum across lanes is left to do. The arithmetic per block is that of strips.py: integer sums, then the same fused
-multiply-adds in the same order, hence the same bits.
+In a tile four consecutive elements of each of the 8 rows lie side by side (32 bytes; two where they are words), so a
+register's lanes are rows and no sum across lanes is left to do. Two tiles and four tokens meet at a time. The
+arithmetic per block is that of strips.py: integer sums, then the same fused multiply-adds in the same order, hence the
+same bits.
 
-    tile of a strip   uint8 [k/4, 8 rows, 4] | per block: its scales (and mins) for 8 rows
+    tile of a strip   uint8 [k/4, 8 rows, 4] or int16 [k/2, 8 rows, 2] | per block: its scales (and mins) for 8 rows
 """
 
 from typing import Any
 
-import numpy as np
+from llvmlite import ir
+from numba.core import types
 
-from llamina.backends.cpu.features import HAS_SDOT, HAS_VNNI
-from llamina.backends.cpu.kernels.device import device
-from llamina.backends.cpu.kernels.formats import SMALL, SUPER, Small, Super, products_in_16_bits
-from llamina.backends.cpu.kernels.memory import f16, f32, i16, i32, set_f32, set_i16, set_i32, stack_of
-from llamina.backends.cpu.kernels.products import (
-    add_dot,
-    add_dot_signed,
-    broadcast_2,
-    broadcast_4,
-    low_halves,
-    madd,
-    mul_i8_i8,
-    mul_u8_i8,
-    ones_i16,
-    times_of,
-    zero_i16,
-)
+from llamina.backends.cpu.kernels.device import device, routine
+from llamina.backends.cpu.kernels.formats import SMALL, SUPER, Small, Super, halves_at
+from llamina.backends.cpu.kernels.memory import f32, i32, pointer, stack_of
+from llamina.backends.cpu.kernels.products import broadcast_2, madd, ones_i16, times_of
 from llamina.backends.cpu.kernels.simd import (
+    I32,
+    I64,
+    constant,
     cvt_f32,
-    first_f32,
     fma,
+    i8x32,
+    i16x16,
+    i32x8,
     load_f32,
-    load_i8x32,
     load_i16x16,
+    op,
+    shuffle_of,
     splat_f32,
     splat_i32,
     store_f32,
@@ -44,162 +39,196 @@ from llamina.backends.cpu.kernels.simd import (
     zero_f32,
     zero_i32,
 )
-from llamina.backends.cpu.layout import PANEL, SUPER_CELL, tile_bytes
+from llamina.backends.cpu.kernels.strips import rows_after
+from llamina.backends.cpu.kernels.tiles_dots import biased, dots_for, in_words, offset_of
+from llamina.backends.cpu.kernels.tiles_tokens import gather_small, gather_super
+from llamina.backends.cpu.layout import PANEL, SMALL_SIDE, SUPER_CELL, SUPER_SIDE, TILE_TOKENS, group_bytes, tile_bytes
 
-block_bytes, block_scales = stack_of(256), stack_of(64)
-tile_size = device(tile_bytes)
+# ---- columns ------------------------------------------------------------------------------------------------
 
 
-@device
-def interleave(q, target, n):
-    """Row r's n bytes into the tile, `target` being its first cell."""
-    for i in range(0, n, 4):
-        set_i32(target + 8 * i, i32(q + i))
+def _columns(b: Any, target: Any, rows: list[Any]) -> None:
+    """Eight registers of eight 32-bit words, stored word by word: first those of all rows, second those of all, …"""
+
+    def both(pairs: list[tuple[Any, Any]], low: list[int], high: list[int]) -> list[Any]:
+        return [b.shuffle_vector(x, y, ir.Constant(i32x8.ir, lanes)) for x, y in pairs for lanes in (low, high)]
+
+    ones = both(
+        [(rows[i], rows[i + 1]) for i in (0, 2, 4, 6)], [0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]
+    )
+    pairs = [(ones[i], ones[i + 2]) for i in (0, 1, 4, 5)]
+    twos = both(pairs, [0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15])
+    for i in range(4):
+        near, far = both([(twos[i], twos[4 + i])], [0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15])
+        for word, value in ((i, near), (4 + i, far)):
+            b.store(value, pointer(b, b.add(target, I64(32 * word)), i32x8.ir)).align = 1
+
+
+def _byte_columns(b: Any, target: Any, *rows: Any) -> None:
+    _columns(b, target, [b.bitcast(row, i32x8.ir) for row in rows])
+
+
+def _word_columns(b: Any, target: Any, *rows: Any) -> None:
+    """Signed bytes made words."""
+    for half in (0, 16):
+        index = ir.Constant(ir.VectorType(I32, 16), list(range(half, half + 16)))
+        wide = [b.bitcast(b.sext(b.shuffle_vector(row, row, index), i16x16.ir), i32x8.ir) for row in rows]
+        _columns(b, b.add(target, I64(16 * half)), wide)
+
+
+def _memory_columns(b: Any, target: Any, source: Any, stride: Any) -> None:
+    """Of eight rows in memory."""
+    rows = []
+    for r in range(8):
+        rows.append(b.load(pointer(b, b.add(source, b.mul(stride, I64(r))), i32x8.ir)))
+        rows[-1].align = 1
+    _columns(b, target, rows)
+
+
+byte_columns, word_columns = (
+    op(types.void, (types.intp, *(i8x32,) * 8), body) for body in (_byte_columns, _word_columns)
+)
+memory_columns = op(types.void, (types.intp,) * 3, _memory_columns)
 
 
 # ---- blocks of 32 (64, 128) ---------------------------------------------------------------------------------
 
+up_128 = op(i8x32, (i8x32,), lambda b, x: b.xor(x, constant(i8x32, [-128] * 32)))
+
 
 def unpack_small(form: Small) -> Any:
     """Scales and mins per run of 32: float32[8] | float32[8]."""
-    values, nbytes, runs, min_at, gather = form.values, form.nbytes, form.runs, form.min_at, form.gather
+    values, nbytes, runs, gather, has_min = form.values, form.nbytes, form.runs, form.gather, bool(form.min_at)
+    gather_min, up, words = halves_at(form.min_at), biased(form), in_words(form)
+    columns, run_bytes = (word_columns, 512) if words else (byte_columns, 256)
 
     @device
-    def unpack(w, w_row, last, k, tile):
-        q, scales = block_bytes(), tile + 8 * k
-        for r in range(8):
-            p = w + min(r, last) * w_row
-            for b in range(k // 32):
-                store_i8x32(q, values(p, b % runs))
-                interleave(q, tile + 256 * b + 4 * r, 32)
-                set_f32(scales + 64 * b + 4 * r, first_f32(gather(p, p, p, p, p, p, p, p)))
-                if min_at:
-                    set_f32(scales + 64 * b + 32 + 4 * r, f16(p + min_at))
-                if b % runs == runs - 1:
-                    p += nbytes
+    def elements(p, j):
+        return up_128(values(p, j)) if up else values(p, j)
+
+    @routine
+    def unpack(p0, w_row, last, k, tile):
+        p1, p2, p3, p4, p5, p6, p7 = rows_after(p0, w_row, last)
+        scales = tile + run_bytes * (k // 32)
+        for b in range(k // 32):
+            j = b % runs
+            columns(
+                tile + run_bytes * b,
+                elements(p0, j), elements(p1, j), elements(p2, j), elements(p3, j),
+                elements(p4, j), elements(p5, j), elements(p6, j), elements(p7, j),
+            )  # fmt: skip
+            store_f32(scales + 64 * b, gather(p0, p1, p2, p3, p4, p5, p6, p7))
+            if has_min:
+                store_f32(scales + 64 * b + 32, gather_min(p0, p1, p2, p3, p4, p5, p6, p7))
+            if j == runs - 1:
+                p0, p1, p2, p3 = p0 + nbytes, p1 + nbytes, p2 + nbytes, p3 + nbytes
+                p4, p5, p6, p7 = p4 + nbytes, p5 + nbytes, p6 + nbytes, p7 + nbytes
 
     return unpack
 
 
-def dots(product: Any, steps: int, length: int) -> Any:
-    """`length` elements of a strip times 4 tokens, scaled, onto the sums: `steps` products are added in 16 bits."""
-
-    @device
-    def run(tile, x0, x1, x2, x3, scale, t0, t1, t2, t3):
-        for i in range(0, length // 4, steps):
-            a0 = a1 = a2 = a3 = zero_i16()
-            for j in range(i, i + steps):
-                w = load_i8x32(tile + 32 * j)
-                a0 = a0 + product(w, broadcast_4(x0 + 4 * j))
-                a1 = a1 + product(w, broadcast_4(x1 + 4 * j))
-                a2 = a2 + product(w, broadcast_4(x2 + 4 * j))
-                a3 = a3 + product(w, broadcast_4(x3 + 4 * j))
-            t0 = t0 + madd(a0, scale)
-            t1 = t1 + madd(a1, scale)
-            t2 = t2 + madd(a2, scale)
-            t3 = t3 + madd(a3, scale)
-        return t0, t1, t2, t3
-
-    return run
-
-
-def dots_in_32_bits(add: Any, length: int) -> Any:
-    """The same where the CPU sums four products at once: nothing can overflow, and a run is scaled when it is whole."""
-
-    @device
-    def run(tile, x0, x1, x2, x3, scale, t0, t1, t2, t3):
-        a0 = a1 = a2 = a3 = zero_i32()
-        for j in range(length // 4):
-            w = load_i8x32(tile + 32 * j)
-            a0 = add(a0, w, broadcast_4(x0 + 4 * j))
-            a1 = add(a1, w, broadcast_4(x1 + 4 * j))
-            a2 = add(a2, w, broadcast_4(x2 + 4 * j))
-            a3 = add(a3, w, broadcast_4(x3 + 4 * j))
-        s = low_halves(scale)
-        return t0 + a0 * s, t1 + a1 * s, t2 + a2 * s, t3 + a3 * s
-
-    return run
-
-
-def dots_for(form: Small | Super, length: int) -> Any:
-    """Whichever suits this CPU and format."""
-    if HAS_VNNI or HAS_SDOT:
-        return dots_in_32_bits(add_dot_signed if form.signed else add_dot, length)
-    steps = min(products_in_16_bits(form.most, form.signed), length // 4)
-    return dots(mul_i8_i8 if form.signed else mul_u8_i8, steps, length)
-
-
 def multiply_small(form: Small) -> Any:
-    """One strip's tile times 4 tokens → 4 registers of 8 rows."""
-    offset, has_min = form.offset, bool(form.min_at)
-    dots_32 = dots_for(form, 32)
+    """Two tiles times a group of tokens → two times 4 registers of 8 rows."""
+    offset, has_min, words, dots = offset_of(form), bool(form.min_at), in_words(form), dots_for(form, 32)
+    run_bytes, side = (512, 256) if words else (256, 128)
 
     @device
-    def finish(total, x, k, b, d, m, acc):
-        scale = f32(x + k + 4 * b)
-        sums = x + k + k // 8 + 8 * b
-        sum_x = i32(sums) + i32(sums + 4)
-        if offset:
-            total = total - splat_i32(np.int32(offset * sum_x))
-        acc = fma(cvt_f32(total), d * splat_f32(scale), acc)
-        if has_min:
-            acc = fma(m, splat_f32(scale * np.float32(sum_x)), acc)
-        return acc
+    def finish(total, cell, d, m, acc):
+        acc = fma(cvt_f32(total), d * splat_f32(f32(cell)), acc)
+        return fma(m, splat_f32(f32(cell + 16)), acc) if has_min else acc
 
     @device
-    def multiply(tile, k, x0, x1, x2, x3):
-        f0 = f1 = f2 = f3 = zero_f32()
+    def less(cell):
+        return splat_i32(i32(cell + 32)) if offset else zero_i32()
+
+    @device
+    def multiply(p, q, k, x):
+        f0 = f1 = f2 = f3 = g0 = g1 = g2 = g3 = zero_f32()
+        scales_p, scales_q, one = p + run_bytes * (k // 32), q + run_bytes * (k // 32), ones_i16()
         for b in range(k // 32):
-            at, z = 32 * b, zero_i32()
-            t0, t1, t2, t3 = dots_32(tile + 256 * b, x0 + at, x1 + at, x2 + at, x3 + at, ones_i16(), z, z, z, z)
-            d, m = load_f32(tile + 8 * k + 64 * b), load_f32(tile + 8 * k + 64 * b + 32)
-            f0 = finish(t0, x0, k, b, d, m, f0)
-            f1 = finish(t1, x1, k, b, d, m, f1)
-            f2 = finish(t2, x2, k, b, d, m, f2)
-            f3 = finish(t3, x3, k, b, d, m, f3)
-        return f0, f1, f2, f3
+            c0, c1, c2, c3 = x + side, x + side + 4, x + side + 8, x + side + 12
+            z0, z1, z2, z3, at = less(c0), less(c1), less(c2), less(c3), run_bytes * b
+            s0, s1, s2, s3, t0, t1, t2, t3 = dots(p + at, q + at, x, one, one, z0, z1, z2, z3, z0, z1, z2, z3)
+            d, m = load_f32(scales_p + 64 * b), load_f32(scales_p + 64 * b + 32)
+            f0, f1 = finish(s0, c0, d, m, f0), finish(s1, c1, d, m, f1)
+            f2, f3 = finish(s2, c2, d, m, f2), finish(s3, c3, d, m, f3)
+            d, m = load_f32(scales_q + 64 * b), load_f32(scales_q + 64 * b + 32)
+            g0, g1 = finish(t0, c0, d, m, g0), finish(t1, c1, d, m, g1)
+            g2, g3 = finish(t2, c2, d, m, g2), finish(t3, c3, d, m, g3)
+            x += side + SMALL_SIDE
+        return f0, f1, f2, f3, g0, g1, g2, g3
 
     return multiply
 
 
 # ---- blocks of 256 ------------------------------------------------------------------------------------------
 
+row_elements, row_scales = stack_of(8 * 512), stack_of(8 * 96)
+early_twice, late_twice = (shuffle_of(i16x16, i16x16, [n + i // 2 for i in range(16)]) for n in (0, 8))
+
+
+def _scaled_words(b: Any, v: Any, scales: Any, target: Any) -> None:
+    """Two runs of 16 signed bytes times their scales."""
+    for half in (0, 16):
+        scale = b.load(pointer(b, b.add(scales, I64(half // 8)), ir.IntType(16)))
+        undef = ir.Constant(i16x16.ir, ir.Undefined)
+        same = b.shuffle_vector(
+            b.insert_element(undef, scale, I32(0)), undef, ir.Constant(ir.VectorType(I32, 16), [0] * 16)
+        )
+        index = ir.Constant(ir.VectorType(I32, 16), list(range(half, half + 16)))
+        wide = b.mul(b.sext(b.shuffle_vector(v, v, index), i16x16.ir), same)
+        b.store(wide, pointer(b, b.add(target, I64(2 * half)), i16x16.ir)).align = 1
+
+
+scaled_words = op(types.void, (i8x32, types.intp, types.intp), _scaled_words)
+
 
 def unpack_super(form: Super) -> Any:
     """Beside the elements, per block: 16 runs' scales (twice each), 8 pairs' mins or scales, d, dmin."""
     values, scales_of, nbytes, gather = form.values, form.scales, form.nbytes, form.gather
     pairs_of, gather_min, has_min = form.mins or form.scales, form.gather_min or form.gather, form.mins is not None
+    up, words = biased(form), in_words(form)
+    run_bytes = 64 if words else 32
 
     @device
-    def cells(p, cell, r):
-        s = block_scales()
-        store_i16x16(s, scales_of(p))
-        store_i16x16(s + 32, pairs_of(p))
-        for j in range(16):
-            set_i16(cell + 32 * j + 4 * r, i16(s + 2 * j))
-            set_i16(cell + 32 * j + 4 * r + 2, i16(s + 2 * j))
-            set_i16(cell + 512 + 32 * (j // 2) + 4 * r + 2 * (j & 1), i16(s + 32 + 2 * j))
-        set_f32(cell + 768 + 4 * r, first_f32(gather(p, p, p, p, p, p, p, p)))
-        if has_min:
-            set_f32(cell + 800 + 4 * r, first_f32(gather_min(p, p, p, p, p, p, p, p)))
+    def elements(p, j, scales, target):
+        if words:
+            scaled_words(values(p, j), scales + 4 * j, target + 64 * j)
+        else:
+            store_i8x32(target + 32 * j, up_128(values(p, j)) if up else values(p, j))
 
     @device
-    def unpack(w, w_row, last, k, tile):
-        q = block_bytes()
-        for r in range(8):
-            p = w + min(r, last) * w_row
-            for b in range(k // 256):
-                store_i8x32(q, values(p, 0))
-                store_i8x32(q + 32, values(p, 1))
-                store_i8x32(q + 64, values(p, 2))
-                store_i8x32(q + 96, values(p, 3))
-                store_i8x32(q + 128, values(p, 4))
-                store_i8x32(q + 160, values(p, 5))
-                store_i8x32(q + 192, values(p, 6))
-                store_i8x32(q + 224, values(p, 7))
-                interleave(q, tile + 2048 * b + 4 * r, 256)
-                cells(p, tile + 8 * k + SUPER_CELL * b, r)
-                p += nbytes
+    def row(p, target, cell):
+        s = scales_of(p)
+        store_i16x16(cell, s)
+        elements(p, 0, cell, target)
+        elements(p, 1, cell, target)
+        elements(p, 2, cell, target)
+        elements(p, 3, cell, target)
+        elements(p, 4, cell, target)
+        elements(p, 5, cell, target)
+        elements(p, 6, cell, target)
+        elements(p, 7, cell, target)
+        store_i16x16(cell, early_twice(s))
+        store_i16x16(cell + 32, late_twice(s))
+        store_i16x16(cell + 64, pairs_of(p))
+
+    @routine
+    def unpack(p, w_row, last, k, tile):
+        rows, cells, side = row_elements(), row_scales(), tile + 8 * run_bytes * (k // 32)
+        for _ in range(k // 256):
+            for r in range(8):
+                row(p + min(r, last) * w_row, rows + 8 * run_bytes * r, cells + 96 * r)
+            for j in range(run_bytes // 4):
+                memory_columns(tile, rows + 32 * j, 8 * run_bytes)
+                tile += 256
+            for j in range(3):
+                memory_columns(side + 256 * j, cells + 32 * j, 96)
+            p1, p2, p3, p4, p5, p6, p7 = rows_after(p, w_row, last)
+            store_f32(side + 768, gather(p, p1, p2, p3, p4, p5, p6, p7))
+            if has_min:
+                store_f32(side + 800, gather_min(p, p1, p2, p3, p4, p5, p6, p7))
+            p, side = p + nbytes, side + SUPER_CELL
 
     return unpack
 
@@ -209,28 +238,36 @@ def pair_sums(cell, sums):
     """Σ min (or scale) · Σx over the 8 pairs of runs."""
     total = zero_i32()
     for j in range(8):
-        total = total + madd(load_i16x16(cell + 512 + 32 * j), broadcast_2(sums + 4 * j))
+        total = total + madd(load_i16x16(cell + 512 + 32 * j), broadcast_2(sums + 16 * j))
     return total
 
 
 def multiply_super(form: Super) -> Any:
-    """One strip's tile times 4 tokens → 4 registers of 8 rows."""
-    offset, has_min, times_offset = form.offset, form.mins is not None, times_of(form.offset)
-    length = 32 if form.by_32 else 16  # of the runs that are scaled alike
-    dots_run = dots_for(form, length)
+    """Two tiles times a group of tokens → two times 4 registers of 8 rows."""
+    offset, has_min, words, times_offset = (
+        offset_of(form),
+        form.mins is not None,
+        in_words(form),
+        times_of(offset_of(form)),
+    )
+    length = 256 if words else 32 if form.by_32 else 16  # of the runs that are scaled alike
+    run_bytes, side = (4096, 2048) if words else (2048, 1024)
+    dots = dots_for(form, length)
 
     @device
-    def block(tile, cell, x0, x1, x2, x3, runs):
+    def block(p, q, cell_p, cell_q, x, runs):
         """`runs` follows from `length`, but is known only at run time: unrolled whole, the registers would not do."""
-        t0 = t1 = t2 = t3 = zero_i32()
+        s0 = s1 = s2 = s3 = t0 = t1 = t2 = t3 = zero_i32()
         for j in range(runs):
-            at, scale = length * j, load_i16x16(cell + 2 * length * j)
-            t0, t1, t2, t3 = dots_run(tile + 8 * at, x0 + at, x1 + at, x2 + at, x3 + at, scale, t0, t1, t2, t3)
-        return t0, t1, t2, t3
+            at, y, cell = length * 8 * j, x + 4 * length * j, 2 * length * j
+            s0, s1, s2, s3, t0, t1, t2, t3 = dots(
+                p + at, q + at, y, load_i16x16(cell_p + cell), load_i16x16(cell_q + cell),
+                s0, s1, s2, s3, t0, t1, t2, t3,
+            )  # fmt: skip
+        return s0, s1, s2, s3, t0, t1, t2, t3
 
     @device
-    def finish(total, x, k, b, cell, acc, less):
-        scale, sums = splat_f32(f32(x + k + 4 * b)), x + k + k // 64 + 32 * b
+    def finish(total, cell, sums, scale, acc, less):
         if has_min:
             less = fma(cvt_f32(pair_sums(cell, sums)), load_f32(cell + 800) * scale, less)
         if offset:
@@ -238,17 +275,27 @@ def multiply_super(form: Super) -> Any:
         return fma(cvt_f32(total), load_f32(cell + 768) * scale, acc), less
 
     @device
-    def multiply(tile, k, x0, x1, x2, x3):
-        f0 = f1 = f2 = f3 = m0 = m1 = m2 = m3 = zero_f32()
-        for b in range(k // 256):
-            at, cell = 256 * b, tile + 8 * k + SUPER_CELL * b
-            runs = min(256, k) // length
-            t0, t1, t2, t3 = block(tile + 8 * at, cell, x0 + at, x1 + at, x2 + at, x3 + at, runs)
-            f0, m0 = finish(t0, x0, k, b, cell, f0, m0)
-            f1, m1 = finish(t1, x1, k, b, cell, f1, m1)
-            f2, m2 = finish(t2, x2, k, b, cell, f2, m2)
-            f3, m3 = finish(t3, x3, k, b, cell, f3, m3)
-        return f0 - m0, f1 - m1, f2 - m2, f3 - m3
+    def multiply(p, q, k, x):
+        f0 = f1 = f2 = f3 = g0 = g1 = g2 = g3 = zero_f32()
+        m0 = m1 = m2 = m3 = n0 = n1 = n2 = n3 = zero_f32()
+        c, d, runs = p + run_bytes * (k // 256), q + run_bytes * (k // 256), min(256, k) // length
+        for _ in range(k // 256):
+            s0, s1, s2, s3, t0, t1, t2, t3 = block(p, q, c, d, x, runs)
+            sums = x + side
+            y = splat_f32(f32(sums + 128))
+            f0, m0 = finish(s0, c, sums, y, f0, m0)
+            g0, n0 = finish(t0, d, sums, y, g0, n0)
+            y = splat_f32(f32(sums + 132))
+            f1, m1 = finish(s1, c, sums + 4, y, f1, m1)
+            g1, n1 = finish(t1, d, sums + 4, y, g1, n1)
+            y = splat_f32(f32(sums + 136))
+            f2, m2 = finish(s2, c, sums + 8, y, f2, m2)
+            g2, n2 = finish(t2, d, sums + 8, y, g2, n2)
+            y = splat_f32(f32(sums + 140))
+            f3, m3 = finish(s3, c, sums + 12, y, f3, m3)
+            g3, n3 = finish(t3, d, sums + 12, y, g3, n3)
+            p, q, c, d, x = p + run_bytes, q + run_bytes, c + SUPER_CELL, d + SUPER_CELL, x + side + SUPER_SIDE
+        return f0 - m0, f1 - m1, f2 - m2, f3 - m3, g0 - n0, g1 - n1, g2 - n2, g3 - n3
 
     return multiply
 
@@ -271,35 +318,62 @@ def item_at(order, i, items):
     return i32(order + 4 * n) if order else n
 
 
-def multiply_tiles(unpack: Any, multiply: Any) -> Any:
-    """Rows [low, high) of a matrix times `items` tokens; `scratch` holds this thread's panel of tiles.
+tile_size, group_of = device(tile_bytes), device(group_bytes)
+
+
+def multiply_tiles(unpack: Any, multiply: Any, gather: Any, words: bool) -> Any:
+    """Rows [low, high) of a matrix times `items` tokens; `scratch` holds this thread's groups and panel of tiles.
 
     With `order`, a list of item numbers, only those are multiplied; item n reads input n // share and writes output n.
     """
+    width = 2 if words else 1
+
+    @device
+    def gather_tokens(x, x_item, first, n, items, k, order, share, groups, size):
+        for g in range(0, n, 4):
+            i0, i1 = item_at(order, first + g, items), item_at(order, first + g + 1, items)
+            i2, i3 = item_at(order, first + g + 2, items), item_at(order, first + g + 3, items)
+            x0, x1 = x + i0 // share * x_item, x + i1 // share * x_item
+            gather(x0, x1, x + i2 // share * x_item, x + i3 // share * x_item, k, groups + g // 4 * size)
 
     @device
     def run(w, w_row, low, high, x, x_item, items, out, out_item, k, scratch, order, share):
-        size = tile_size(k)
-        strips = max(PANEL // size, 1)
-        for panel in range(low, high, 8 * strips):
-            end = min(panel + 8 * strips, high)
-            for r in range(panel, end, 8):
-                unpack(w + r * w_row, w_row, min(end - r, 8) - 1, k, scratch + (r - panel) // 8 * size)
-            for item in range(0, items, 4):
-                i0, i1 = item_at(order, item, items), item_at(order, item + 1, items)
-                i2, i3 = item_at(order, item + 2, items), item_at(order, item + 3, items)
-                x0, x1 = x + i0 // share * x_item, x + i1 // share * x_item
-                x2, x3 = x + i2 // share * x_item, x + i3 // share * x_item
+        size, group_size = tile_size(k, width), group_of(k, width)
+        strips, groups = max(PANEL // size & ~1, 2), scratch + max(PANEL, 2 * size)
+        for first in range(0, items, TILE_TOKENS):
+            n = min(items - first, TILE_TOKENS)
+            gather_tokens(x, x_item, first, n, items, k, order, share, groups, group_size)
+            for panel in range(low, high, 8 * strips):
+                end = min(panel + 8 * strips, high)
                 for r in range(panel, end, 8):
-                    last, tile = min(end - r, 8) - 1, scratch + (r - panel) // 8 * size
-                    f0, f1, f2, f3 = multiply(tile, k, x0, x1, x2, x3)
-                    put(out + i0 * out_item + 4 * r, f0, last)
-                    put(out + i1 * out_item + 4 * r, f1, last)
-                    put(out + i2 * out_item + 4 * r, f2, last)
-                    put(out + i3 * out_item + 4 * r, f3, last)
+                    unpack(w + r * w_row, w_row, min(end - r, 8) - 1, k, scratch + (r - panel) // 8 * size)
+                for g in range(0, n, 4):
+                    o0 = out + item_at(order, first + g, items) * out_item
+                    o1 = out + item_at(order, first + g + 1, items) * out_item
+                    o2 = out + item_at(order, first + g + 2, items) * out_item
+                    o3 = out + item_at(order, first + g + 3, items) * out_item
+                    for r in range(panel, end, 16):
+                        p = scratch + (r - panel) // 8 * size
+                        q = p + size if r + 8 < end else p
+                        f0, f1, f2, f3, g0, g1, g2, g3 = multiply(p, q, k, groups + g // 4 * group_size)
+                        last = min(end - r, 8) - 1
+                        put(o0 + 4 * r, f0, last)
+                        put(o1 + 4 * r, f1, last)
+                        put(o2 + 4 * r, f2, last)
+                        put(o3 + 4 * r, f3, last)
+                        if r + 8 < end:
+                            last = min(end - r, 16) - 9
+                            put(o0 + 4 * r + 32, g0, last)
+                            put(o1 + 4 * r + 32, g1, last)
+                            put(o2 + 4 * r + 32, g2, last)
+                            put(o3 + 4 * r + 32, g3, last)
 
     return run
 
 
-TILES = {name: multiply_tiles(unpack_small(form), multiply_small(form)) for name, form in SMALL.items()}
-TILES |= {name: multiply_tiles(unpack_super(form), multiply_super(form)) for name, form in SUPER.items()}
+def kernel_of(unpack: Any, multiply: Any, gather: Any, form: Small | Super) -> Any:
+    return multiply_tiles(unpack(form), multiply(form), gather(in_words(form), offset_of(form)), in_words(form))
+
+
+TILES = {name: kernel_of(unpack_small, multiply_small, gather_small, form) for name, form in SMALL.items()}
+TILES |= {name: kernel_of(unpack_super, multiply_super, gather_super, form) for name, form in SUPER.items()}
