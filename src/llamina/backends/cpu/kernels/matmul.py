@@ -30,7 +30,7 @@ if HAS_AMX:
 else:
     from llamina.backends.cpu.kernels.tiles import TILES
 
-MANY, MANY_SMALL = 16, 8  # tokens from which unpacking pays; sooner where fewer do not share it by fours
+MANY, MANY_SMALL = 8, 3  # tokens from which unpacking pays; sooner where fewer do not share it by fours
 values, scales_, mins_ = stack_of(256), stack_of(96), stack_of(96)  # read by whole vectors
 spread = shuffle_of(f32x8, f32x8, [0, 0, 0, 0, 1, 1, 1, 1])
 
