@@ -22,6 +22,7 @@ from llamina.backends.cpu.kernels.products import (
     load_scales_mins,
     lookup_of,
     low_nibbles,
+    moved,
     trits,
 )
 from llamina.backends.cpu.kernels.simd import (
@@ -176,8 +177,8 @@ SMALL = {
 
 # ---- blocks of 256 ------------------------------------------------------------------------------------------
 
-two_bits, one_bit = field(2), field(1)
-double_up, quadruple_up = (op(i8x32, (i8x32,), lambda b, x, n=n: b.shl(x, constant(i8x32, [n] * 32))) for n in (2, 4))
+two_bits = field(2)
+bits_up_to_4, bit_up_to_4, bit_up_to_2 = moved(4, 2), moved(4, 1), moved(2, 1)
 
 
 @device
@@ -188,7 +189,7 @@ def values_q2_k(p, j):
 @device
 def values_q3_k(p, j):
     """32 bytes of third bits, then 64 of two bits each."""
-    return two_bits(load_i8x32(p + 32 + 32 * (j // 4)), 2 * (j % 4)) | double_up(one_bit(load_i8x32(p), j))
+    return two_bits(load_i8x32(p + 32 + 32 * (j // 4)), 2 * (j % 4)) | bit_up_to_2(load_i8x32(p), j)
 
 
 @device
@@ -200,7 +201,7 @@ def values_q4_k(p, j):
 @device
 def values_q5_k(p, j):
     v = load_i8x32(p + 48 + 32 * (j // 2))
-    return (high_nibbles(v) if j % 2 else low_nibbles(v)) | quadruple_up(one_bit(load_i8x32(p + 16), j))
+    return (high_nibbles(v) if j % 2 else low_nibbles(v)) | bit_up_to_4(load_i8x32(p + 16), j)
 
 
 @device
@@ -208,7 +209,7 @@ def values_q6_k(p, j):
     """Of each half: 64 bytes of low nibbles, then high ones; 32 bytes of their upper two bits."""
     v = load_i8x32(p + 64 * (j // 4) + 32 * (j % 2))
     low = high_nibbles(v) if j % 4 >= 2 else low_nibbles(v)
-    return low | quadruple_up(two_bits(load_i8x32(p + 128 + 32 * (j // 4)), 2 * (j % 4)))
+    return low | bits_up_to_4(load_i8x32(p + 128 + 32 * (j // 4)), 2 * (j % 4))
 
 
 @device

@@ -221,6 +221,28 @@ def field(bits: int) -> Any:
     return op(i8x32, (i8x32, types.intp), body)
 
 
+def moved(to: int, bits: int) -> Any:
+    """An intrinsic (vector, by): the `bits` of every byte from bit `by` on, at bit `to`, and zeros around them.
+
+    Words are shifted, for want of shifts of bytes; what comes over from the neighbour is masked.
+    """
+
+    def body(b: Any, x: Any, by: Any) -> Any:
+        def lanes(amount: Any) -> Any:
+            undef, narrow = ir.Constant(i16x16.ir, ir.Undefined), b.trunc(amount, ir.IntType(16))
+            return b.shuffle_vector(
+                b.insert_element(undef, narrow, I32(0)), undef, ir.Constant(ir.VectorType(I32, 16), [0] * 16)
+            )
+
+        words, far = b.bitcast(x, i16x16.ir), b.icmp_signed(">", by, I64(to))
+        right, left = b.sub(by, I64(to)), b.sub(I64(to), by)
+        none = I64(0)
+        shifted = b.lshr(b.shl(words, lanes(b.select(far, none, left))), lanes(b.select(far, right, none)))
+        return b.and_(b.bitcast(shifted, i8x32.ir), constant(i8x32, [((1 << bits) - 1) << to] * 32))
+
+    return op(i8x32, (i8x32, types.intp), body)
+
+
 def _bits_up(b: Any, address: Any) -> Any:
     """32 bits as 32 bytes of 0 or 2."""
     word = b.load(pointer(b, address, I32))

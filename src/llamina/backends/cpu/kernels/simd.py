@@ -14,6 +14,7 @@ from numba.core.datamodel import models
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, register_model
 
+from llamina.backends.cpu.features import HAS_AVX2
 from llamina.backends.cpu.kernels.memory import pointer
 
 I8, I16, I32, I64, F32 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
@@ -203,6 +204,17 @@ def shuffle_of(source: Vec, target: Vec, lanes: list[int]) -> Any:
     index = ir.Constant(ir.VectorType(I32, len(lanes)), lanes)
     undef = ir.Constant(source.ir, ir.Undefined)
     return op(target, (source,), lambda b, x: b.shuffle_vector(x, undef, index))
+
+
+def kept_shuffle(vec: Vec, lanes: list[int]) -> Any:
+    """The same, but not to be merged with the shuffles of what comes out, where each by itself is one instruction."""
+    index, undef = ir.Constant(ir.VectorType(I32, len(lanes)), lanes), ir.Constant(vec.ir, ir.Undefined)
+
+    def body(b: Any, x: Any) -> Any:
+        value = b.shuffle_vector(x, undef, index)
+        return b.asm(ir.FunctionType(vec.ir, [vec.ir]), "", "=x,0", [value], False) if HAS_AVX2 else value
+
+    return op(vec, (vec,), body)
 
 
 splat_f32, splat_i32 = splat_of(f32x8, types.float32), splat_of(i32x8, types.int32)

@@ -31,6 +31,7 @@ from llamina.backends.cpu.kernels.simd import (
     cvt_f32,
     fma,
     i16x16,
+    kept_shuffle,
     load_bf16,
     load_f16,
     load_f32,
@@ -152,8 +153,10 @@ def strip_small(form: Small) -> Any:
 # ---- blocks of 256 against q256 activations -----------------------------------------------------------------
 
 pair_0, pair_1, pair_2, pair_3, pair_4, pair_5, pair_6, pair_7 = (
-    shuffle_of(i16x16, i16x16, [2 * i] * 8 + [2 * i + 1] * 8) for i in range(8)
+    shuffle_of(i16x16, i16x16, [i] * 8 + [8 + i] * 8) for i in range(8)
 )
+apart = kept_shuffle(i16x16, [*range(0, 16, 2), *range(1, 16, 2)])
+"""Even numbers, then odd ones: so each half of a register holds what the pairs above want of it."""
 
 
 quad_0, quad_1, quad_2, quad_3 = (shuffle_of(i16x16, i16x32, [4 * i + j // 8 for j in range(32)]) for i in range(4))
@@ -191,14 +194,15 @@ def strip_super(form: Super) -> Any:
     @device
     def row(p, x, sums):
         sc = scales_of(p)
-        total = madd(product(values(p, 0), load_i8x32(x)), pair_0(sc))
-        total = total + madd(product(values(p, 1), load_i8x32(x + 32)), pair_1(sc))
-        total = total + madd(product(values(p, 2), load_i8x32(x + 64)), pair_2(sc))
-        total = total + madd(product(values(p, 3), load_i8x32(x + 96)), pair_3(sc))
-        total = total + madd(product(values(p, 4), load_i8x32(x + 128)), pair_4(sc))
-        total = total + madd(product(values(p, 5), load_i8x32(x + 160)), pair_5(sc))
-        total = total + madd(product(values(p, 6), load_i8x32(x + 192)), pair_6(sc))
-        total = total + madd(product(values(p, 7), load_i8x32(x + 224)), pair_7(sc))
+        two = apart(sc)
+        total = madd(product(values(p, 0), load_i8x32(x)), pair_0(two))
+        total = total + madd(product(values(p, 1), load_i8x32(x + 32)), pair_1(two))
+        total = total + madd(product(values(p, 2), load_i8x32(x + 64)), pair_2(two))
+        total = total + madd(product(values(p, 3), load_i8x32(x + 96)), pair_3(two))
+        total = total + madd(product(values(p, 4), load_i8x32(x + 128)), pair_4(two))
+        total = total + madd(product(values(p, 5), load_i8x32(x + 160)), pair_5(two))
+        total = total + madd(product(values(p, 6), load_i8x32(x + 192)), pair_6(two))
+        total = total + madd(product(values(p, 7), load_i8x32(x + 224)), pair_7(two))
         if offset:
             total = total - times_offset(madd(sc, load_i16x16(sums)))
         if has_min:
@@ -238,6 +242,7 @@ def strip_super(form: Super) -> Any:
     def block_of_four(p, sc, y0, y1, y2, y3):
         """A row's block times four tokens, unpacked once."""
         a = b = c = d = zero_i32()
+        sc = apart(sc)
         a, b, c, d = run_of_four(values(p, 0), pair_0(sc), y0, y1, y2, y3, a, b, c, d)
         a, b, c, d = run_of_four(values(p, 1), pair_1(sc), y0 + 32, y1 + 32, y2 + 32, y3 + 32, a, b, c, d)
         a, b, c, d = run_of_four(values(p, 2), pair_2(sc), y0 + 64, y1 + 64, y2 + 64, y3 + 64, a, b, c, d)
