@@ -1,7 +1,6 @@
 """llamina and llama.cpp as contestants: they do the work that is asked, and nothing is left behind."""
 
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ TASKS = [
     Task("generate", 6),
     Task("generate", 6, 3),
     Task("generate", 6, 3, 23),
+    Task("answer", 6, 3, prompt=9),
 ]
 
 
@@ -42,7 +42,8 @@ def test_the_clock_sees_one_step_per_generated_token(setup: Setup, task: Task, m
 
     monkeypatch.setattr(Llamina, "_run", counting)
     assert ours.seconds(task, 0) > 0
-    assert counted == ([20] if task.kind == "prompt" else [task.batch] * task.tokens)
+    rest = [task.batch] * task.tokens
+    assert counted == {"prompt": [20], "generate": rest, "answer": [task.batch * task.prompt, *rest[1:]]}[task.kind]
     assert not engine.running and not engine.waiting and engine.pages.free == engine.pages.total
     ours.close()
 
@@ -77,8 +78,8 @@ def test_any_error_comes_out_of_a_child(setup: Setup) -> None:
 @pytest.mark.parametrize("peer", KNOWN, ids=lambda p: p.package)
 def test_llama_cpp_does_every_task(setup: Setup, peer: object) -> None:
     known = next(p for p in KNOWN if p is peer)
-    if not find_spec(known.module):
-        pytest.skip(f"{known.package} is not installed")
+    if not known.here:
+        pytest.skip(f"{known.package} is not here")
     child = Child(replace(setup, engine=known.module), quiet)
     assert all(child.seconds(task, 0) > 0 for task in TASKS)
     child.close()
@@ -104,7 +105,26 @@ def test_the_fastest_flags_are_kept(setup: Setup) -> None:
 
 def test_a_missing_peer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("llamina.bench.peer.find_spec", lambda name: None)
-    with pytest.raises(RequestError, match="pip install llama-cpp-python or pip install xllamacpp"):
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(RequestError, match="pip install llama-cpp-python or pip install xllamacpp or put llama-server"):
         find_peer("llama.cpp")
     with pytest.raises(RequestError, match="not one of"):
         find_peer("vllm")
+
+
+def test_servers_come_first_where_serving_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llamina.bench.peer.find_spec", lambda name: True)
+    monkeypatch.setattr("shutil.which", lambda name: "/bin/true")
+    assert find_peer("llama.cpp").package == "llama-cpp-python"
+    assert find_peer("llama.cpp", serving=True).package == "llama-server"
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert find_peer("llama.cpp", serving=True).package == "xllamacpp"
+
+
+def test_a_server_that_ends_is_told(setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "llama-server"
+    program.write_text("#!/bin/sh\nexit 3\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(LlaminaError, match="llama-server ended with 3"):
+        Child(replace(setup, engine="llama_server"), quiet)

@@ -8,6 +8,7 @@ from llamina.bench import Task, grid
 @pytest.mark.parametrize(
     ("task", "name"),
     [
+        (Task("answer", 128, 16, prompt=32), "pg32+128 b16"),
         (Task("prompt", 512), "pp512"),
         (Task("generate", 128), "tg128"),
         (Task("generate", 128, 8), "tg128 b8"),

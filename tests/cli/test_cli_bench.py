@@ -122,6 +122,7 @@ def test_what_is_missing_is_said_before_measuring(
 ) -> None:
     monkeypatch.setattr("llamina.bench.peer.find_spec", lambda name: None)
     monkeypatch.setattr("llamina.bench.plot.find_spec", lambda name: None)
+    monkeypatch.setattr("shutil.which", lambda name: None)
     monkeypatch.setattr("llamina.bench.measure_model", lambda *a: pytest.fail("it measured"))
     found = invoke("bench", "-m", stories, "--against", "llama.cpp")
     assert found.exit_code == 2 and "there is no llama.cpp here to measure against: pip install" in found.stderr
@@ -138,6 +139,55 @@ def test_a_plot(record: dict[str, Any], tmp_path: Path) -> None:
 
     draw_plot(record, tmp_path / "rates.png")
     assert (tmp_path / "rates.png").read_bytes().startswith(b"\x89PNG")
+
+
+SERVE = ("-c", 3, "-p", 5, "-n", 12, "--prefix", 50, "-r", 1, "-t", 1)
+
+
+def test_serving(invoke: Invoke, stories: Path) -> None:
+    found = invoke("bench", "serve", "-m", stories, *SERVE, "--json")
+    assert found.exit_code == 0, found.stderr
+    data = json.loads(found.stdout)
+    results = {r["name"]: r for r in data["results"]}
+    masks = ("json schema: mask", "grammar: mask")
+    compared = ("json schema: answer", "grammar: answer", "copying", "prose")
+    assert set(results) == {"pg5+12", "pg5+12 b3", "second turn", *masks, *compared}
+    assert all(r["rate"] > 0 and r["engine"] == "llamina" for r in results.values())
+    alone, together, turn = results["pg5+12"], results["pg5+12 b3"], results["second turn"]
+    assert alone["speedup"] == 1 and together["speedup"] == pytest.approx(together["rate"] / alone["rate"])
+    assert turn["first_token_seconds"] > 0 and turn["plain_first_token_seconds"] > 0
+    for name in masks:
+        assert 0 < results[name]["microseconds"] <= results[name]["slowest"]
+        assert len(results[name]["seconds"]) + results[name.replace("mask", "answer")]["forced"] == 12
+    for name in compared:
+        assert results[name]["ratio"] == pytest.approx(results[name]["rate"] / results[name]["plain_rate"])
+    assert results["copying"]["drafted"] >= results["copying"]["accepted"]
+    assert data["kind"] == "serving" and data["settings"]["requests"] == 3 and data["peer"] is None
+
+
+def test_serving_beside_llama_cpp_as_a_table(invoke: Invoke, stories: Path) -> None:
+    pytest.importorskip("xllamacpp")
+    found = invoke("bench", "serve", "-m", stories, *SERVE, "--against", "xllamacpp", "--md")
+    assert found.exit_code == 0, found.stderr
+    first, _, *rows = [line.split("|")[1:-1] for line in found.stdout.splitlines() if line.startswith("|")]
+    assert [cell.strip() for cell in first] == ["test", "llamina", "beside", "ratio"]
+    names = [row[0].strip() for row in rows]
+    assert names[:3] == ["3 requests", "3 requests, llama.cpp", "second turn, first token"] and len(names) == 9
+    assert all("one after the other" in row[2] for row in rows[:2])
+    assert "llama.cpp is xllamacpp" in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--prefix", "8"], "8 is not in the range"),
+        (["-c", "1"], "1 is not in the range"),
+        (["-c", "600"], "more than the 512"),
+    ],
+)
+def test_what_cannot_be_served(invoke: Invoke, stories: Path, arguments: list[str], message: str) -> None:
+    found = invoke("bench", "serve", "-m", stories, "-n", 2, "-p", 1, "-r", 1, *arguments)
+    assert found.exit_code == 2 and message in found.stderr and not found.stdout
 
 
 def test_kernels(invoke: Invoke, tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ class Child:
 
     def memory(self) -> int | None:
         """The most bytes that were resident, less those of a Python that had loaded nothing."""
+        if self.setup.engine == "llama_server":
+            return None  # they are another process's
         peak = self._ask("memory")
         return peak - self._baseline if peak is not None and self._baseline is not None else None
 

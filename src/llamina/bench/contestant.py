@@ -16,7 +16,7 @@ STEP = 512  # tokens that go through the model together: everybody's batch and m
 class Setup:
     """One engine and its settings; a plain value, so that it can be sent to another process."""
 
-    engine: Literal["llamina", "llama_cpp", "xllamacpp"]
+    engine: Literal["llamina", "llama_cpp", "xllamacpp", "llama_server"]
     path: str
     threads: int
     kv_type: KvType

@@ -30,11 +30,12 @@ class LlamaCpp:
         self._begin(task.batch)
         self._prompt(before, 0)
         start = time.perf_counter()
-        if task.kind == "prompt":
+        if task.kind != "generate":
             self._prompt(fresh, task.depth)
-        else:
-            for i in range(task.tokens):
-                self._decode([(tokens[0], task.depth + i, s, True) for s, tokens in enumerate(fresh)])
+        if task.kind != "prompt":
+            first = task.depth + task.prompt
+            for i in range(bool(task.prompt), task.tokens):  # the first comes with the prompt
+                self._decode([(tokens[0], first + i, s, True) for s, tokens in enumerate(fresh)])
         c.llama_synchronize(self._context)
         return time.perf_counter() - start
 
@@ -58,11 +59,10 @@ class LlamaCpp:
         return context
 
     def _prompt(self, prompts: Tokens, position: int) -> None:
-        for s, tokens in enumerate(prompts):
-            for start in range(0, len(tokens), STEP):
-                part = tokens[start : start + STEP]
-                last = len(tokens) - 1
-                self._decode([(t, position + start + i, s, start + i == last) for i, t in enumerate(part)])
+        last = [len(tokens) - 1 for tokens in prompts]
+        rows = [(t, position + i, s, i == last[s]) for s, tokens in enumerate(prompts) for i, t in enumerate(tokens)]
+        for start in range(0, len(rows), STEP):
+            self._decode(rows[start : start + STEP])
 
     def _decode(self, rows: list[tuple[int, int, int, bool]]) -> None:
         """One call for rows of (token, position, sequence, whether its logits are wanted)."""

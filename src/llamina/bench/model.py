@@ -141,6 +141,8 @@ def _result(timing: Timing, plan: Plan, bandwidth: float) -> dict[str, Any]:
     if task.kind == "prompt":
         macs = multiplications(plan, task.tokens)
         return {**result, "first_token_seconds": timing.seconds, "macs_per_second": macs / timing.seconds}
+    if task.kind == "answer":
+        return {**result, "prompt": task.prompt}
     reached = weight_bytes(plan, task.batch) * task.tokens / timing.seconds
     return {**result, "bytes_per_second": reached, "bandwidth_share": reached / bandwidth}
 

@@ -1,5 +1,6 @@
 """Which llama.cpp is here, and with which of its flags it is fastest."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -7,42 +8,52 @@ from typing import Literal
 
 from llamina.bench.child import Child
 from llamina.bench.contestant import Setup
+from llamina.bench.llama_server import PROGRAM
+from llamina.bench.llama_server import version as server_version
 from llamina.bench.machine import package_version
 from llamina.bench.task import Kind, Task
 from llamina.errors import RequestError
 
-PEERS = ("llama.cpp", "llama-cpp-python", "xllamacpp")  # the first: whichever of the others is here
+PEERS = ("llama.cpp", "llama-cpp-python", "xllamacpp", "llama-server")  # the first: whichever of the others is here
 PROBE_TOKENS = 16
 
-Module = Literal["llama_cpp", "xllamacpp"]
+Module = Literal["llama_cpp", "xllamacpp", "llama_server"]
 Start = Callable[[Setup], Child]
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A package with llama.cpp in it."""
+    """A package with llama.cpp in it, or the program that is its server."""
 
     module: Module
     package: str
 
     @property
     def version(self) -> str | None:
-        return package_version(self.package)
+        return server_version() if self.module == "llama_server" else package_version(self.package)
+
+    @property
+    def here(self) -> bool:
+        return bool(shutil.which(PROGRAM) if self.module == "llama_server" else find_spec(self.module))
+
+    @property
+    def remedy(self) -> str:
+        return f"put {PROGRAM} on the path" if self.module == "llama_server" else f"pip install {self.package}"
 
 
-KNOWN = (Peer("llama_cpp", "llama-cpp-python"), Peer("xllamacpp", "xllamacpp"))
+KNOWN = (Peer("llama_cpp", "llama-cpp-python"), Peer("xllamacpp", "xllamacpp"), Peer("llama_server", PROGRAM))
 
 
-def find_peer(name: str) -> Peer:
-    """The first package that can be imported and is meant."""
-    meant = [peer for peer in KNOWN if name in (PEERS[0], peer.package)]
+def find_peer(name: str, *, serving: bool = False) -> Peer:
+    """The first that is here and meant; servers before the others where `serving` is measured."""
+    meant = [peer for peer in (reversed(KNOWN) if serving else KNOWN) if name in (PEERS[0], peer.package)]
     if not meant:
         raise RequestError(f"{name!r} is not one of {', '.join(PEERS)}", "against")
     for peer in meant:
-        if find_spec(peer.module):
+        if peer.here:
             return peer
-    packages = " or ".join(f"pip install {peer.package}" for peer in meant)
-    raise RequestError(f"there is no {name} here to measure against: {packages}", "against")
+    remedies = " or ".join(peer.remedy for peer in meant)
+    raise RequestError(f"there is no {name} here to measure against: {remedies}", "against")
 
 
 def variants(setup: Setup) -> Iterator[Setup]:

@@ -6,36 +6,36 @@ from typing import Literal
 
 import numpy as np
 
-Kind = Literal["prompt", "generate"]
+Kind = Literal["prompt", "generate", "answer"]
 Tokens = list[list[int]]  # a list for each sequence
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """`prompt`: tokens that are known are processed together. `generate`: one step for each token."""
+    """`prompt`: tokens that are known are processed together. `generate`: one step for each token. `answer`: both."""
 
     kind: Kind
     tokens: int  # of each sequence
     batch: int = 1  # sequences side by side
     depth: int = 0  # tokens of each sequence that are in the cache when the clock starts
+    prompt: int = 0  # tokens of each sequence that come before its answer, when the clock runs already
 
     @property
     def name(self) -> str:
         """As llama-bench writes it."""
         side = f" b{self.batch}" if self.batch > 1 else ""
-        return f"{'pp' if self.kind == 'prompt' else 'tg'}{self.tokens}{side}" + (
-            f" @ d{self.depth}" * bool(self.depth)
-        )
+        what = {"prompt": "pp", "generate": "tg", "answer": f"pg{self.prompt}+"}[self.kind]
+        return f"{what}{self.tokens}{side}" + f" @ d{self.depth}" * bool(self.depth)
 
     @property
     def work(self) -> int:
-        """Tokens in all."""
+        """Tokens in all; of an answer, those that are made."""
         return self.tokens * self.batch
 
     @property
     def reach(self) -> int:
         """Tokens of one sequence when it is done."""
-        return self.depth + self.tokens
+        return self.depth + self.prompt + self.tokens
 
     def draw(self, seed: int, vocab: int) -> tuple[Tokens, Tokens]:
         """Random tokens to be there before, and those that the clock sees: of a generation, the first of them.
@@ -43,7 +43,7 @@ class Task:
         Another seed, task or depth gives other tokens, so that nothing is known from the run before.
         """
         rng = np.random.default_rng([seed, self.kind == "prompt", self.tokens, self.batch, self.depth])
-        fresh = self.tokens if self.kind == "prompt" else 1
+        fresh = {"prompt": self.tokens, "generate": 1, "answer": self.prompt}[self.kind]
         drawn = rng.integers(0, vocab, (self.batch, self.depth + fresh)).tolist()
         return [row[: self.depth] for row in drawn], [row[self.depth :] for row in drawn]
 

@@ -1,5 +1,6 @@
-"""llama.cpp through xllamacpp's server in this process, timed by the server itself."""
+"""llama.cpp through xllamacpp's server in this process, timed by the server itself unless it is for whole answers."""
 
+import time
 from typing import Any
 
 import xllamacpp
@@ -21,6 +22,10 @@ class XLlamaCpp:
         if task.depth:
             self._ask(before, 1, True)
         whole = [b + f for b, f in zip(before, fresh, strict=True)]
+        if task.kind == "answer":
+            start = time.perf_counter()
+            self._ask(whole, task.tokens, bool(task.depth))
+            return time.perf_counter() - start
         timings = self._ask(whole, 1 if task.kind == "prompt" else task.tokens + 1, bool(task.depth))
         if task.kind == "prompt":  # a cache that was not found means more tokens, a rounded one fewer
             return float(timings["prompt_ms"]) / 1000 * task.tokens / timings["prompt_n"]

@@ -13,6 +13,7 @@ from llamina.cli.options import json_option, kv_option, locate, model_options
 from llamina.cli.terminal import Meter, note
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+ANY, SEVERAL = click.IntRange(min=1), click.IntRange(min=2)
 
 
 class Counts(click.ParamType):  # type: ignore[type-arg]
@@ -68,6 +69,16 @@ def output_options(function: Function) -> Function:
     return function
 
 
+threads_option = click.option(
+    "-t", "--threads", type=click.IntRange(min=1), envvar="LLAMINA_THREADS", metavar="N", help="Threads; all cores."
+)
+against_option = click.option(
+    "--against",
+    type=click.Choice(["llama.cpp", "llama-cpp-python", "xllamacpp", "llama-server"]),
+    help="Run llama.cpp in turns with llamina, with its fastest flags.",
+)
+
+
 @click.group("bench", invoke_without_command=True)
 @model_options
 @click.option(
@@ -82,15 +93,9 @@ def output_options(function: Function) -> Function:
 @click.option(
     "-d", "--depth", "depths", type=Counts(0), default="0", show_default=True, help="Tokens already in the cache."
 )
-@click.option(
-    "-t", "--threads", type=click.IntRange(min=1), envvar="LLAMINA_THREADS", metavar="N", help="Threads; all cores."
-)
+@threads_option
 @kv_option
-@click.option(
-    "--against",
-    type=click.Choice(["llama.cpp", "llama-cpp-python", "xllamacpp"]),
-    help="Run llama.cpp in turns with llamina, with its fastest flags.",
-)
+@against_option
 @click.option(
     "--plot", type=click.Path(dir_okay=False, writable=True, path_type=Path), help="Draw the rates into a PNG."
 )
@@ -109,6 +114,7 @@ def command(model: str | None, hf: str | None, plot: Path | None, **given: Any) 
       llamina bench -m model.gguf --json > before.json
       llamina bench -m model.gguf --baseline before.json --threshold 5%
       llamina bench kernels --format Q4_K
+      llamina bench serve -m model.gguf
     """
     if click.get_current_context().invoked_subcommand:
         return 0
@@ -124,6 +130,44 @@ def command(model: str | None, hf: str | None, plot: Path | None, **given: Any) 
     if plot:
         draw_plot(record, plot)
     _print(record, model_table, model_notes, given)
+    return _gate(record, earlier, given["threshold"])
+
+
+@command.command("serve")
+@model_options
+@click.option("-c", "--requests", type=SEVERAL, default=16, show_default=True, help="At a time.")
+@click.option("-p", "--prompt-tokens", "prompt", type=ANY, default=32, show_default=True, help="Of each request.")
+@click.option("-n", "--gen-tokens", "tokens", type=SEVERAL, default=128, show_default=True, help="Of each request.")
+@click.option(
+    "--prefix", type=click.IntRange(16, 1 << 20), default=2000, show_default=True, help="Tokens of a first turn."
+)
+@threads_option
+@kv_option
+@against_option
+@output_options
+def serve_command(model: str | None, hf: str | None, **given: Any) -> int:
+    """Measure how an engine serves many.
+
+    Requests together beside one after the other; the first token of a second turn beside that of the first; masks of
+    grammars, and answers that follow them beside plain ones; answers with tokens guessed ahead beside those without.
+
+    \b
+    Examples:
+      llamina bench serve -m smollm2
+      llamina bench serve -m model.gguf -c 32 -n 64 --md
+      llamina bench serve -m model.gguf --against llama-server
+    """
+    from llamina.bench import Load, Options, find_peer, measure_serving
+    from llamina.cli.rates import model_notes, serving_table
+    from llamina.engine.load import default_threads
+
+    earlier = _baseline(given["baseline"])
+    peer = find_peer(given["against"], serving=True) if given["against"] else None
+    asked = Load(given["requests"], given["prompt"], given["tokens"], given["prefix"])
+    options = Options([], given["threads"] or default_threads(), given["repeats"], given["kv_type"], peer)
+    with Ticker() as tick:
+        record = measure_serving(locate(model, hf), asked, options, _command_line(), tick, tick.compiling)
+    _print(record, serving_table, model_notes, given)
     return _gate(record, earlier, given["threshold"])
 
 

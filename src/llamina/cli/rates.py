@@ -25,6 +25,33 @@ def model_table(record: Record) -> Table:
     return table
 
 
+def serving_table(record: Record) -> Table:
+    """A row for each scenario: what it came to, and the plain way of doing it."""
+    table = Table(["test", "llamina", "beside", "ratio"])
+    results = record["results"]
+    alone = {r["engine"]: r for r in results if r.get("batch") == 1}
+    for result in results:
+        if (batch := result.get("batch", 1)) > 1:
+            beside = f"{_rate(alone[result['engine']])} one after the other"
+            who = "" if result["engine"] == "llamina" else f", {result['engine']}"
+            table.rows.append([f"{batch} requests{who}", _rate(result), beside, f"{result['speedup']:.2f}"])
+        elif "microseconds" in result:
+            slowest = f"{result['slowest']:.0f} µs the slowest"
+            table.rows.append([result["name"], f"{result['microseconds']:.0f} µs", slowest, ""])
+        elif "first_token_seconds" in result:
+            first, second = (_seconds(result[name]) for name in ("plain_first_token_seconds", "first_token_seconds"))
+            part = result["first_token_seconds"] / result["plain_first_token_seconds"]
+            table.rows.append([f"{result['name']}, first token", second, f"{first} {result['beside']}", f"{part:.3f}"])
+        elif "plain_rate" in result:
+            beside = f"{result['plain_rate']:.1f} tokens/s {result['beside']}"
+            table.rows.append([result["name"], _rate(result), beside, f"{result['ratio']:.2f}"])
+    return table
+
+
+def _rate(result: Record) -> str:
+    return f"{result['rate']:.1f} tokens/s"
+
+
 def _tail(result: Record) -> list[str]:
     """What the rate means for the machine."""
     if result["kind"] == "prompt":

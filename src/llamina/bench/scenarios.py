@@ -1,0 +1,181 @@
+"""What an engine does for those it serves, each beside the plain way of doing it."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from llamina.engine import Engine, Request
+from llamina.grammar import source
+from llamina.grammar.compiler import Compiler
+from llamina.sampling import Sampling
+
+CODE = """class Account:
+    def __init__(self, owner, balance=0):
+        self.owner = owner
+        self.balance = balance
+        self.history = []
+
+    def deposit(self, amount):
+        if amount <= 0:
+            raise ValueError("amount must be positive")
+        self.balance += amount
+        self.history.append(("deposit", amount))
+        return self.balance
+
+    def withdraw(self, amount):
+        if amount > self.balance:
+            raise ValueError("not enough money")
+        self.balance -= amount
+        self.history.append(("withdraw", amount))
+        return self.balance
+
+    def transfer(self, other, amount):
+        self.withdraw(amount)
+        other.deposit(amount)
+        return self.balance, other.balance
+"""
+COPY = f"A class:\n\n```python\n{CODE}```\n\nThe same class, renamed to Wallet:\n\n```python\nclass Wallet:\n"
+PROSE = (
+    "The fisherman had seen many storms, but none like the one that",
+    "A bicycle stays upright while it rolls because",
+    "In the first years of the Roman republic, the senate",
+    "Dear Anna, thank you for your letter about the garden. This spring we",
+)
+LIST = "The people who came to the meeting, and what each of them said:\n"
+SCHEMA = {
+    "type": "array",
+    "minItems": 50,
+    "items": {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "age": {"type": "integer"}, "said": {"type": "string"}},
+        "required": ["name", "age", "said"],
+        "additionalProperties": False,
+    },
+}
+GRAMMAR = (
+    'root ::= line{50,}\nline ::= name ", " [0-9]{1,3} ": " said "\\n"\nname ::= [A-Z] [a-z]+\nsaid ::= [^\\n]{8,80}\n'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Work done in two ways, in turns: seconds of all runs."""
+
+    name: str
+    beside: str  # the plain way
+    work: tuple[int, int]  # tokens of one run, and of one in the plain way
+    runs: Sequence[float]
+    plain: Sequence[float]
+    more: dict[str, Any]
+
+    def result(self) -> dict[str, Any]:
+        rate, plain = (n / median(seconds) for n, seconds in zip(self.work, (self.runs, self.plain), strict=True))
+        known = {"name": self.name, "engine": "llamina", "rate": rate, "unit": "tokens/s", "seconds": [*self.runs]}
+        other = {"beside": self.beside, "plain_rate": plain, "plain_seconds": [*self.plain]}
+        return {**known, **other, "ratio": rate / plain, **self.more}
+
+
+def scenarios(
+    engine: Engine, prefix: int, tokens: int, repeats: int, tick: Callable[[str], None]
+) -> Iterator[dict[str, Any]]:
+    """A result for each: `prefix` tokens in common with an earlier turn, answers of `tokens`."""
+    tick("a second turn")
+    yield second_turn(engine, prefix, repeats)
+    compiler = Compiler(engine.tokenizer, engine.plan.vocab)
+    for name, kind, given in (("json schema", "json_schema", SCHEMA), ("grammar", "grammar", GRAMMAR)):
+        tick(name)
+        yield from constrained(engine, compiler, name, {kind: given}, tokens, repeats)
+    tick("copying")
+    yield guessed(engine, "copying", [COPY], 2 * tokens, repeats, temperature=0)
+    tick("prose")
+    yield guessed(engine, "prose", PROSE, 2 * tokens, repeats, temperature=0.8, seed=1)
+
+
+def second_turn(engine: Engine, prefix: int, repeats: int) -> dict[str, Any]:
+    """The time to the first token of a prompt, and of the next turn, which has the prompt and its answer in front."""
+    answer, more, vocab = 16, 16, engine.plan.vocab
+    runs, plain = [], []
+    for seed in range(repeats):
+        drawn = np.random.default_rng([seed, prefix]).integers(0, vocab, prefix + more).tolist()
+        first = _run(engine, drawn[:prefix], answer)
+        second = _run(engine, [*first.known, *drawn[prefix:]], 1)
+        plain.append(_first_token(first))
+        runs.append(_first_token(second))
+    work = prefix + answer + more, prefix
+    seconds = {"first_token_seconds": median(runs), "plain_first_token_seconds": median(plain)}
+    return Compared("second turn", "first turn", work, runs, plain, seconds).result()
+
+
+def _run(engine: Engine, prompt: Sequence[int], tokens: int) -> Request:
+    options = {"max_tokens": tokens, "ignore_eos": True}
+    request = engine.submit(Request(prompt, Sampling(temperature=0), **options))  # type: ignore[arg-type]
+    while request.finish_reason is None:
+        engine.step()
+    return request
+
+
+def _first_token(request: Request) -> float:
+    assert request.times.first is not None
+    return request.times.first - request.times.submitted
+
+
+def constrained(
+    engine: Engine, compiler: Compiler, name: str, given: dict[str, Any], tokens: int, repeats: int
+) -> Iterator[dict[str, Any]]:
+    """Masks along an answer, and the answer beside one of as many tokens that follows nothing."""
+    options: dict[str, Any] = {"temperature": 0, "speculate": "off"}
+    answer = engine.generate(LIST, max_tokens=tokens, **options, **given).tokens
+    seconds, forced = _masks(compiler, given, answer, engine.plan.vocab)
+    found = {"engine": "llamina", "rate": 1 / median(seconds), "unit": "masks/s", "seconds": seconds}
+    yield {"name": f"{name}: mask", **found, "microseconds": 1e6 * median(seconds), "slowest": 1e6 * max(seconds)}
+    runs, plain = [], []
+    for _ in range(repeats):
+        runs.append(_seconds(lambda: engine.generate(LIST, max_tokens=tokens, **options, **given)))
+        plain.append(_seconds(lambda: engine.generate(LIST, max_tokens=len(answer), ignore_eos=True, **options)))
+    work = len(answer), len(answer)
+    yield Compared(f"{name}: answer", "plain", work, runs, plain, {"forced": forced, "tokens": len(answer)}).result()
+
+
+def _masks(compiler: Compiler, given: dict[str, Any], answer: Sequence[int], vocab: int) -> tuple[list[float], int]:
+    """Seconds of each mask, and how many tokens needed none because the grammar left no choice."""
+    wanted = source(**given)
+    assert wanted is not None
+    constraint = compiler.constraint(wanted)
+    logits, at, seconds = np.zeros(vocab, np.float32), 0, []
+    while at < len(answer) and not constraint.done:
+        logits[:] = 0
+        seconds.append(_seconds(lambda: constraint.apply(logits)))
+        constraint.consume(answer[at])
+        at += 1 + len(constraint.forced())
+    return seconds, len(answer) - len(seconds)
+
+
+def guessed(
+    engine: Engine, name: str, texts: Sequence[str], tokens: int, repeats: int, **options: Any
+) -> dict[str, Any]:
+    """Answers with tokens guessed ahead where that pays, beside those that come one by one; they are the same."""
+    prompts = [engine.encode(text) for text in texts]
+    times: dict[str, list[list[float]]] = {"auto": [[] for _ in prompts], "off": [[] for _ in prompts]}
+    drafted = accepted = 0
+    for i in range(repeats + 1):
+        for at, prompt in enumerate(prompts):
+            for mode, found in times.items():
+                made = engine.generate(prompt, max_tokens=tokens, ignore_eos=True, speculate=mode, **options)
+                if i:  # the first time is for learning what steps cost, and for the prompt
+                    found[at].append(made.usage.completion_seconds)
+                drafted, accepted = drafted + made.usage.drafted_tokens, accepted + made.usage.accepted_tokens
+    runs, plain = ([sum(of) for of in zip(*found, strict=True)] for found in times.values())
+    least = min(median(off) / median(auto) for auto, off in zip(times["auto"], times["off"], strict=True))
+    more = {"least_ratio": least, "drafted": drafted // (repeats + 1), "accepted": accepted // (repeats + 1)}
+    work = len(texts) * (tokens - 1)  # the first token comes with the prompt
+    return Compared(name, "one by one", (work, work), runs, plain, more).result()
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start

@@ -1,0 +1,47 @@
+"""How an engine serves many: requests together, and what it saves those who come back, follow grammars or copy."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from llamina.bench.contestant import Progress
+from llamina.bench.model import Options, measure_model
+from llamina.bench.scenarios import scenarios
+from llamina.bench.task import Task
+from llamina.engine import load
+
+ROOM = 4096  # tokens of context for what is longest: a text to copy, in a vocabulary of single characters
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is asked of the engine."""
+
+    requests: int = 16
+    prompt: int = 32  # tokens of each
+    tokens: int = 128  # that each makes
+    prefix: int = 2000  # tokens that a second turn has in common with the first
+
+    @property
+    def tasks(self) -> list[Task]:
+        """One request, and all of them together."""
+        one = Task("answer", self.tokens, prompt=self.prompt)
+        return [one, replace(one, batch=self.requests)]
+
+
+def measure_serving(
+    path: Path, asked: Load, options: Options, command: str, tick: Callable[[str], None], progress: Progress
+) -> dict[str, Any]:
+    """The record of one run; the peer takes part in what it is asked over its own server, the requests."""
+    record = measure_model(path, replace(options, tasks=asked.tasks), command, tick, progress)
+    alone = {r["engine"]: r["rate"] for r in record["results"] if r["batch"] == 1}
+    for result in record["results"]:
+        result["speedup"] = result["rate"] / alone[result["engine"]]  # over one request after the other
+    room = max(ROOM, asked.prefix + ROOM // 2)
+    with load(
+        path, threads=options.threads, context=room, max_sequences=2, kv_type=options.kv_type, progress=progress
+    ) as engine:
+        record["results"] += scenarios(engine, asked.prefix, asked.tokens, options.repeats, tick)
+    settings = {**record["settings"], "requests": asked.requests, "prefix": asked.prefix}
+    return {**record, "kind": "serving", "settings": settings}
