@@ -78,10 +78,7 @@ def test_hidden_states_are_adapted(stories: Path, adapters: dict[str, Path], eng
     tokens = engine.encode(PROMPT)
 
     def hidden(some: Engine, **use: float) -> np.ndarray:
-        request = some.submit(Request(tokens, reads=range(len(tokens)), reading="hidden", adapters=use))
-        while request.finish_reason is None:
-            some.step()
-        return np.concatenate(request.rows)
+        return some.hidden(tokens, use)
 
     with llamina.load(stories, threads=2) as late, llamina.load(stories, threads=2) as early:
         plain = hidden(late)
@@ -95,6 +92,23 @@ def test_hidden_states_are_adapted(stories: Path, adapters: dict[str, Path], eng
         late.unload_adapter("wide")
         late.load_adapter(adapters["one"], "wide")
         assert np.array_equal(hidden(late, wide=1.0), hidden(early, one=1.0))
+
+
+def test_readings_are_adapted(adapted: Engine, engine: Engine) -> None:
+    """All of them are those of the adapted logits and hidden states; without names, those of the model alone."""
+    use, tokens = {"one": 0.5, "two": 1.5}, engine.encode(PROMPT)
+    hidden = adapted.hidden(tokens, use)[-1]
+    assert np.allclose(adapted.embed(PROMPT, pooling="last", adapters=use)[0], hidden / np.linalg.norm(hidden))
+    logits = adapted.logits(tokens, use).astype(np.float64)
+    logprobs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    wanted = logprobs[np.arange(len(tokens) - 1), tokens[1:]]
+    assert np.allclose(adapted.token_scores(tokens, adapters=use).logprobs, wanted, atol=1e-4)
+    assert np.allclose(adapted.score(tokens[:5], tokens[5:], adapters=use).logprobs, wanted[4:], atol=1e-4)
+    assert np.isclose(adapted.perplexity(tokens, adapters=use), np.exp(-wanted.mean()), rtol=1e-4)
+    assert adapted.perplexity(tokens) == engine.perplexity(tokens) != adapted.perplexity(tokens, adapters=use)
+    assert np.array_equal(adapted.embed(PROMPT), engine.embed(PROMPT))
+    with pytest.raises(RequestError, match="there is no adapter 'three'"):
+        adapted.embed(PROMPT, adapters={"three": 1.0})
 
 
 def test_generations_side_by_side_say_what_they_say_alone(adapted: Engine) -> None:

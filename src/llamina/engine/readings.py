@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from llamina.engine.request import Request
 from llamina.errors import RequestError
 
 Text: TypeAlias = str | Sequence[int]
+Scales: TypeAlias = Mapping[str, float]  # of adapters, by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Score:
 
 
 class Readings(Core):
-    """An engine that reads. Texts may be given as tokens; several are computed together."""
+    """An engine that reads, with `adapters` if any are named. Texts may be given as tokens; several go together."""
 
     def encode(self, prompt: Text, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """Text as prompt tokens (token ids pass through)."""
@@ -41,16 +42,23 @@ class Readings(Core):
             return [int(t) for t in prompt]
         return self.tokenizer.encode(prompt, add_special=add_special, parse_special=parse_special)
 
-    def logits(self, tokens: Iterable[int], adapters: Mapping[str, float] | None = None) -> Array:
+    def logits(self, tokens: Iterable[int], adapters: Scales | None = None) -> Array:
         """Logits after every token, [tokens, vocab]."""
         return self._read([Request(list(tokens), all_logits=True, adapters=adapters or {})])[0]
 
-    def hidden(self, tokens: Iterable[int]) -> Array:
+    def hidden(self, tokens: Iterable[int], adapters: Scales | None = None) -> Array:
         """The last hidden state of every token, normed as the output matrix sees it, [tokens, width]."""
         known = list(tokens)
-        return self._read([Request(known, reads=range(len(known)), reading="hidden")])[0]
+        return self._read([Request(known, reads=range(len(known)), reading="hidden", adapters=adapters or {})])[0]
 
-    def embed(self, texts: Text | Sequence[Text], *, pooling: Pooling | None = None, normalize: bool = True) -> Array:
+    def embed(
+        self,
+        texts: Text | Sequence[Text],
+        *,
+        pooling: Pooling | None = None,
+        normalize: bool = True,
+        adapters: Scales | None = None,
+    ) -> Array:
         """A vector for each text, [texts, width], of length 1 if `normalize`.
 
         `pooling` makes it of the tokens' hidden states: their mean or max, the first (cls) or the last. Without it, as
@@ -59,9 +67,8 @@ class Readings(Core):
         """
         kind = check_pooling(pooling) if pooling is not None else self.pooling
         known = [self.encode(text, parse_special=False) for text in _several(texts)]
-        reading = "rank" if kind == "rank" else "hidden"
-        causal = self.model.causal
-        requests = [Request(t, reads=rows_of(kind, causal, len(t)), reading=reading) for t in known]  # type: ignore[arg-type]
+        how: dict[str, Any] = {"reading": "rank" if kind == "rank" else "hidden", "adapters": adapters or {}}
+        requests = [Request(t, reads=rows_of(kind, self.model.causal, len(t)), **how) for t in known]
         vectors = [pool(rows, kind) for rows in self._read(requests)]
         return np.stack([normalized(v) for v in vectors] if normalize and kind != "rank" else vectors)
 
@@ -70,11 +77,12 @@ class Readings(Core):
         """How `embed` makes one vector of a text's, unless told otherwise."""
         return pooling_of(self.model.config, self.model.causal)
 
-    def rerank(self, query: str, documents: Sequence[str]) -> Array:
+    def rerank(self, query: str, documents: Sequence[str], *, adapters: Scales | None = None) -> Array:
         """How well each document answers the query, [documents]: the more the better, on the model's own scale."""
         if isinstance(documents, str):
             raise RequestError("documents is a text: a list of texts is expected", "documents")
-        scores = self.embed([self._pair(query, document) for document in documents], pooling="rank")
+        pairs = [self._pair(query, document) for document in documents]
+        scores = self.embed(pairs, pooling="rank", adapters=adapters)
         return np.ascontiguousarray(scores[:, 0])
 
     def _pair(self, query: str, document: str) -> list[int]:
@@ -88,17 +96,17 @@ class Readings(Core):
         begin, middle = [special["bos"]] if rules.add_bos else [], [special["sep"]] if rules.add_sep else []
         return [*begin, *rules.encode(query), *end, *middle, *rules.encode(document), *end]
 
-    def score(self, prompt: Text, continuation: Text) -> Score:
+    def score(self, prompt: Text, continuation: Text, *, adapters: Scales | None = None) -> Score:
         """How likely the model finds a continuation of a prompt, token by token."""
         before, after = self.encode(prompt), self.encode(continuation, add_special=False)
         if not before or not after:
             raise RequestError("the prompt or its continuation is empty: both need a token", "continuation")
         n = len(before) + len(after)
         reads = range(len(before) - 1, n - 1)
-        found = self._read([Request([*before, *after], reads=reads, reading="logprobs")])[0]
+        found = self._read([Request([*before, *after], reads=reads, reading="logprobs", adapters=adapters or {})])[0]
         return Score(after, [float(x) for x in found])
 
-    def token_scores(self, text: Text) -> Score:
+    def token_scores(self, text: Text, *, adapters: Scales | None = None) -> Score:
         """How likely the model finds each token of a text after the first.
 
         A text longer than the context is read in windows that overlap by half.
@@ -106,15 +114,16 @@ class Readings(Core):
         tokens = self.encode(text, parse_special=False)
         if len(tokens) < 2:
             raise RequestError(f"the text has {len(tokens)} tokens: at least 2 are needed, as the first has no score")
+        how: dict[str, Any] = {"reading": "logprobs", "adapters": adapters or {}}
         requests = [
-            Request(tokens[start:stop], reads=range(first - start - 1, stop - start - 1), reading="logprobs")
+            Request(tokens[start:stop], reads=range(first - start - 1, stop - start - 1), **how)
             for start, first, stop in windows(len(tokens), min(self.context, self.limits.cache))
         ]
         return Score(tokens[1:], [float(x) for x in np.concatenate(self._read(requests))])
 
-    def perplexity(self, text: Text) -> float:
+    def perplexity(self, text: Text, *, adapters: Scales | None = None) -> float:
         """How many tokens the model takes to be as likely as the right one, on average: see `token_scores`."""
-        return self.token_scores(text).perplexity
+        return self.token_scores(text, adapters=adapters).perplexity
 
     def _read(self, requests: Sequence[Request]) -> list[Array]:
         """What each request asked to read; nothing of them is left if one cannot be computed."""
