@@ -135,6 +135,41 @@ def test_schemas_that_are_refused(compiler: Compiler, schema: Any, message: str)
     assert message in str(caught.value) and caught.value.param == "json_schema" and "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array", "uniqueItems": False, "maxItems": 2.0},
+        {"type": "array", "items": {"type": "integer", "not": False}, "unevaluatedItems": True, "maxItems": 2},
+        {"type": "array", "maxItems": 2, "if": {"minItems": 1}, "minContains": 1},
+        {"type": "array", "maxItems": 2, "then": {"minItems": 5}, "dependentRequired": {}, "propertyNames": {}},
+    ],
+    ids=str,
+)
+def test_keywords_that_say_nothing_are_no_reason_to_refuse(
+    compiler: Compiler, tokenizer: Tokenizer, schema: dict[str, Any]
+) -> None:
+    for text in ("[]", "[1, 1]", "[1, 2, 3]", "1"):
+        valid = jsonschema.Draft202012Validator(schema).is_valid(json.loads(text))
+        assert takes(compiler, tokenizer, text, json_schema=schema) == valid
+
+
+@pytest.mark.parametrize(
+    ("schema", "keyword"),
+    [
+        ({"uniqueItems": True}, "uniqueItems"),
+        ({"if": {"minItems": 1}, "then": {"maxItems": 3}}, "if"),
+        ({"contains": {"const": 1}}, "contains"),
+        ({"const": {"not": False}, "properties": {"a": {"unevaluatedProperties": False}}}, "unevaluatedProperties"),
+        ({"allOf": [{"not": {"type": "string"}}]}, "not"),
+        ({"items": [{"dependentRequired": {"a": ["b"]}}]}, "dependentRequired"),
+    ],
+    ids=str,
+)
+def test_keywords_that_cannot_be_kept_are_named(compiler: Compiler, schema: dict[str, Any], keyword: str) -> None:
+    with pytest.raises(InvalidGrammar, match=f'"{keyword}"'):
+        compiler.constraint(source(json_schema=schema))  # type: ignore[arg-type]
+
+
 def test_the_way_out_works(compiler: Compiler, tokenizer: Tokenizer) -> None:
     schema = {"oneOf": [{"type": "object"}, {"type": "object"}], "x-guidance": {"coerce_one_of": True}}
     assert takes(compiler, tokenizer, "{}", json_schema=schema)

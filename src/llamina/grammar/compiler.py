@@ -2,6 +2,7 @@
 
 import json
 from collections import OrderedDict
+from threading import Lock
 
 import llguidance
 
@@ -40,15 +41,17 @@ class Compiler:
         ends = sorted(tokenizer.eog) or [tokenizer.vocab_size]
         self._prepared = llguidance.LLTokenizer(self._words, n_vocab=len(self._words.tokens), eos_token=ends)
         self._compiled: OrderedDict[Source, Constraint] = OrderedDict()
+        self._lock = Lock()  # the turns of an AsyncEngine are prepared beside its own thread
 
     def constraint(self, source: Source) -> Constraint:
-        """Ready for the first token, or an error that says what is wrong."""
-        if source not in self._compiled:
-            self._compiled[source] = self._compile(source)
-            if len(self._compiled) > KEPT:
-                self._compiled.popitem(last=False)
-        self._compiled.move_to_end(source)
-        return self._compiled[source].fresh()
+        """Ready for the first token, or an error that says what is wrong. For any thread."""
+        with self._lock:
+            if source not in self._compiled:
+                self._compiled[source] = self._compile(source)
+                if len(self._compiled) > KEPT:
+                    self._compiled.popitem(last=False)
+            self._compiled.move_to_end(source)
+            return self._compiled[source].fresh()
 
     def _compile(self, source: Source) -> Constraint:
         matcher = llguidance.LLMatcher(self._prepared, self._grammar(source), log_level=0, limits=LIMITS)

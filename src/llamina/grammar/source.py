@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from llamina.errors import InvalidGrammar
+from llamina.grammar.schema import plain
 
 Kind = Literal["grammar", "json_schema", "regex", "choices", "lark"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -58,7 +59,7 @@ def _schema(kind: Kind, value: object) -> str:
     """A schema as JSON; a string is JSON already."""
     try:
         schema = json.loads(value) if isinstance(value, str) else value
-        text = json.dumps(schema, ensure_ascii=False)
+        text = json.dumps(plain(schema), ensure_ascii=False)
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidGrammar(f"json_schema is no JSON: {error}", kind) from None
     if schema is True:
