@@ -1,0 +1,141 @@
+"""A model made ready to run: its plan compiled, with memory for what sequences keep and room for adapters."""
+
+import os
+from collections.abc import Callable
+from functools import cached_property
+from typing import Literal, get_args
+
+from llamina.backends import Capacity, KvType, Offload, Program, compile_plan
+from llamina.cache import Near, Pages
+from llamina.engine.adapters import Adapters
+from llamina.engine.limits import Limits
+from llamina.engine.memory import find_room
+from llamina.engine.programs import Programs
+from llamina.engine.samplers import Samplers
+from llamina.engine.schedule import Budget
+from llamina.errors import RequestError, UnsupportedModel
+from llamina.gguf import GGUF, fingerprint
+from llamina.models import Decoder
+from llamina.ops.batch import PAGE, Batch
+from llamina.plan import Plan, record
+from llamina.tokenizer import Tokenizer
+
+STEP_TOKENS = 512  # of one step, unless told otherwise
+LOGITS_BYTES = 256 << 20  # address space for one step's logits; only what is used becomes resident
+
+
+class Machine:
+    """What a file becomes when it is loaded. It knows of no requests."""
+
+    def __init__(
+        self,
+        file: GGUF,
+        model: Decoder,
+        *,
+        backend: str = "cpu",
+        threads: int = 1,
+        kv_type: KvType = "f16",
+        max_tokens: int | None = None,
+        max_sequences: int = 16,
+        cache_tokens: int | None = None,
+        offload: Literal["none", "budget", "pinned"] = "none",
+        memory_budget: int | None = None,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> None:
+        _check_options(kv_type, max_tokens=max_tokens, max_sequences=max_sequences, cache_tokens=cache_tokens)
+        self.file = file
+        self.model = model
+        self.backend, self.kv_type = backend, kv_type
+        self.context = model.config.context
+        self.plan: Plan = record(model.forward)
+        if self.plan.causal != model.causal:
+            key = f"{model.config.architecture}.attention.causal"
+            raise UnsupportedModel(f"{key} is {model.causal}: that variant of the architecture is not known here")
+        self.adapters = Adapters(file.metadata, self.plan)
+        self.weight_bytes = sum(tensor.nbytes for tensor in file.tensors.values())
+        paged = _offload(offload, memory_budget)
+        weights = min(self.weight_bytes, paged.budget) if paged else self.weight_bytes
+        whole = not model.causal
+        max_tokens = max_tokens or (max(self.context, STEP_TOKENS) if whole else STEP_TOKENS)
+        room = find_room(self.plan, weights, self.context, max_sequences, max_tokens, kv_type, cache_tokens)
+        near = Near(room.near, room.reach)
+        self.pages = Pages(room.pages, max_sequences, room.checkpoints, near, sharing=model.causal)
+        slots = max_sequences + (room.checkpoints or 0)
+        self.capacity = Capacity(room.pages, slots, kv_type, threads, paged, room.near)
+        outputs = max(1, min(max_tokens, LOGITS_BYTES // (4 * self.plan.vocab)))
+        self.budget = Budget(max_tokens, outputs, min(max_sequences, outputs), whole)  # a token for each in every step
+        self.batch = Batch(max_tokens, outputs, max_sequences, -(-self.context // PAGE))
+        vocab = model.embeddings.shape[0]
+        self.limits = Limits(self.context, PAGE * self.pages.total, vocab, outputs if whole else None)
+        self._closed = False
+        self._progress = progress
+        self.programs = Programs(model, self.plan, self.adapters, self._compile)
+
+    def _compile(self, plan: Plan, before: Program | None) -> Program:
+        return compile_plan(self.backend, plan, self.batch, self.capacity, self._progress, before)
+
+    @property
+    def program(self) -> Program:
+        """The forward pass, compiled."""
+        return self.programs.main
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """Built on first use: a file without a vocabulary still has logits."""
+        return Tokenizer.from_metadata(self.file.metadata)
+
+    @cached_property
+    def samplers(self) -> Samplers:
+        return Samplers(self.tokenizer, self.plan.vocab)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Which model it is, by the contents of its file."""
+        return fingerprint(self.file)
+
+    def copy_states(self) -> None:
+        """What the pool has promised to copy; states are as they should be afterwards."""
+        for unit, source, target in self.pages.take_copies():
+            self.program.states.copy(unit, source, target)
+
+    def load_adapter(self, path: str | os.PathLike[str], name: str | None = None) -> str:
+        """Load a LoRA for requests to use by its name, which is that of the file unless given.
+
+        One that adapts matrices which none has adapted before has the plan compiled again; requests go on with it.
+        """
+        self.check_open()
+        name, adapter = self.adapters.read(path, name)
+        if not adapter.pairs.keys() <= self.adapters.matrices:
+            self.plan = self.programs.make_places(self.adapters.matrices | adapter.pairs.keys())
+        self.programs.adapt(self.adapters.add(name, adapter), adapter.pairs)
+        return name
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise RequestError("the engine is closed: load the model again")
+
+    def close(self) -> None:
+        """End the backend's threads."""
+        if "samplers" in self.__dict__:
+            self.samplers.close()
+        self.programs.close()
+        self._closed = True
+
+
+def _offload(policy: str, budget: int | None) -> Offload | None:
+    """How much of the weights may be resident; all of them unless a policy says otherwise."""
+    if policy not in ("none", "budget", "pinned"):
+        raise RequestError(f"offload is {policy!r}: none, budget or pinned is expected", "offload")
+    if (policy == "none") != (budget is None):
+        raise RequestError(
+            f"offload is {policy!r} and memory_budget is {budget}: give both or neither", "memory_budget"
+        )
+    return Offload("pinned" if policy == "pinned" else "budget", budget) if budget is not None else None
+
+
+def _check_options(kv_type: str, **counts: int | None) -> None:
+    for name, value in counts.items():
+        if value is not None and value < 1:
+            raise RequestError(f"{name} is {value}: at least 1 is expected", name)
+    if kv_type not in get_args(KvType):
+        raise RequestError(f"kv_type is {kv_type!r}: {' or '.join(get_args(KvType))} is expected", "kv_type")
