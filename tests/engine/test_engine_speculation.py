@@ -144,23 +144,33 @@ def test_a_real_model(smol: Engine) -> None:
 
 
 def test_the_distribution_is_the_models(pair: Engine) -> None:
-    """Chi-square over many seeds: tokens that were guessed by the other model come as often as the model says."""
+    """Chi-square over many seeds: tokens after guesses of the other model come as often as the model says."""
     prompt, n = pair.encode("Once upon a time, there was a little girl named Lily. She loved to play"), 600
-    logits = pair.logits(prompt)[-1].astype(np.float64)
-    expected = np.exp(logits - logits.max())
-    expected /= expected.sum()
-    options = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "max_tokens": 3, "ignore_eos": True, "speculate": 2}
-    seen: Counter[int] = Counter()
-    accepted = 0
-    for seed in range(n):
-        found = pair.generate(prompt, seed=seed, **options)
-        seen[found.tokens[0]] += 1
-        accepted += found.usage.accepted_tokens
-    assert accepted > n / 4
-    often = [t for t in np.argsort(-expected) if n * expected[t] >= 5]
-    rest = n * (1 - expected[often].sum())
-    chi = sum((seen[int(t)] - n * expected[t]) ** 2 / (n * expected[t]) for t in often)
-    chi += (n - sum(seen[int(t)] for t in often) - rest) ** 2 / rest
+    options = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "max_tokens": 3, "ignore_eos": True}
+    guessed = [pair.generate(prompt, seed=seed, speculate=2, **options) for seed in range(n)]
+    assert sum(found.usage.accepted_tokens for found in guessed) > n / 4
+
+    first = softmax(pair.logits(prompt)[-1])
+    likely = [int(t) for t in np.flatnonzero(first > 1e-5)]
+    second = sum(first[t] * softmax(pair.logits([*prompt, t])[-1]) for t in likely)
+    check_same(Counter(found.tokens[1] for found in guessed), n * second / second.sum(), 0)
+
+    plain = [pair.generate(prompt, seed=seed, speculate="off", **options) for seed in range(n, 3 * n)]
+    counts = np.bincount([found.tokens[2] for found in plain], minlength=len(first))
+    check_same(Counter(found.tokens[2] for found in guessed), counts / 2, 0.5)
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    weights = np.exp(logits.astype(np.float64) - logits.max())
+    return weights / weights.sum()
+
+
+def check_same(seen: Counter[int], expected: np.ndarray, noise: float) -> None:
+    """As often as expected; of numbers that were counted themselves, `noise` is how much more they vary for that."""
+    often = [int(t) for t in np.argsort(-expected) if expected[t] >= 5]
+    pairs = [(seen[t], expected[t]) for t in often]
+    pairs.append((seen.total() - sum(seen[t] for t in often), expected.sum() - expected[often].sum()))
+    chi = sum((count - mean) ** 2 / (mean * (1 + noise)) for count, mean in pairs)
     df = len(often)
     assert df > 3 and (chi - df) / math.sqrt(2 * df) < 4
 
