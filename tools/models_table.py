@@ -18,7 +18,7 @@ import numpy as np
 
 import llamina
 from llamina.backends import BACKENDS
-from llamina.backends.cpu.layout import GENERAL, VECTORS
+from llamina.backends.cpu.layout import VECTORS
 from llamina.convert.families import FAMILIES
 from llamina.gguf import TENSOR_TYPES
 from llamina.models import about, architectures
@@ -66,7 +66,7 @@ def document(errors: Mapping[str, tuple[str, float | None]]) -> str:
     """The page, with the errors as they are written on it."""
     right = [error for _, error in errors.values() if error is not None and error <= LIMIT]
     missing = [f"`{name}` ({arch})" for name, (arch, error) in sorted(errors.items()) if error is None]
-    kinds = sorted(VECTORS | GENERAL, key=[kind.name for kind in TENSOR_TYPES.values()].index)
+    kinds = sorted(VECTORS, key=[kind.name for kind in TENSOR_TYPES.values()].index)
     lines = [
         "# Models",
         "",
@@ -78,7 +78,7 @@ def document(errors: Mapping[str, tuple[str, float | None]]) -> str:
         *([f"Not yet: {', '.join(missing)}."] if missing else []),
         "",
         f"All run on the backends {_listed(BACKENDS)}, with matrices in any of",
-        f"{_listed(kinds)} ({_listed(sorted(GENERAL))} by a slower kernel).",
+        f"{_listed(kinds)}.",
         "",
         "| architecture | covers | golden models and their errors | `llamina convert` makes it of |",
         "| --- | --- | --- | --- |",

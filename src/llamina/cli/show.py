@@ -74,7 +74,7 @@ def _lines(facts: dict[str, Any]) -> dict[str, str]:
 
 
 def _format(kind: str, of: dict[str, Any]) -> str:
-    missing = {"general": " (slow kernel)", None: " (no kernel)"}.get(of["kernel"], "")
+    missing = "" if of["kernel"] else " (no kernel)"
     return f"{kind} {bytes_text(of['bytes'])} in {of['tensors']}{missing}"
 
 

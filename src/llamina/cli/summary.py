@@ -5,7 +5,7 @@ from typing import Any, get_args
 import numpy as np
 
 from llamina.backends import Capacity, KvType, state_shapes
-from llamina.backends.cpu.layout import GENERAL, VECTORS, page_bytes
+from llamina.backends.cpu.layout import VECTORS, page_bytes
 from llamina.cli.features import features
 from llamina.engine.load import weights_of
 from llamina.errors import LlaminaError
@@ -90,7 +90,7 @@ def _plan(file: GGUF) -> tuple[Plan | None, str | None]:
 
 def kernel(name: str) -> str | None:
     """How matrices of a format are multiplied on the CPU."""
-    return "vectors" if name in VECTORS else "general" if name in GENERAL else None
+    return "vectors" if name in VECTORS else None
 
 
 def _formats(file: GGUF) -> dict[str, dict[str, Any]]:

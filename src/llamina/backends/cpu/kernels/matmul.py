@@ -1,29 +1,13 @@
-"""Matrices times tokens: strips of eight rows for the formats that have them, one row at a time for the others."""
+"""Matrices times tokens: by strips of eight rows for few tokens, by tiles for many where the format has them."""
 
 from typing import Any
 
-import numpy as np
-
 from llamina.backends.cpu.features import HAS_AMX
+from llamina.backends.cpu.kernels import strips, strips_nvfp4
 from llamina.backends.cpu.kernels.device import device, kernel
-from llamina.backends.cpu.kernels.memory import f32, i32, i64, set_f32, set_i32, stack_of
-from llamina.backends.cpu.kernels.products import dot_i8_i8
-from llamina.backends.cpu.kernels.simd import (
-    cvt_f32,
-    f32x8,
-    fma,
-    hsum_f32,
-    load_f32,
-    load_i8x32,
-    shuffle_of,
-    splat_f32,
-    zero_f32,
-)
-from llamina.backends.cpu.kernels.strips import FOURS, STRIPS
+from llamina.backends.cpu.kernels.memory import i32, i64, set_i32
 from llamina.backends.cpu.kernels.tiles import put
-from llamina.backends.cpu.kernels.unpack import UNPACK
 from llamina.backends.cpu.kernels.work import first
-from llamina.gguf import TENSOR_TYPES
 
 if HAS_AMX:
     from llamina.backends.cpu.kernels.amx import AMX as TILES
@@ -31,8 +15,6 @@ else:
     from llamina.backends.cpu.kernels.tiles import TILES
 
 MANY, MANY_SMALL = 8, 3  # tokens from which unpacking pays; sooner where fewer do not share it by fours
-values, scales_, mins_ = stack_of(256), stack_of(96), stack_of(96)  # read by whole vectors
-spread = shuffle_of(f32x8, f32x8, [0, 0, 0, 0, 1, 1, 1, 1])
 
 
 def multiply_strips(strip: Any, four: Any | None = None) -> Any:
@@ -55,36 +37,6 @@ def multiply_strips(strip: Any, four: Any | None = None) -> Any:
             else:
                 for item in range(items):
                     put(out + item * out_item + 4 * r, strip(p, w_row, last, x + item * x_item, k), last)
-
-    return run
-
-
-def multiply_rows(unpack: Any, block: int, nbytes: int) -> Any:
-    """The same for any format: each block is unpacked once and multiplied with every token.
-
-    Sums of 16 are scaled one by one; `out` holds the sums over the blocks so far.
-    """
-
-    @device
-    def run(w, w_row, low, high, x, x_item, items, out, out_item, k):
-        q, s, m = values(), scales_(), mins_()
-        for r in range(low, high):
-            for item in range(items):
-                set_f32(out + item * out_item + 4 * r, np.float32(0))
-            for b in range(k // block):
-                unpack(w + r * w_row + b * nbytes, q, s, m)
-                for item in range(items):
-                    at = x + item * x_item
-                    scales, sums = at + k + 4 * (b * block // 32), at + k + k // 8 + 4 * (b * block // 16)
-                    total, less = zero_f32(), np.float32(0)
-                    for j in range(block // 32):
-                        scale = f32(scales + 4 * j)
-                        dots = dot_i8_i8(load_i8x32(q + 32 * j), load_i8x32(at + b * block + 32 * j))
-                        total = fma(cvt_f32(dots), spread(load_f32(s + 8 * j)) * splat_f32(scale), total)
-                        less += f32(m + 8 * j) * (scale * np.float32(i32(sums + 8 * j)))
-                        less += f32(m + 8 * j + 4) * (scale * np.float32(i32(sums + 8 * j + 4)))
-                    target = out + item * out_item + 4 * r
-                    set_f32(target, f32(target) + (hsum_f32(total) - less))
 
     return run
 
@@ -160,9 +112,9 @@ def experts_kernel(few: Any, many: Any | None, least: int) -> Any:
     return run
 
 
-_BLOCKS = {t.name: (t.block, t.nbytes) for t in TENSOR_TYPES.values()}
-MULTIPLY = {name: multiply_rows(unpack, *_BLOCKS[name]) for name, unpack in UNPACK.items()}
-MULTIPLY |= {name: multiply_strips(strip, FOURS.get(name)) for name, strip in STRIPS.items()}
+STRIPS = strips.STRIPS | {"NVFP4": strips_nvfp4.strip}
+FOURS = strips.FOURS | {"NVFP4": strips_nvfp4.four}
+MULTIPLY = {name: multiply_strips(strip, FOURS.get(name)) for name, strip in STRIPS.items()}
 LEAST = {name: MANY if name in FOURS else MANY_SMALL for name in MULTIPLY}
 KERNELS = {f"linear.{name}": linear_kernel(few, TILES.get(name), LEAST[name]) for name, few in MULTIPLY.items()}
 KERNELS |= {f"experts.{name}": experts_kernel(few, TILES.get(name), LEAST[name]) for name, few in MULTIPLY.items()}

@@ -54,17 +54,8 @@ def _dot_u8_i8(b: Any, u: Any, s: Any) -> Any:
     return _madd(b, _mul_u8_i8(b, u, s), constant(i16x16, [1] * 16))
 
 
-def _dot_i8_i8(b: Any, w: Any, x: Any) -> Any:
-    """|w| as unsigned, w's sign moved to x: exact for w in -128..127 and x in -127..127."""
-    zeros = constant(i8x32, [0] * 32)
-    negative = b.icmp_signed("<", w, zeros)
-    return _dot_u8_i8(b, b.select(negative, b.sub(zeros, w), w), b.select(negative, b.sub(zeros, x), x))
-
-
 mul_u8_i8 = op(i16x16, (i8x32, i8x32), _mul_u8_i8)
 madd = op(i32x8, (i16x16, i16x16), _madd)
-dot_i8_i8 = op(i32x8, (i8x32, i8x32), _dot_i8_i8)
-"""Sums of four neighbouring products in each of 8 lanes, exact."""
 
 low_nibbles = op(i8x32, (i8x32,), lambda b, x: b.and_(x, constant(i8x32, [15] * 32)))
 high_nibbles = op(i8x32, (i8x32,), lambda b, x: b.lshr(x, constant(i8x32, [4] * 32)))

@@ -278,20 +278,23 @@ def _pair_sums(b: Any, x: Any, y: Any, add: str) -> Any:
     return getattr(b, add)(even, odd)
 
 
+def _half_sums(b: Any, rows: tuple[Any, ...], add: str) -> tuple[Any, Any]:
+    """Eight registers → two whose lanes r are the sums of register r's lower and upper lanes."""
+    pairs = [_pair_sums(b, rows[i], rows[i + 1], add) for i in (0, 2, 4, 6)]
+    low, high = _pair_sums(b, pairs[0], pairs[1], add), _pair_sums(b, pairs[2], pairs[3], add)
+    near = b.shuffle_vector(low, high, ir.Constant(i32x8.ir, [0, 1, 2, 3, 8, 9, 10, 11]))
+    return near, b.shuffle_vector(low, high, ir.Constant(i32x8.ir, [4, 5, 6, 7, 12, 13, 14, 15]))
+
+
 def _row_sums(add: str) -> Any:
     """Eight registers → one whose lane r is the sum of register r's lanes, always in the same order."""
-
-    def body(b: Any, *rows: Any) -> Any:
-        pairs = [_pair_sums(b, rows[i], rows[i + 1], add) for i in (0, 2, 4, 6)]
-        low, high = _pair_sums(b, pairs[0], pairs[1], add), _pair_sums(b, pairs[2], pairs[3], add)
-        index_type = i32x8.ir
-        near = b.shuffle_vector(low, high, ir.Constant(index_type, [0, 1, 2, 3, 8, 9, 10, 11]))
-        far = b.shuffle_vector(low, high, ir.Constant(index_type, [4, 5, 6, 7, 12, 13, 14, 15]))
-        return getattr(b, add)(near, far)
-
-    return body
+    return lambda b, *rows: getattr(b, add)(*_half_sums(b, rows, add))
 
 
+near_sums_i32, far_sums_i32 = (
+    op(i32x8, (i32x8,) * 8, lambda b, *rows, half=half: _half_sums(b, rows, "add")[half]) for half in (0, 1)
+)
+"""Of eight registers, the sums of their lanes 0 to 3, or of 4 to 7."""
 row_sums_i32 = op(i32x8, (i32x8,) * 8, _row_sums("add"))
 row_sums_f32 = op(f32x8, (f32x8,) * 8, _row_sums("fadd"))
 
