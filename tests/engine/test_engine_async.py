@@ -52,6 +52,40 @@ def test_many_at_once(stories: Path, engine: Engine) -> None:
     play(stories, scene)
 
 
+def test_several_answers(stories: Path, engine: Engine) -> None:
+    """As without asyncio: all, the best of them, those that a beam search finds; the prompt is computed once."""
+    ways: list[dict[str, Any]] = [
+        {"n": 3, "temperature": 1.0, "seed": 5},
+        {"n": 2, "best_of": 4, "temperature": 1.0, "seed": 5, "logprobs": 1},
+        {"n": 2, "beam_width": 3},
+    ]
+
+    async def scene(many: AsyncEngine) -> None:
+        for options in ways:
+            options |= {"max_tokens": 12}
+            expected, found = engine.generate(LONG[:90], **options), await many.generate(LONG[:90], **options)
+            assert (found.tokens, found.logprobs) == (expected.tokens, expected.logprobs)
+            assert [a.tokens for a in found.alternatives] == [a.tokens for a in expected.alternatives]
+        computed = many.engine.metrics.prompt_tokens
+        await many.generate([2, *LONG[1:90]], n=4, max_tokens=3)
+        assert many.engine.metrics.prompt_tokens - computed < 2 * 90
+        streams = await many.streams(PROMPTS[0], 2, temperature=1.0, seed=1, max_tokens=8)
+        texts = ["".join([piece async for piece in stream]) for stream in streams]
+        assert texts == [s.result().text for s in engine.streams(PROMPTS[0], 2, temperature=1.0, seed=1, max_tokens=8)]
+        for wrong in ({"n": 0}, {"n": 2, "best_of": 1}, {"n": 2, "beam_width": 1}, {"n": 2, "max_tokens": 0}):
+            with pytest.raises(RequestError):
+                await many.generate(PROMPTS[0], **wrong)
+        task = asyncio.ensure_future(many.generate(LONG, n=3, max_tokens=None, ignore_eos=True))
+        while not await many.call(lambda: len(many.engine.running) + len(many.engine.waiting) == 3):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await quiet(many)
+
+    play(stories, scene)
+
+
 def test_conversations(smollm2: Path) -> None:
     messages = [{"role": "user", "content": "What is the capital of Japan?"}]
     with llamina.load(smollm2, threads=2, context=256) as plain:

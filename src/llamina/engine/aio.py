@@ -13,6 +13,7 @@ from llamina.engine.engine import Engine
 from llamina.engine.load import load
 from llamina.engine.request import Event, Request, request_of
 from llamina.engine.result import Completion, completion_of
+from llamina.engine.several import Several, check_count
 from llamina.engine.turn import ChatCompletion, chat_completion, prepare
 from llamina.engine.worker import Worker
 
@@ -35,20 +36,21 @@ class AsyncGeneration:
 
     async def __anext__(self) -> str:
         try:
-            await self._begin()
+            await self.begin()
             while not self._done:
                 event = await self._events.get()
                 self._done = event.finish_reason is not None
                 if event.text:
                     return event.text
         except BaseException:
-            self._drop()
+            self.drop()
             raise
         if self.request is not None and self.request.error is not None:
             raise self.request.error
         raise StopAsyncIteration
 
-    async def _begin(self) -> None:
+    async def begin(self) -> None:
+        """Have it submitted; waiting for its first text does so, too."""
         if self.request is None:
             loop, events = asyncio.get_running_loop(), self._events
             self.request = await asyncio.to_thread(self._make, partial(_post, loop, events))
@@ -67,13 +69,14 @@ class AsyncGeneration:
         if self.request is not None:
             await asyncio.wrap_future(self._worker.call(self._worker.engine.cancel, self.request))
 
-    def _drop(self) -> None:
+    def drop(self) -> None:
+        """As `aclose`, without waiting for it."""
         self._done = True
         if self.request is not None and self.request.finish_reason is None and not self._worker.closed:
             self._worker.call(self._worker.engine.cancel, self.request)
 
     def __del__(self) -> None:
-        self._drop()
+        self.drop()
 
 
 def _post(loop: asyncio.AbstractEventLoop, events: "asyncio.Queue[Event]", event: Event) -> None:
@@ -107,9 +110,28 @@ class AsyncEngine:
 
         return AsyncGeneration(self._worker, make)
 
-    async def generate(self, prompt: str | Sequence[int], **options: Any) -> Completion:
-        """Continue a prompt to its end."""
-        return await self.stream(prompt, **options).result()
+    async def streams(self, prompt: str | Sequence[int], n: int, **options: Any) -> list[AsyncGeneration]:
+        """n answers to one prompt, which is computed once; the first is what `stream` would give."""
+        check_count("n", n)
+        first = self.stream(prompt, **options)
+        await first.begin()
+        return [first, *(self.stream(prompt, **options, index=i, leader=first.request) for i in range(1, n))]
+
+    async def generate(
+        self, prompt: str | Sequence[int], *, n: int = 1, best_of: int | None = None, **options: Any
+    ) -> Completion:
+        """Continue a prompt to its end, as `Engine.generate` does. Others wait to begin while a beam search is made."""
+        if "beam_width" in options:
+            return await self.call(partial(self.engine.generate, prompt, n=n, best_of=best_of, **options))
+        asked = Several(n, best_of)
+        begun = await self.streams(prompt, asked.count, **asked.options(options))
+        try:
+            found = await asyncio.gather(*(generation.result() for generation in begun))
+        except BaseException:
+            for generation in begun:
+                generation.drop()
+            raise
+        return asked.choose(found, options)
 
     def stream_chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> "AsyncTurn":
         """The model's turn in a conversation: an asynchronous iterator of events; `await .result()` is the whole."""

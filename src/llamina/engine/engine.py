@@ -46,7 +46,9 @@ class Engine(Readings):
         """
         tokens, options = self.encode(prompt), {"max_tokens": 256, **options}
         if "beam_width" not in options:
-            return several.answer(self, tokens, n, best_of, options)
+            asked = several.Several(n, best_of)
+            begun = several.begin(self, tokens, asked.count, asked.options(options))
+            return asked.choose([generation.result() for generation in begun], options)
         search = {name: options.pop(name) for name in SEARCH if name in options}
         return BeamSearch(n=n, **search).run(self, tokens, options | ({"best_of": best_of} if best_of else {}))
 

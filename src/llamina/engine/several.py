@@ -1,7 +1,8 @@
 """Several answers to one prompt."""
 
 import math
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from llamina.engine.generation import Generation
@@ -21,21 +22,38 @@ def begin(engine: "Engine", tokens: list[int], n: int, options: dict[str, Any]) 
     return [Generation(engine, engine.submit(request)) for request in (first, *others)]
 
 
-def answer(engine: "Engine", tokens: list[int], n: int, best_of: int | None, options: dict[str, Any]) -> Completion:
-    """The first or, with `best_of`, the likeliest of several answers, with the other n - 1 as its alternatives."""
-    count = n if best_of is None else best_of
-    check_count("n", n)
-    check_count("best_of", count)
-    if count < n:
-        raise RequestError(f"best_of is {best_of} and n is {n}: at least n answers are needed", "best_of")
-    ranked = best_of is not None and best_of > 1
-    asked = options | ({"logprobs": options.get("logprobs") or 0} if ranked else {})
-    found = [generation.result() for generation in begin(engine, tokens, count, asked)]
-    if ranked:
-        found.sort(key=_likeliness, reverse=True)
-    if options.get("logprobs") is None:
-        found = [replace(completion, logprobs=None) for completion in found]
-    return replace(found[0], alternatives=found[1:n])
+@dataclass(frozen=True, slots=True)
+class Several:
+    """How many answers are wanted and, if that is more, how many are made for the likeliest of them to be told."""
+
+    n: int = 1
+    best_of: int | None = None
+
+    def __post_init__(self) -> None:
+        check_count("n", self.n)
+        check_count("best_of", self.count)
+        if self.count < self.n:
+            raise RequestError(f"best_of is {self.best_of} and n is {self.n}: at least n answers are needed", "best_of")
+
+    @property
+    def count(self) -> int:
+        return self.n if self.best_of is None else self.best_of
+
+    @property
+    def _ranked(self) -> bool:
+        return self.best_of is not None and self.best_of > 1
+
+    def options(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Those of each request."""
+        return options | ({"logprobs": options.get("logprobs") or 0} if self._ranked else {})
+
+    def choose(self, found: Sequence[Completion], options: dict[str, Any]) -> Completion:
+        """The first or the likeliest, with the other n - 1 as its alternatives; logprobs only if asked for."""
+        if self._ranked:
+            found = sorted(found, key=_likeliness, reverse=True)
+        if options.get("logprobs") is None:
+            found = [replace(completion, logprobs=None) for completion in found]
+        return replace(found[0], alternatives=list(found[1 : self.n]))
 
 
 def _likeliness(completion: Completion) -> float:
