@@ -13,6 +13,7 @@ import pytest
 import gguf
 from llamina.errors import ModelFileError, ModelNotFound, UnsupportedModel
 from llamina.gguf import GGUF, tensor_type, write
+from llamina.gguf.cursor import BLOCK
 
 MAPS = Path("/proc/self/maps")
 FILES = [
@@ -122,3 +123,11 @@ def test_paths_that_are_no_files(tmp_path: Path) -> None:
         GGUF.open(tmp_path / "empty")
     with pytest.raises(ModelFileError, match="cannot be read"):
         GGUF.open("a\0b")
+
+
+def test_many_strings(tmp_path: Path) -> None:
+    """Strings that end where a block of them does, beyond it, and that are longer than one."""
+    texts = ["é" * (i % 700) for i in range(3000)] + ["x" * (3 * BLOCK), "", "y"]
+    texts += ["z" * (BLOCK - 16), "", "a", "b" * (BLOCK - 8), "c"]
+    write(tmp_path / "m.gguf", {"general.architecture": "llama", "texts": texts}, [])
+    assert GGUF.open(tmp_path / "m.gguf").metadata["texts"] == texts

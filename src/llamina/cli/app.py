@@ -1,5 +1,6 @@
 """The `llamina` command: finds verbs, and turns errors into one line and an exit code."""
 
+import gc
 import os
 import sys
 import traceback
@@ -142,4 +143,8 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a character is no reason to fail
-    cli.main()
+    gc.set_threshold(100_000)  # a vocabulary is many objects that stay: no use looking through them after every 700
+    try:
+        cli.main()
+    finally:
+        gc.freeze()  # nor once more at the end

@@ -12,6 +12,7 @@ from llamina.gguf.types import NUMBERS, Value, ValueType
 LAST_VERSION = 3
 MAX_NESTING = 8
 MAX_LENGTH = 1 << 30  # of a string in bytes, of an array in elements; llama.cpp's limits
+BLOCK = 1 << 20  # bytes of strings that are copied at a time
 MAX_NAME = (1 << 16) - 1  # of a metadata key, by the specification, and of a tensor's name in bytes
 
 
@@ -89,19 +90,19 @@ class Cursor:
         return text
 
     def strings(self, count: int) -> list[Value]:
-        """`count` strings. The loop of large vocabularies, hence bare."""
-        length_at = struct.Struct(self.order + self.length).unpack_from
-        data, position, end, width = self.data, self.position, len(self.data), self.width
+        """`count` strings. The loop of large vocabularies, hence bare, over copies: views are dearer to cut."""
+        length_at, width = struct.Struct(self.order + self.length).unpack_from, self.width
         texts: list[Value] = []
-        for _ in range(count):
-            start = position + width
-            stop = start + length_at(data, position)[0] if start <= end else end + 1
-            if stop > end:
-                self.position = position
-                self.string()  # raises, and says what is wrong
-            texts.append(str(data[start:stop], "utf-8", "surrogateescape"))
-            position = stop
-        self.position = position
+        while len(texts) < count:
+            block, start = bytes(self.data[self.position : self.position + BLOCK]), width
+            for _ in range(count - len(texts)):
+                if start > len(block) or (stop := start + length_at(block, start - width)[0]) > len(block):
+                    break
+                texts.append(block[start:stop].decode("utf-8", "surrogateescape"))
+                start = stop + width
+            self.position += start - width
+            if len(texts) < count:
+                texts.append(self.string())  # across the end of the block, or it raises and says what is wrong
         return texts
 
     def value_type(self) -> ValueType:

@@ -70,17 +70,17 @@ def split_shape(shape: tuple[int, ...]) -> tuple[int, int]:
 
 def pack(buffers: Iterable[Buffer]) -> int:
     """Give each arena buffer an offset (as its address) so that those alive together do not meet; the total size."""
-    placed: list[Buffer] = []
+    alive: list[Buffer] = []
     total = 0
     for buffer in sorted(buffers, key=lambda b: (b.first, -b.nbytes)):
         size = -(-(buffer.nbytes + SLACK) // ALIGN) * ALIGN
         offset = 0
-        alive = sorted((p for p in placed if p.last >= buffer.first), key=lambda p: p.address)
+        alive = sorted((p for p in alive if p.last >= buffer.first), key=lambda p: p.address)
         for other in alive:
             if offset + size <= other.address:
                 break
             offset = max(offset, other.address + -(-(other.nbytes + SLACK) // ALIGN) * ALIGN)
         buffer.address = offset
-        placed.append(buffer)
+        alive.append(buffer)
         total = max(total, offset + size)
     return total
