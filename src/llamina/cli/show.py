@@ -80,10 +80,12 @@ def _format(kind: str, of: dict[str, Any]) -> str:
 
 def _memory(memory: dict[str, Any]) -> Iterator[str]:
     yield f"{bytes_text(memory['weights'])} of weights"
-    sizes = memory.get("per_1024_tokens", {})
-    if any(sizes.values()):
-        each = ", ".join(f"{bytes_text(size)} in {kind}" for kind, size in sizes.items())
-        yield f"keys and values of 1,024 tokens: {each}"
+    whose = {"per_1024_tokens": "1,024 tokens", "per_1024_tokens_out_of_window": "1,024 that have left the window"}
+    for key, tokens in whose.items():
+        sizes = memory.get(key) or {}
+        if any(sizes.values()):
+            each = ", ".join(f"{bytes_text(size)} in {kind}" for kind, size in sizes.items())
+            yield f"keys and values of {tokens}: {each}"
     if memory.get("per_sequence"):
         yield f"{bytes_text(memory['per_sequence'])} of state per sequence"
 

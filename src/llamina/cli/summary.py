@@ -6,6 +6,7 @@ import numpy as np
 
 from llamina.backends import Capacity, KvType, state_shapes
 from llamina.backends.cpu.layout import VECTORS, page_bytes
+from llamina.backends.states import UNITS, Unit
 from llamina.cli.features import features
 from llamina.engine.load import weights_of
 from llamina.errors import LlaminaError
@@ -64,15 +65,24 @@ def blueprint(file: GGUF) -> Plan:
 
 
 def kept(plan: Plan) -> dict[str, Any]:
-    """Bytes that sequences keep: for 1,024 tokens by the type of keys and values, and of each whatever its length."""
-    one = Capacity(pages=1, slots=1)
-    pages = [shape for state in plan.states if state.kind != "recurrent" for shape in state_shapes(state, one, PAGE)]
-    slots = [shape for state in plan.states if state.kind == "recurrent" for shape in state_shapes(state, one, PAGE)]
-    sizes = {
-        kind: KEPT // PAGE * sum(heads * page_bytes(kind, dim) for _, heads, _, dim in pages)
-        for kind in get_args(KvType)
+    """Bytes that sequences keep: for 1,024 tokens by the type of keys and values, and of each whatever its length.
+
+    Tokens that have left the window take less, where layers have one.
+    """
+    one = Capacity(pages=1, slots=1, near=1)
+    shapes: dict[Unit, list[tuple[int, ...]]] = {unit: [] for unit in UNITS}
+    for state in plan.states:
+        shapes[one.unit(state)] += state_shapes(state, one, PAGE)
+
+    def sizes(pages: list[tuple[int, ...]]) -> dict[str, int]:
+        each = {kind: sum(heads * page_bytes(kind, dim) for _, heads, _, dim in pages) for kind in get_args(KvType)}
+        return {kind: KEPT // PAGE * size for kind, size in each.items()}
+
+    return {
+        "per_1024_tokens": sizes(shapes["page"] + shapes["near"]),
+        "per_1024_tokens_out_of_window": sizes(shapes["page"]) if shapes["near"] else None,
+        "per_sequence": 4 * sum(_elements(shape) for shape in shapes["slot"]),
     }
-    return {"per_1024_tokens": sizes, "per_sequence": 4 * sum(_elements(shape) for shape in slots)}
 
 
 def _plan(file: GGUF) -> tuple[Plan | None, str | None]:
