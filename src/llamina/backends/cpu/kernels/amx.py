@@ -36,6 +36,7 @@ from llamina.backends.cpu.kernels.amx_registers import (
     store_3,
     store_floats,
     store_floats_part,
+    table_scaler,
     to_f32,
     transpose,
     us_046,
@@ -102,9 +103,11 @@ up_a_byte = op(i16x16, (i16x16,), lambda b, x: b.shl(x, constant(i16x16, [8] * 1
 
 
 def unpack_super(form: Super) -> Any:
-    values, run_scales_of, nbytes, gather = form.values, form.scales, form.nbytes, form.gather
+    values, run_scales_of, nbytes, gather = form.nibbles or form.values, form.scales, form.nbytes, form.gather
     mins_of, gather_min, has_min = form.mins or form.scales, form.gather_min or form.gather, form.mins is not None
     scaled = scaler(form.signed, form.offset)
+    if form.nibbles:
+        scaled = table_scaler(f"llamina_scaled_{form.nbytes}", form.levels, form.signed)
 
     @device
     def row(p, low, high, cell, d, r):

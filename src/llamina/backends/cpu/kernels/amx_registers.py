@@ -13,6 +13,7 @@ from llamina.backends.cpu.kernels.simd import (
     I64,
     Vec,
     constant,
+    i8x16,
     i8x32,
     i16x16,
     i32x8,
@@ -168,5 +169,27 @@ def scaler(signed: bool, offset: int) -> Any:
         high = _choose(b, mask, b.lshr(even, every(8)), odd)
         for value, target in ((low, lower), (high, upper)):
             b.store(value, pointer(b, target, i32x8.ir)).align = 1
+
+    return op(types.void, (i8x32, types.intp, types.intp, types.intp), body)
+
+
+def table_scaler(name: str, levels: tuple[int, ...], signed: bool) -> Any:
+    """The same for elements of 4 bits that one scale of 6 is for: their products are looked up, not computed."""
+    scales = [i - 64 if signed and i >= 32 else i for i in range(64)]
+    lines = [[level * scale >> shift & 255 for level in levels] for scale in scales for shift in (0, 8)]
+    kind = ir.ArrayType(i8x16.ir, len(lines))
+
+    def body(b: Any, nibbles: Any, scales: Any, lower: Any, upper: Any) -> None:
+        table = b.module.globals.get(name)
+        if table is None:
+            table = ir.GlobalVariable(b.module, kind, name)
+            table.initializer = ir.Constant(kind, [ir.Constant(i8x16.ir, line) for line in lines])
+            table.linkage, table.global_constant, table.unnamed_addr, table.align = "internal", True, True, 64
+        scale = b.zext(b.and_(b.load(pointer(b, scales, ir.IntType(16))), ir.IntType(16)(63)), I64)
+        for half, target in ((0, lower), (1, upper)):
+            line = b.load(b.gep(table, [I64(0), b.add(b.shl(scale, I64(1)), I64(half))], inbounds=True))
+            both = b.shuffle_vector(line, line, ir.Constant(ir.VectorType(I32, 32), [*range(16), *range(16)]))
+            found = intrinsic_call(b, "llvm.x86.avx2.pshuf.b", i8x32.ir, [both, nibbles])
+            b.store(found, pointer(b, target, i8x32.ir)).align = 1
 
     return op(types.void, (i8x32, types.intp, types.intp, types.intp), body)

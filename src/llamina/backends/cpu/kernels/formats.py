@@ -74,6 +74,8 @@ class Super(NamedTuple):
     gather_min: Any = None  # eight blocks' dmin
     signed: bool = False
     by_32: bool = False  # scales come in pairs of the same
+    nibbles: Any = None  # (block, run of 32) → 32 places in `levels`, where elements are of 4 bits and scales of 6
+    levels: tuple[int, ...] = ()
 
 
 def products_in_16_bits(most: int, signed: bool) -> int:
@@ -213,8 +215,13 @@ def values_q6_k(p, j):
 
 
 @device
+def nibbles_iq4_xs(p, j):
+    return load_nibbles(p + 8 + 16 * j)
+
+
+@device
 def values_iq4_xs(p, j):
-    return levels_iq4(load_nibbles(p + 8 + 16 * j))
+    return levels_iq4(nibbles_iq4_xs(p, j))
 
 
 @device
@@ -370,13 +377,19 @@ NBYTES = {"IQ1_S": 50, "IQ1_M": 56, "IQ2_XXS": 66, "IQ2_XS": 74, "IQ2_S": 82, "I
 SUPER = {
     "Q2_K": Super(values_q2_k, scales_q2_k, 84, 3, halves_at(80), mins=mins_q2_k, gather_min=halves_at(82)),
     "Q3_K": Super(values_q3_k, scales_q3_k, 110, 7, halves_at(108), offset=4),
-    "Q4_K": Super(values_q4_k, scales_k, 144, 15, halves_at(0), mins=mins_k, gather_min=halves_at(2), by_32=True),
+    "Q4_K": Super(
+        values_q4_k, scales_k, 144, 15, halves_at(0), mins=mins_k, gather_min=halves_at(2), by_32=True,
+        nibbles=values_q4_k, levels=tuple(range(16)),
+    ),
     "Q5_K": Super(values_q5_k, scales_k, 176, 31, halves_at(0), mins=mins_k, gather_min=halves_at(2), by_32=True),
     "Q6_K": Super(values_q6_k, scales_q6_k, 210, 63, halves_at(208), offset=32),
-    "IQ4_XS": Super(values_iq4_xs, scales_iq4_xs, 136, 127, halves_at(0), signed=True, by_32=True),
+    "IQ4_XS": Super(
+        values_iq4_xs, scales_iq4_xs, 136, 127, halves_at(0), signed=True, by_32=True,
+        nibbles=nibbles_iq4_xs, levels=tuple(int(x) for x in IQ4_LEVELS),
+    ),
     "TQ1_0": Super(values_tq1_0, scale_of_one, 54, 2, halves_at(52), offset=1, by_32=True),
     "TQ2_0": Super(values_tq2_0, scale_of_one, 66, 3, halves_at(64), offset=1, by_32=True),
-}
+}  # fmt: skip
 SUPER |= {
     name: Super(
         values, scales, NBYTES[name], 2 * offset,
