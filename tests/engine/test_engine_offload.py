@@ -9,6 +9,7 @@ import pytest
 import llamina
 from llamina.backends.cpu.program import CpuProgram
 from llamina.errors import CapacityError, RequestError
+from llamina.gguf import GGUF
 
 PROMPT = [1, 25, 310, 44, 9]
 BUDGET = 75_000_000
@@ -38,6 +39,17 @@ def test_the_same_bits_within_the_budget(policy: str, smollm2: Path) -> None:
             program.pager.after(index)
         assert np.array_equal(got, want)
         assert most < BUDGET + 4_000_000
+
+
+def test_weights_are_read_ahead_if_all_may_stay(smollm2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[GGUF] = []
+    monkeypatch.setattr(GGUF, "read_ahead", lambda file: asked.append(file))
+    llamina.load(smollm2, threads=1).close()
+    assert len(asked) == 1
+    llamina.load(smollm2, threads=1, offload="budget", memory_budget=BUDGET).close()
+    monkeypatch.setattr("llamina.engine.machine.available_bytes", lambda: 1 << 20)
+    llamina.load(smollm2, threads=1).close()
+    assert len(asked) == 1
 
 
 def test_pinned_weights_stay(smollm2: Path) -> None:

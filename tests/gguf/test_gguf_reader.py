@@ -1,6 +1,7 @@
 """llamina.gguf.reader: good files, and what becomes of them and of open files."""
 
 import gc
+import mmap
 import os
 import time
 from collections.abc import Callable
@@ -131,3 +132,19 @@ def test_many_strings(tmp_path: Path) -> None:
     texts += ["z" * (BLOCK - 16), "", "a", "b" * (BLOCK - 8), "c"]
     write(tmp_path / "m.gguf", {"general.architecture": "llama", "texts": texts}, [])
     assert GGUF.open(tmp_path / "m.gguf").metadata["texts"] == texts
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_WILLNEED"), reason="the system cannot be asked")
+def test_data_is_read_ahead_when_asked(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    class Mapping(mmap.mmap):
+        def madvise(self, *advice: int) -> None:
+            asked.append(advice)
+            super().madvise(*advice)
+
+    monkeypatch.setattr("llamina.gguf.reader.mmap.mmap", Mapping)
+    file = GGUF.open(small)
+    assert len(file.tensors) > 1 and not asked
+    file.read_ahead()
+    assert asked == [(mmap.MADV_WILLNEED,)]

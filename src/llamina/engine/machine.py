@@ -9,7 +9,7 @@ from llamina.backends import Capacity, KvType, Offload, Program, compile_plan
 from llamina.cache import Near, Pages
 from llamina.engine.adapters import Adapters
 from llamina.engine.limits import Limits
-from llamina.engine.memory import find_room
+from llamina.engine.memory import available_bytes, find_room
 from llamina.engine.programs import Programs
 from llamina.engine.samplers import Samplers
 from llamina.engine.schedule import Budget
@@ -54,6 +54,8 @@ class Machine:
         self.adapters = Adapters(file.metadata, self.plan)
         self.weight_bytes = sum(tensor.nbytes for tensor in file.tensors.values())
         paged = _offload(offload, memory_budget)
+        if paged is None and self.weight_bytes <= available_bytes():
+            file.read_ahead()
         weights = min(self.weight_bytes, paged.budget) if paged else self.weight_bytes
         whole = not model.causal
         max_tokens = max_tokens or (max(self.context, STEP_TOKENS) if whole else STEP_TOKENS)

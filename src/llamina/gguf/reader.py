@@ -48,6 +48,14 @@ class GGUF:
         }
         return cls(source, header.version, header.byteorder, header.alignment, header.metadata, header.kinds, tensors)
 
+    def read_ahead(self) -> None:
+        """Ask the system to begin reading all of the data, where it can be asked."""
+        files = {id(tensor.file): tensor.file for tensor in self.tensors.values() if tensor.file is not None}
+        for file in files.values():
+            mapping = getattr(file.base, "obj", file.base)
+            if isinstance(mapping, mmap.mmap) and hasattr(mmap, "MADV_WILLNEED"):
+                mapping.madvise(mmap.MADV_WILLNEED)
+
     def close(self) -> None:
         """Forget the tensors. The file is unmapped when the last view of its data is gone."""
         self.tensors.clear()
