@@ -8,13 +8,14 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tqdm import tqdm
 
 import llamina
 from llamina import AsyncEngine, Engine
 from llamina.engine import Event
-from llamina.errors import ContextTooLong, RequestError
+from llamina.errors import ContextTooLong, LlaminaError, RequestError
 
 PROMPTS = ["Once upon a time", "Lily and Tom went to the", "The", "One day, a big dog saw a ball in"]
 GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 24}
@@ -82,6 +83,33 @@ def test_several_answers(stories: Path, engine: Engine) -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         await quiet(many)
+
+    play(stories, scene)
+
+
+def test_readings_beside_generations(stories: Path, engine: Engine) -> None:
+    """Computed in the same steps; a reading that is not wanted any more ends."""
+    texts = [" ".join(PROMPTS[i:]) for i in range(3)]
+
+    async def scene(many: AsyncEngine) -> None:
+        long = asyncio.ensure_future(many.generate(PROMPTS[0], temperature=0, max_tokens=200, ignore_eos=True))
+        vectors, score, scores = await asyncio.gather(
+            many.embed(texts, pooling="mean"), many.score("Once upon", " a time"), many.token_scores(texts[0])
+        )
+        assert not long.done() and np.array_equal(vectors, engine.embed(texts, pooling="mean"))
+        assert score == engine.score("Once upon", " a time") and scores == engine.token_scores(texts[0])
+        for reading in (many.embed(texts, adapters={"none": 1.0}), many.score("", ""), many.rerank("a", ["b"])):
+            with pytest.raises(LlaminaError):
+                await reading
+        assert len((await long).tokens) == 200
+        task = asyncio.ensure_future(many.embed([LONG] * 40))
+        while not await many.call(lambda: many.engine.running):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await quiet(many)
+        assert many.engine.metrics.requests["cancelled"] > 10
 
     play(stories, scene)
 

@@ -9,8 +9,11 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from llamina.chat import ChatEvent, Collected
+from llamina.engine.aside import Aside
 from llamina.engine.engine import Engine
 from llamina.engine.load import load
+from llamina.engine.pooling import Array
+from llamina.engine.readings import Readings, Score, Text
 from llamina.engine.request import Event, Request, request_of
 from llamina.engine.result import Completion, completion_of
 from llamina.engine.several import Several, check_count
@@ -140,6 +143,31 @@ class AsyncEngine:
     async def chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> ChatCompletion:
         """The model's answer to a conversation."""
         return await self.stream_chat(messages, **options).result()
+
+    async def embed(self, texts: Text | Sequence[Text], **options: Any) -> Array:
+        """A vector for each text; options are those of `Engine.embed`."""
+        return await self._read(Readings.embed, texts, **options)
+
+    async def rerank(self, query: str, documents: Sequence[str], **options: Any) -> Array:
+        """How well each document answers the query, as `Engine.rerank` has it."""
+        return await self._read(Readings.rerank, query, documents, **options)
+
+    async def score(self, prompt: Text, continuation: Text, **options: Any) -> Score:
+        """How likely the model finds a continuation of a prompt, token by token."""
+        return await self._read(Readings.score, prompt, continuation, **options)
+
+    async def token_scores(self, text: Text, **options: Any) -> Score:
+        """How likely the model finds each token of a text after the first."""
+        return await self._read(Readings.token_scores, text, **options)
+
+    async def _read(self, reading: Callable[..., Result], *args: Any, **options: Any) -> Result:
+        """In a thread that waits for it, beside what other tasks ask for."""
+        aside = Aside(self._worker)
+        try:
+            return await asyncio.to_thread(reading, aside, *args, **options)
+        except asyncio.CancelledError:
+            aside.drop()
+            raise
 
     async def call(self, function: Callable[..., Result], *args: Any) -> Result:
         """Have a function called between two steps, such as `engine.snapshot` or `engine.memory`."""
