@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -129,6 +129,22 @@ def test_conversations(smollm2: Path) -> None:
             assert len(events) > 3 and (await turn.result()).text == expected.text
             with pytest.raises(RequestError, match="temprature"):
                 await engine.chat(messages, temprature=1)
+            asked: list[tuple[str, int]] = []
+
+            def capital(country: Literal["Japan", "Peru"]) -> str:
+                asked.append((country, threading.get_ident()))
+                return "Tokyo"
+
+            async def wait(country: Literal["Japan", "Peru"]) -> str:
+                await asyncio.sleep(0)
+                return capital(country)
+
+            for function in (capital, wait):
+                run = await engine.run_tools(
+                    messages, [function], max_rounds=1, tool_choice="required", temperature=0, max_tokens=60
+                )
+                assert run.rounds == 1 and run.messages[2]["content"] == "Tokyo"
+            assert [thread == threading.get_ident() for _, thread in asked] == [False, True]
             begun = engine.stream_chat(messages, **GREEDY)
             await anext(begun)
             await begun.aclose()

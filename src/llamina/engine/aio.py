@@ -1,15 +1,17 @@
 """An engine for asyncio: requests of many tasks in one batch, and an event loop that is never held up."""
 
 import asyncio
+import inspect
 import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from llamina.chat import ChatEvent, Collected
 from llamina.engine.aside import Aside
+from llamina.engine.dispatch import Rounds, ToolRun
 from llamina.engine.engine import Engine
 from llamina.engine.load import load
 from llamina.engine.pooling import Array
@@ -87,6 +89,18 @@ def _post(loop: asyncio.AbstractEventLoop, events: "asyncio.Queue[Event]", event
     loop.call_soon_threadsafe(events.put_nowait, event)
 
 
+def _blocking(function: Callable[..., Any], loop: asyncio.AbstractEventLoop) -> Callable[..., Any]:
+    """A function for another thread, which waits for it if it is one of the loop's."""
+    if not inspect.iscoroutinefunction(function):
+        return function
+
+    @wraps(function)
+    def call(**arguments: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(function(**arguments), loop).result()
+
+    return call
+
+
 class AsyncEngine:
     """An engine in a thread of its own, which nobody else may use from now on. Options are those of `Engine`."""
 
@@ -143,6 +157,22 @@ class AsyncEngine:
     async def chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> ChatCompletion:
         """The model's answer to a conversation."""
         return await self.stream_chat(messages, **options).result()
+
+    async def run_tools(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        functions: Sequence[Callable[..., Any]],
+        *,
+        max_rounds: int = 8,
+        **options: Any,
+    ) -> ToolRun:
+        """As `Engine.run_tools`. Functions are called in a thread, unless they are coroutines."""
+        loop = asyncio.get_running_loop()
+        rounds = Rounds(messages, [_blocking(function, loop) for function in functions], max_rounds, options)
+        while True:
+            result = await self.chat(rounds.said, **rounds.options)
+            if (done := await asyncio.to_thread(rounds.take, result)) is not None:
+                return done
 
     async def embed(self, texts: Text | Sequence[Text], **options: Any) -> Array:
         """A vector for each text; options are those of `Engine.embed`."""

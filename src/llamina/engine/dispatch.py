@@ -2,15 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from llamina.chat import ToolCall
 from llamina.chat.functions import Functions, ToolFailed
 from llamina.engine.turn import ChatCompletion
 from llamina.errors import RequestError
-
-if TYPE_CHECKING:
-    from llamina.engine.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,28 +19,33 @@ class ToolRun:
     rounds: int  # of calls that were answered
 
 
-def run_tools(
-    engine: "Engine",
-    messages: Sequence[Mapping[str, Any]],
-    functions: Sequence[Callable[..., Any]],
-    max_rounds: int,
-    options: dict[str, Any],
-) -> ToolRun:
-    """Answer, call what the answer asks for, and go on with the results."""
-    if max_rounds < 1:
-        raise RequestError(f"max_rounds is {max_rounds}: at least 1 is expected", "max_rounds")
-    registered = Functions(functions)
-    said = [dict(message) for message in messages]
-    rounds = 0
-    while True:
-        result = engine.chat(said, tools=registered.tools, **options)
-        said.append(result.message())
-        if not result.tool_calls or rounds == max_rounds:
-            return ToolRun(result, said, rounds)
+class Rounds:
+    """Answers, and the calls that they ask for. `said` and `options` are those of the next one."""
+
+    def __init__(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        functions: Sequence[Callable[..., Any]],
+        max_rounds: int,
+        options: dict[str, Any],
+    ) -> None:
+        if max_rounds < 1:
+            raise RequestError(f"max_rounds is {max_rounds}: at least 1 is expected", "max_rounds")
+        self._functions = Functions(functions)
+        self._most, self._rounds = max_rounds, 0
+        self.said = [dict(message) for message in messages]
+        self.options = options | {"tools": self._functions.tools}
+
+    def take(self, result: ChatCompletion) -> ToolRun | None:
+        """Call what an answer asks for; None: go on with the results."""
+        self.said.append(result.message())
+        if not result.tool_calls or self._rounds == self._most:
+            return ToolRun(result, self.said, self._rounds)
         for call in result.tool_calls:
-            said.append(_answer(registered, call))
-        rounds += 1
-        options = options | {"tool_choice": "auto"}  # what must be called has been called
+            self.said.append(_answer(self._functions, call))
+        self._rounds += 1
+        self.options |= {"tool_choice": "auto"}  # what must be called has been called
+        return None
 
 
 def _answer(functions: Functions, call: ToolCall) -> dict[str, Any]:

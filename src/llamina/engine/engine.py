@@ -7,7 +7,7 @@ from typing import Any, Self
 from llamina.engine import several
 from llamina.engine.beam import SEARCH, BeamSearch
 from llamina.engine.branch import fork, rewind
-from llamina.engine.dispatch import ToolRun, run_tools
+from llamina.engine.dispatch import Rounds, ToolRun
 from llamina.engine.generation import Generation
 from llamina.engine.memory import Memory, measure
 from llamina.engine.readings import Readings
@@ -76,7 +76,10 @@ class Engine(Readings):
         **options: Any,
     ) -> ToolRun:
         """`chat` with Python functions as tools, called until an answer needs none or `max_rounds` are used up."""
-        return run_tools(self, messages, functions, max_rounds, options)
+        rounds = Rounds(messages, functions, max_rounds, options)
+        while (done := rounds.take(self.chat(rounds.said, **rounds.options))) is None:
+            pass
+        return done
 
     def chat_tokens(self, rendered: str) -> list[int]:
         """The tokens of a rendered chat. Where a template writes no BOS and the model wants it, it is put in front."""
