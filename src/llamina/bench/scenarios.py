@@ -7,12 +7,14 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from llamina.engine import Engine, Request
 from llamina.grammar import source
 from llamina.grammar.compiler import Compiler
 from llamina.sampling import Sampling
 
+Floats = npt.NDArray[np.float32]
 CODE = """class Account:
     def __init__(self, owner, balance=0):
         self.owner = owner
@@ -37,8 +39,14 @@ CODE = """class Account:
         self.withdraw(amount)
         other.deposit(amount)
         return self.balance, other.balance
+
+    def copy(self):
+        return Account(self.owner, self.balance)
+
+    def __repr__(self):
+        return f"Account({self.owner!r}, {self.balance})"
 """
-COPY = f"A class:\n\n```python\n{CODE}```\n\nThe same class, renamed to Wallet:\n\n```python\nclass Wallet:\n"
+OLD, NEW = "Account", "Wallet"
 PROSE = (
     "The fisherman had seen many storms, but none like the one that",
     "A bicycle stays upright while it rolls because",
@@ -90,9 +98,9 @@ def scenarios(
         tick(name)
         yield from constrained(engine, compiler, name, {kind: given}, tokens, repeats)
     tick("copying")
-    yield guessed(engine, "copying", [COPY], 2 * tokens, repeats, temperature=0)
+    yield copying(engine, repeats)
     tick("prose")
-    yield guessed(engine, "prose", PROSE, 2 * tokens, repeats, temperature=0.8, seed=1)
+    yield prose(engine, 2 * tokens, repeats)
 
 
 def second_turn(engine: Engine, prefix: int, repeats: int) -> dict[str, Any]:
@@ -154,24 +162,41 @@ def _masks(compiler: Compiler, given: dict[str, Any], answer: Sequence[int], voc
     return seconds, len(answer) - len(seconds)
 
 
-def guessed(
-    engine: Engine, name: str, texts: Sequence[str], tokens: int, repeats: int, **options: Any
+def copying(engine: Engine, repeats: int) -> dict[str, Any]:
+    """Code repeated with one name changed. The answer is put into the model's mouth: not every model would obey."""
+    prompt = engine.encode(f"Repeat this code, with {OLD} renamed to {NEW}:\n\n{CODE}\n\n")
+    answer = engine.encode(CODE.replace(OLD, NEW), add_special=False)
+
+    def say(known: Sequence[int], logits: Floats) -> Floats:
+        logits[answer[len(known) - len(prompt)]] = logits.max() + 1
+        return logits
+
+    return _guessed(engine, "copying", [prompt], len(answer), repeats, temperature=0, logits_processor=say)
+
+
+def prose(engine: Engine, tokens: int, repeats: int) -> dict[str, Any]:
+    """Texts that nobody has written before."""
+    prompts = [engine.encode(text) for text in PROSE]
+    return _guessed(engine, "prose", prompts, tokens, repeats, temperature=0.8, seed=1)
+
+
+def _guessed(
+    engine: Engine, name: str, prompts: Sequence[list[int]], tokens: int, repeats: int, **options: Any
 ) -> dict[str, Any]:
     """Answers with tokens guessed ahead where that pays, beside those that come one by one; they are the same."""
-    prompts = [engine.encode(text) for text in texts]
-    times: dict[str, list[list[float]]] = {"auto": [[] for _ in prompts], "off": [[] for _ in prompts]}
+    times: dict[str, list[list[float]]] = {mode: [[] for _ in prompts] for mode in ("auto", "off")}
     drafted = accepted = 0
     for i in range(repeats + 1):
         for at, prompt in enumerate(prompts):
             for mode, found in times.items():
-                made = engine.generate(prompt, max_tokens=tokens, ignore_eos=True, speculate=mode, **options)
-                if i:  # the first time is for learning what steps cost, and for the prompt
-                    found[at].append(made.usage.completion_seconds)
-                drafted, accepted = drafted + made.usage.drafted_tokens, accepted + made.usage.accepted_tokens
+                made = engine.generate(prompt, max_tokens=tokens, ignore_eos=True, speculate=mode, **options).usage
+                if i:  # the first time is for the prompt, and for learning what steps cost
+                    found[at].append(made.completion_seconds)
+                    drafted, accepted = drafted + made.drafted_tokens, accepted + made.accepted_tokens
     runs, plain = ([sum(of) for of in zip(*found, strict=True)] for found in times.values())
     least = min(median(off) / median(auto) for auto, off in zip(times["auto"], times["off"], strict=True))
-    more = {"least_ratio": least, "drafted": drafted // (repeats + 1), "accepted": accepted // (repeats + 1)}
-    work = len(texts) * (tokens - 1)  # the first token comes with the prompt
+    more = {"least_ratio": least, "drafted": drafted // repeats, "accepted": accepted // repeats}
+    work = len(prompts) * (tokens - 1)  # the first token comes with the prompt
     return Compared(name, "one by one", (work, work), runs, plain, more).result()
 
 
