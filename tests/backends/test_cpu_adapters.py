@@ -78,7 +78,7 @@ def outputs(
 @pytest.mark.parametrize("name", MATRICES)
 def test_stacked_adapters_are_the_merged_weights(name: str, backend: str) -> None:
     pairs = {0: pair(name, 3, 1, 2.0), 63: pair(name, 16, 2)}
-    span = replace(whole(TOKENS), adapters=(Applied(63, 0.5), Applied(0, -1.25)))
+    span = whole(TOKENS)._replace(adapters=(Applied(63, 0.5), Applied(0, -1.25)))
     got = outputs(backend, name, pairs, [span])
     want = run("reference", plan_of(name, merged(name, [(pairs[63], 0.5), (pairs[0], -1.25)])), [[whole(TOKENS)]])
     assert error(got, want) < 1e-12
@@ -91,19 +91,19 @@ def test_a_row_has_its_bits_whoever_is_beside_it(name: str) -> None:
     """Sequences without adapters, with one, with others and with several, together and each alone, 1 and 3 threads."""
     pairs = {2: pair(name, 8, 3), 5: pair(name, 11, 4, 0.5)}
     uses = [(), (Applied(2, 1.0),), (Applied(5, 2.0), Applied(2, 0.25)), (Applied(5, 2.0),)]
-    spans = [replace(whole(TOKENS[: 12 - i], i, i), adapters=use) for i, use in enumerate(uses)]
+    spans = [whole(TOKENS[: 12 - i], i, i)._replace(adapters=use) for i, use in enumerate(uses)]
     together = outputs("cpu", name, pairs, spans)
     assert np.array_equal(together, outputs("cpu", name, pairs, spans, threads=3))
     alone = [outputs("cpu", name, pairs, [span], threads=1 + i % 2) for i, span in enumerate(spans)]
     assert np.array_equal(together, np.concatenate(alone))
-    one = replace(spans[1], tokens=TOKENS[:1], outputs=[0])
+    one = spans[1]._replace(tokens=TOKENS[:1], outputs=[0])
     assert np.array_equal(alone[1][:1], outputs("cpu", name, pairs, [one], threads=3)), "few rows, shared by outputs"
     plain = run("cpu", plan_of(name, MATRICES[name]), [[spans[0]]])
     assert np.array_equal(alone[0], plain), "a sequence without adapters has the bits of a plan without them"
 
 
 def test_slots_are_filled_and_emptied() -> None:
-    name, span = "plain", replace(whole(TOKENS), adapters=(Applied(1, 1.0),))
+    name, span = "plain", whole(TOKENS)._replace(adapters=(Applied(1, 1.0),))
     plain, with_it = (outputs("cpu", name, loaded, [span]) for loaded in ({}, {1: pair(name, 4, 5)}))
     plan = adapt(record(plan_of(name, MATRICES[name])), [name])
     batch = Batch(64, 64, 8, 16)
@@ -120,7 +120,7 @@ def test_an_adapter_may_act_from_a_position_on(backend: str) -> None:
     name = "plain"
     pairs = {0: pair(name, 4, 6)}
     before, after, late = (
-        outputs(backend, name, pairs, [replace(whole(TOKENS), adapters=use)])
+        outputs(backend, name, pairs, [whole(TOKENS)._replace(adapters=use)])
         for use in ((), (Applied(0, 1.0),), (Applied(0, 1.0, 9),))
     )
     assert np.array_equal(late[:9], before[:9]) and np.array_equal(late[9:], after[9:])

@@ -25,9 +25,9 @@ class Load:
 
     @property
     def tasks(self) -> list[Task]:
-        """One request, and all of them together."""
+        """All requests together, for which llama.cpp's flags are chosen, and one alone."""
         one = Task("answer", self.tokens, prompt=self.prompt)
-        return [one, replace(one, batch=self.requests)]
+        return [replace(one, batch=self.requests), one]
 
 
 def measure_serving(

@@ -121,18 +121,18 @@ class Core(Machine):
 
     def _append(self, request: Request, tokens: Sequence[int]) -> Event:
         """Say these tokens, as far as nothing ends the answer before."""
-        text = ""
+        text, room = "", self.limits.room
         for i, token in enumerate(tokens, 1):
             request.known.append(token)
             text += request.output.push(token)
             self.metrics.token(request)
-            full = len(request.known) > self.limits.room and not request.context_shift
+            full = len(request.known) > room and not request.context_shift
             if request.output.ended or (i == len(tokens) and request.complete):
                 return self._finish(request, tokens[:i], text)
             if full or len(request.generated) == request.max_tokens:
                 return self._finish(request, tokens[:i], text, "length")
-        if len(request.known) > self.limits.room:
-            request.shift(self.limits.room, self._keep(request))
+        if len(request.known) > room:
+            request.shift(room, self._keep(request))
             requeue(request, self.running, self.waiting, self.pages)
         return Event(request, tuple(tokens), text)
 

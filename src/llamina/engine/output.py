@@ -27,12 +27,16 @@ class Output:
     @property
     def ended(self) -> bool:
         """Whether the last token, or a stop string, asks for an end."""
-        return self._stops.hit or any(token in self._enders for token in self.tokens[-1:])
+        return self._stops.hit or self._at_end
 
     @property
     def spoken(self) -> list[int]:
         """The tokens without the one that asked for an end."""
-        return self.tokens[:-1] if any(token in self._enders for token in self.tokens[-1:]) else self.tokens
+        return self.tokens[:-1] if self._at_end else self.tokens
+
+    @property
+    def _at_end(self) -> bool:
+        return bool(self.tokens) and self.tokens[-1] in self._enders
 
     def take(self) -> str:
         """The next piece that the caller has not taken."""

@@ -5,6 +5,7 @@ There is no prefill and no decode: every request's `computed` catches up with it
 
 from bisect import insort_left
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from llamina.cache import Pages
 from llamina.engine.request import Request
@@ -22,8 +23,7 @@ class Budget:
     whole: bool = False  # a request is computed in one step, for its tokens see each other both ways
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(NamedTuple):
     """Tokens [start, stop) of a request, computed in this step; the last `drafts` of them are guesses."""
 
     request: Request
@@ -117,13 +117,13 @@ class _Step:
             self._preempt(self.running[-1])
 
     def _limit(self, request: Request, tokens: int) -> int:
-        n, start, wanted = min(request.pending, tokens, self.tokens_left), request.computed, request.wanted
+        n, start = min(request.pending, tokens, self.tokens_left), request.computed
         if self.budget.whole:
-            fits = request.pending <= self.tokens_left and len(wanted) <= self.outputs_left
+            fits = request.pending <= self.tokens_left and len(request.wanted) <= self.outputs_left
             return request.pending if fits else 0
-        if len(overlap(wanted, start, start + n)) > self.outputs_left:  # the rest waits for a step that can give them
-            return max(wanted.start - start, 0) + self.outputs_left
-        return n
+        if n <= self.outputs_left or len(overlap(request.wanted, start, start + n)) <= self.outputs_left:
+            return n
+        return max(request.wanted.start - start, 0) + self.outputs_left  # the rest waits for a step that can give them
 
     def _check_fit(self, request: Request) -> None:
         if not self.pages.holds(len(request.known)):  # preempting others, or itself, would go on for ever

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,8 +19,7 @@ class Applied:
     start: int = 0  # the position from which it acts
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """Consecutive tokens of one sequence: where they stand, the pages they live in, which outputs are wanted."""
 
     tokens: Sequence[int]

@@ -42,9 +42,10 @@ class Team:
 
     def run(self, groups: Table) -> None:
         """Walk groups of chains, rows of (address of the first chain, number of chains), to their end."""
-        self._walked[groups.ctypes.data] = groups  # a thread that comes late may still look at it
+        address = groups.ctypes.data
+        self._walked[address] = groups  # a thread that comes late may still look at it
         slot = PLANS + 2 * (int(self._context[RUN]) + 1 & 1)
-        self._context[slot : slot + 2] = groups.ctypes.data, len(groups)
+        self._context[slot : slot + 2] = address, len(groups)
         self._wake(self._post(self._argument, 0, self.threads, 0))
         self._walk(self._argument, 0, self.threads, 0)
 

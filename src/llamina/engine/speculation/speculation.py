@@ -43,9 +43,9 @@ class Speculation:
             request.drafting.tokens = []
             if (
                 request.pending == 1
-                and len(request.wanted) == 1
                 and request.reads is None
                 and self._speculates(request)
+                and len(request.wanted) == 1
             ):
                 request.drafting.learn(request.known)
                 most = self._most(request)
