@@ -8,8 +8,8 @@ import pytest
 from llamina.bench.child import Child
 from llamina.bench.contestant import Setup
 from llamina.bench.ours import Llamina, enter
-from llamina.bench.peer import KNOWN, best_variants, find_peer, variants
-from llamina.bench.task import Task
+from llamina.bench.peer import KNOWN, best_at_depth, best_variants, find_peer, variants
+from llamina.bench.task import Kind, Task
 from llamina.errors import LlaminaError, RequestError
 
 TASKS = [
@@ -101,6 +101,29 @@ def test_the_fastest_flags_are_kept(setup: Setup) -> None:
     assert best["prompt"].flags == "repack=0 GGML_CPU_TILED_MM=0"
     assert best["generate"].flags == "repack=1 GGML_CPU_TILED_MM=0"
     assert len(set(variants(setup))) == 4
+
+
+def test_flash_attention_is_chosen_at_depth(setup: Setup) -> None:
+    started: list[Setup] = []
+
+    class Fake:
+        def __init__(self, found: Setup) -> None:
+            started.append(found)
+
+        def seconds(self, task: Task, seed: int) -> float:
+            assert task == Task("generate", 2, depth=9)
+            return 2.0 if started[-1].flash else 1.0
+
+        def close(self) -> None: ...
+
+    best: dict[Kind, Setup] = dict.fromkeys(("prompt", "generate"), replace(setup, engine="llama_cpp"))
+    tasks = [Task("prompt", 4), Task("generate", 2), Task("generate", 2, depth=9)]
+    deep = best_at_depth(best, tasks, Fake)  # type: ignore[arg-type]
+    assert {kind: found.flags for kind, found in deep.items()} == {
+        "generate": "repack=1 GGML_CPU_TILED_MM=1 flash_attn=0"
+    }
+    assert [found.flash for found in started] == [True, False]
+    assert not best_at_depth(dict.fromkeys(best, setup), tasks, Fake)  # type: ignore[arg-type]
 
 
 def test_a_missing_peer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

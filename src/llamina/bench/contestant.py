@@ -25,11 +25,13 @@ class Setup:
     vocab: int
     repack: bool = True  # llama.cpp: weights rearranged when they are loaded
     tiled: bool = True  # llama.cpp: its tiled matrix product
+    flash: bool = True  # llama.cpp: flash attention, where it can
 
     @property
     def flags(self) -> str:
         """The flags of llama.cpp by the names it gives them."""
-        return f"repack={int(self.repack)} GGML_CPU_TILED_MM={int(self.tiled)}"
+        flash = "" if self.flash else " flash_attn=0"
+        return f"repack={int(self.repack)} GGML_CPU_TILED_MM={int(self.tiled)}{flash}"
 
 
 class Contestant(Protocol):

@@ -54,6 +54,8 @@ class LlamaCpp:
         params.n_seq_max = sequences
         params.n_threads = params.n_threads_batch = setup.threads
         params.type_k = params.type_v = TYPES[setup.kv_type]
+        if hasattr(params, "flash_attn_type"):
+            params.flash_attn_type = -1 if setup.flash else 0  # -1: where it can, which is nearly everywhere
         if not (context := c.llama_init_from_model(self._model, params)):
             raise CapacityError(f"llama.cpp cannot open a context of {params.n_ctx} tokens: measure fewer")
         return context

@@ -10,7 +10,7 @@ from llamina.bench.child import Child
 from llamina.bench.contestant import Progress, Setup
 from llamina.bench.machine import header
 from llamina.bench.memory import read_bandwidth
-from llamina.bench.peer import Peer, best_variants
+from llamina.bench.peer import Peer, best_at_depth, best_variants
 from llamina.bench.race import Runner, Timing, race
 from llamina.bench.task import Kind, Task
 from llamina.bench.traffic import multiplications, weight_bytes
@@ -62,6 +62,17 @@ def measure_model(
     }
 
 
+@dataclass(frozen=True, slots=True)
+class _ByDepth:
+    """Tasks on an empty cache are one runner's, those at a depth another's."""
+
+    shallow: Runner
+    deep: Runner
+
+    def seconds(self, task: Task, seed: int) -> float:
+        return (self.deep if task.depth else self.shallow).seconds(task, seed)
+
+
 class _Session:
     """The processes of one measurement."""
 
@@ -69,6 +80,7 @@ class _Session:
         self._options, self._tick, self._progress = options, tick, progress
         self._children: dict[Setup, Child] = {}
         self._best: dict[Kind, Setup] = {}
+        self._deep: dict[Kind, Setup] = {}
 
     def enter(self, setup: Setup) -> dict[str, dict[Kind, Runner]]:
         """Who runs which kind of task: llamina, and the peer with its best flags for each."""
@@ -77,7 +89,11 @@ class _Session:
         entrants: dict[str, dict[Kind, Runner]] = {OURS: dict.fromkeys(kinds, self._start(setup))}
         if peer := self._options.peer:
             self._best = best_variants(replace(setup, engine=peer.module), self._options.tasks, self._probe)
-            entrants[THEIRS] = {kind: self._start(self._best[kind]) for kind in kinds}
+            self._deep = best_at_depth(self._best, self._options.tasks, self._probe)
+            entrants[THEIRS] = {
+                kind: _ByDepth(self._start(self._best[kind]), self._start(self._deep.get(kind, self._best[kind])))
+                for kind in kinds
+            }
         return entrants
 
     def _start(self, setup: Setup) -> Child:
@@ -99,7 +115,8 @@ class _Session:
 
     def peer_record(self) -> dict[str, Any] | None:
         peer = self._options.peer
-        flags = {kind: setup.flags for kind, setup in self._best.items()}
+        flags: dict[str, str] = {kind: setup.flags for kind, setup in self._best.items()}
+        flags |= {f"{kind} at depth": setup.flags for kind, setup in self._deep.items()}
         return {"package": peer.package, "version": peer.version, "flags": flags} if peer else None
 
     def close(self) -> None:

@@ -78,6 +78,23 @@ def best_variants(setup: Setup, tasks: list[Task], start: Start) -> dict[Kind, S
     return {kind: variant for kind, (_, variant) in found.items()}
 
 
+def best_at_depth(best: dict[Kind, Setup], tasks: list[Task], start: Start) -> dict[Kind, Setup]:
+    """The same with flash attention or without, whichever is faster at the greatest depth, where there is any."""
+    found: dict[Kind, Setup] = {}
+    for kind, setup in best.items():
+        task = max((task for task in tasks if task.kind == kind), key=lambda task: task.depth)
+        if task.depth and setup.engine == "llama_cpp":  # the others have no such flag here
+            probe = task if kind == "prompt" else replace(task, tokens=min(task.tokens, PROBE_TOKENS))
+            found[kind] = min((setup, replace(setup, flash=False)), key=lambda variant: _once(start(variant), probe))
+    return found
+
+
+def _once(child: Child, task: Task) -> float:
+    seconds = child.seconds(task, 0)
+    child.close()
+    return seconds
+
+
 def _probes(tasks: list[Task]) -> dict[Kind, Task]:
     """The first task of each kind, on an empty cache; a generation is cut short."""
     first: dict[Kind, Task] = {}
