@@ -11,7 +11,7 @@ from llamina.errors import RequestError
 
 Mode = Literal["auto", "off", "ngram", "draft"]
 Speculate = Mode | int  # a number: that many tokens are drafted in every step, whether or not it pays
-COPY_GUESSES = (0.85, 0.85, 0.85, 0.85, 0.88, 0.93, 0.97)  # before anything is known
+COPY_GUESSES = (0.75, 0.75, 0.75, 0.75, 0.8, 0.93, 0.97)  # before anything is known
 MODEL_GUESS = (0.7,)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-GUESSES = (0.4, 0.4, 0.6, 0.8, 0.85, 0.9, 0.95)  # chances before anything is known, by the bits of a match's length
+GUESSES = (0.25, 0.25, 0.5, 0.7, 0.8, 0.9, 0.95)  # chances before anything is known, by the bits of a match's length
 WEIGHT = 8  # drafted tokens that outweigh a guess
 MEMORY = 64  # drafted tokens that are remembered; older ones fade
 GAIN = 1.05  # drafts must promise so many times as many tokens in the same time
