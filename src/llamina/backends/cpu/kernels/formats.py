@@ -76,6 +76,7 @@ class Super(NamedTuple):
     by_32: bool = False  # scales come in pairs of the same
     nibbles: Any = None  # (block, run of 32) → 32 places in `levels`, where elements are of 4 bits and scales of 6
     levels: tuple[int, ...] = ()
+    pairs_at: int = 0  # where 4 times 32 bytes are, if a byte holds the same element of two neighbouring runs
 
 
 def products_in_16_bits(most: int, signed: bool) -> int:
@@ -379,7 +380,7 @@ SUPER = {
     "Q3_K": Super(values_q3_k, scales_q3_k, 110, 7, halves_at(108), offset=4),
     "Q4_K": Super(
         values_q4_k, scales_k, 144, 15, halves_at(0), mins=mins_k, gather_min=halves_at(2), by_32=True,
-        nibbles=values_q4_k, levels=tuple(range(16)),
+        nibbles=values_q4_k, levels=tuple(range(16)), pairs_at=16,
     ),
     "Q5_K": Super(values_q5_k, scales_k, 176, 31, halves_at(0), mins=mins_k, gather_min=halves_at(2), by_32=True),
     "Q6_K": Super(values_q6_k, scales_q6_k, 210, 63, halves_at(208), offset=32),

@@ -25,7 +25,6 @@ from llamina.backends.cpu.kernels.simd import (
     fma,
     i8x32,
     i16x16,
-    i32x8,
     load_f32,
     load_i16x16,
     op,
@@ -40,56 +39,10 @@ from llamina.backends.cpu.kernels.simd import (
     zero_i32,
 )
 from llamina.backends.cpu.kernels.strips import rows_after
+from llamina.backends.cpu.kernels.tiles_columns import byte_columns, memory_columns, nibble_columns, word_columns
 from llamina.backends.cpu.kernels.tiles_dots import biased, dots_for, in_words, offset_of
 from llamina.backends.cpu.kernels.tiles_tokens import gather_small, gather_super
 from llamina.backends.cpu.layout import PANEL, SMALL_SIDE, SUPER_CELL, SUPER_SIDE, TILE_TOKENS, group_bytes, tile_bytes
-
-# ---- columns ------------------------------------------------------------------------------------------------
-
-
-def _columns(b: Any, target: Any, rows: list[Any]) -> None:
-    """Eight registers of eight 32-bit words, stored word by word: first those of all rows, second those of all, …"""
-
-    def both(pairs: list[tuple[Any, Any]], low: list[int], high: list[int]) -> list[Any]:
-        return [b.shuffle_vector(x, y, ir.Constant(i32x8.ir, lanes)) for x, y in pairs for lanes in (low, high)]
-
-    ones = both(
-        [(rows[i], rows[i + 1]) for i in (0, 2, 4, 6)], [0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]
-    )
-    pairs = [(ones[i], ones[i + 2]) for i in (0, 1, 4, 5)]
-    twos = both(pairs, [0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15])
-    for i in range(4):
-        near, far = both([(twos[i], twos[4 + i])], [0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15])
-        for word, value in ((i, near), (4 + i, far)):
-            b.store(value, pointer(b, b.add(target, I64(32 * word)), i32x8.ir)).align = 1
-
-
-def _byte_columns(b: Any, target: Any, *rows: Any) -> None:
-    _columns(b, target, [b.bitcast(row, i32x8.ir) for row in rows])
-
-
-def _word_columns(b: Any, target: Any, *rows: Any) -> None:
-    """Signed bytes made words."""
-    for half in (0, 16):
-        index = ir.Constant(ir.VectorType(I32, 16), list(range(half, half + 16)))
-        wide = [b.bitcast(b.sext(b.shuffle_vector(row, row, index), i16x16.ir), i32x8.ir) for row in rows]
-        _columns(b, b.add(target, I64(16 * half)), wide)
-
-
-def _memory_columns(b: Any, target: Any, source: Any, stride: Any) -> None:
-    """Of eight rows in memory."""
-    rows = []
-    for r in range(8):
-        rows.append(b.load(pointer(b, b.add(source, b.mul(stride, I64(r))), i32x8.ir)))
-        rows[-1].align = 1
-    _columns(b, target, rows)
-
-
-byte_columns, word_columns = (
-    op(types.void, (types.intp, *(i8x32,) * 8), body) for body in (_byte_columns, _word_columns)
-)
-memory_columns = op(types.void, (types.intp,) * 3, _memory_columns)
-
 
 # ---- blocks of 32 (64, 128) ---------------------------------------------------------------------------------
 
@@ -187,7 +140,7 @@ def unpack_super(form: Super) -> Any:
     """Beside the elements, per block: 16 runs' scales (twice each), 8 pairs' mins or scales, d, dmin."""
     values, scales_of, nbytes, gather = form.values, form.scales, form.nbytes, form.gather
     pairs_of, gather_min, has_min = form.mins or form.scales, form.gather_min or form.gather, form.mins is not None
-    up, words = biased(form), in_words(form)
+    up, words, pairs_at = biased(form), in_words(form), form.pairs_at
     run_bytes = 64 if words else 32
 
     @device
@@ -200,15 +153,16 @@ def unpack_super(form: Super) -> Any:
     @device
     def row(p, target, cell):
         s = scales_of(p)
-        store_i16x16(cell, s)
-        elements(p, 0, cell, target)
-        elements(p, 1, cell, target)
-        elements(p, 2, cell, target)
-        elements(p, 3, cell, target)
-        elements(p, 4, cell, target)
-        elements(p, 5, cell, target)
-        elements(p, 6, cell, target)
-        elements(p, 7, cell, target)
+        if not pairs_at:
+            store_i16x16(cell, s)
+            elements(p, 0, cell, target)
+            elements(p, 1, cell, target)
+            elements(p, 2, cell, target)
+            elements(p, 3, cell, target)
+            elements(p, 4, cell, target)
+            elements(p, 5, cell, target)
+            elements(p, 6, cell, target)
+            elements(p, 7, cell, target)
         store_i16x16(cell, early_twice(s))
         store_i16x16(cell + 32, late_twice(s))
         store_i16x16(cell + 64, pairs_of(p))
@@ -219,12 +173,17 @@ def unpack_super(form: Super) -> Any:
         for _ in range(k // 256):
             for r in range(8):
                 row(p + min(r, last) * w_row, rows + 8 * run_bytes * r, cells + 96 * r)
-            for j in range(run_bytes // 4):
-                memory_columns(tile, rows + 32 * j, 8 * run_bytes)
-                tile += 256
+            p1, p2, p3, p4, p5, p6, p7 = rows_after(p, w_row, last)
+            if pairs_at:
+                for i in range(pairs_at, pairs_at + 128, 32):
+                    nibble_columns(tile, p + i, p1 + i, p2 + i, p3 + i, p4 + i, p5 + i, p6 + i, p7 + i)
+                    tile += 512
+            else:
+                for j in range(run_bytes // 4):
+                    memory_columns(tile, rows + 32 * j, 8 * run_bytes)
+                    tile += 256
             for j in range(3):
                 memory_columns(side + 256 * j, cells + 32 * j, 96)
-            p1, p2, p3, p4, p5, p6, p7 = rows_after(p, w_row, last)
             store_f32(side + 768, gather(p, p1, p2, p3, p4, p5, p6, p7))
             if has_min:
                 store_f32(side + 800, gather_min(p, p1, p2, p3, p4, p5, p6, p7))
