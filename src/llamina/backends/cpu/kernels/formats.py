@@ -79,14 +79,6 @@ class Super(NamedTuple):
     pairs_at: int = 0  # where 4 times 32 bytes are, if a byte holds the same element of two neighbouring runs
 
 
-def products_in_16_bits(most: int, signed: bool) -> int:
-    """How many sums of two products with 8-bit activations fit 16 bits, as a power of two up to 8."""
-    if signed:
-        return 1
-    fit = 32767 // (2 * most * 127)
-    return max(n for n in (1, 2, 4, 8) if n <= fit)
-
-
 def halves_at(offset: int, factor: float = 1.0) -> Any:
     """Eight blocks' float16 numbers at an offset, times a power of two."""
 

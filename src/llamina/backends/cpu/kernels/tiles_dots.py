@@ -10,7 +10,7 @@ from numba.core import types
 
 from llamina.backends.cpu.features import HAS_SDOT, HAS_VNNI
 from llamina.backends.cpu.kernels.device import device
-from llamina.backends.cpu.kernels.formats import Small, Super, products_in_16_bits
+from llamina.backends.cpu.kernels.formats import Small, Super
 from llamina.backends.cpu.kernels.products import (
     add_dot,
     broadcast_2,
@@ -39,6 +39,11 @@ def biased(form: Small | Super) -> bool:
 def offset_of(form: Small | Super) -> int:
     """What elements in tiles are too large by."""
     return 128 if biased(form) else form.offset
+
+
+def products_in_16_bits(most: int) -> int:
+    """How many sums of two products of elements and 8-bit activations fit 16 bits, as a power of two up to 8."""
+    return max(n for n in (1, 2, 4, 8) if n <= 32767 // (2 * most * 127))
 
 
 def dots_in_16_bits(steps: int, length: int) -> Any:
@@ -113,4 +118,4 @@ def dots_for(form: Small | Super, length: int) -> Any:
         return dots_of_words(length)
     if HAS_VNNI or HAS_SDOT:
         return dots_in_32_bits(length)
-    return dots_in_16_bits(min(products_in_16_bits(form.most, form.signed), length // 4), length)
+    return dots_in_16_bits(min(products_in_16_bits(form.most), length // 4), length)
