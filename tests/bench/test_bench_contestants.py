@@ -1,5 +1,6 @@
 """llamina and llama.cpp as contestants: they do the work that is asked, and nothing is left behind."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -151,3 +152,32 @@ def test_a_server_that_ends_is_told(setup: Setup, tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LlaminaError, match="llama-server ended with 3"):
         Child(replace(setup, engine="llama_server"), quiet)
+
+
+SICK = """
+import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+    def do_POST(self):
+        self.send_error(500)
+
+HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler).serve_forever()
+"""
+
+
+def test_a_server_that_does_not_answer_is_told(setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "llama-server"
+    program.write_text(f"#!{sys.executable}\n{SICK}")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    child = Child(replace(setup, engine="llama_server"), quiet)
+    try:
+        with pytest.raises(LlaminaError, match="llama-server did not answer 1 prompts"):
+            child.seconds(Task("prompt", 20), 0)
+    finally:
+        child.close()

@@ -52,8 +52,11 @@ class LlamaServer:
         """One call for all sequences, which it works on side by side."""
         body = {"prompt": prompts, "n_predict": n, "temperature": 0, "cache_prompt": cached, "ignore_eos": True}
         data, kind = json.dumps(body).encode(), {"Content-Type": "application/json"}
-        with urllib.request.urlopen(urllib.request.Request(f"{self._address}/completion", data, kind)) as answer:
-            found: Any = json.load(answer)
+        try:
+            with urllib.request.urlopen(urllib.request.Request(f"{self._address}/completion", data, kind)) as answer:
+                found: Any = json.load(answer)
+        except FAILURES as error:
+            raise CapacityError(f"{PROGRAM} did not answer {len(prompts)} prompts: {error}; try it by hand") from error
         made = [one.get("timings", {}).get("predicted_n") for one in (found if isinstance(found, list) else [found])]
         if made != [n] * len(prompts):
             raise CapacityError(f"{PROGRAM} made {made} tokens and not {n} for each of {len(prompts)} prompts")
