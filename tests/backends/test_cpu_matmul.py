@@ -5,6 +5,7 @@ import numpy.typing as npt
 import pytest
 from plans import block_weight, error, float_weight, run, whole
 
+from llamina.backends.cpu.layout import FEW, PART
 from llamina.backends.cpu.lower import BY_256, PLAIN
 from llamina.ops import Routing, Value, Weight, embed, expert_linear, flat, head_linear, heads, linear, pick, route
 from llamina.quant import FORMATS, decode
@@ -57,6 +58,21 @@ def test_linear(kind: str) -> None:
     assert np.array_equal(got, run("cpu", forward, [[whole(TOKENS)]], threads=2))
     for few in (1, 2, 3, 7):  # one by one, by fours, and with a remainder
         assert np.array_equal(got[:few], run("cpu", forward, [[whole(TOKENS[:few])]]))
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q8_0", "MXFP4", "Q2_K", "Q4_K", "Q5_K", "Q6_K", "IQ3_S", "IQ4_XS"])
+def test_long_rows_have_the_bits_of_one_token(kind: str) -> None:
+    """Rows longer than a tile, whose parts are added up; the last part shorter."""
+    width = 2 * PART + 256
+    x, w = table(width), weight(kind, 35, width)
+
+    def forward(tokens: Value, positions: Value) -> Value:
+        return pick(linear(embed(tokens, float_weight("token_embd.weight", x)), w))
+
+    alone = np.concatenate([run("cpu", forward, [[whole([token])]]) for token in range(10)])
+    for tokens in (TOKENS, 2 * TOKENS):  # half a tile's length for few, all of it for more
+        assert np.array_equal(run("cpu", forward, [[whole(tokens)]]), alone[tokens])
+    assert len(TOKENS) <= FEW < 2 * len(TOKENS)
 
 
 @pytest.mark.parametrize("kind", [*PLAIN, *BLOCKS])

@@ -45,6 +45,7 @@ from llamina.backends.cpu.kernels.simd import (
     splat_f32,
     widen_i8,
 )
+from llamina.backends.cpu.kernels.tiles_sides import side_k, side_q6_k
 from llamina.quant.grids import FP4_DOUBLED, IQ4_LEVELS
 
 
@@ -77,6 +78,7 @@ class Super(NamedTuple):
     nibbles: Any = None  # (block, run of 32) → 32 places in `levels`, where elements are of 4 bits and scales of 6
     levels: tuple[int, ...] = ()
     pairs_at: int = 0  # where 4 times 32 bytes are, if a byte holds the same element of two neighbouring runs
+    side: Any = None  # (target, eight blocks) → what lies beside a tile's block, where there is a quick way to it
 
 
 def halves_at(offset: int, factor: float = 1.0) -> Any:
@@ -372,10 +374,12 @@ SUPER = {
     "Q3_K": Super(values_q3_k, scales_q3_k, 110, 7, halves_at(108), offset=4),
     "Q4_K": Super(
         values_q4_k, scales_k, 144, 15, halves_at(0), mins=mins_k, gather_min=halves_at(2), by_32=True,
-        nibbles=values_q4_k, levels=tuple(range(16)), pairs_at=16,
+        nibbles=values_q4_k, levels=tuple(range(16)), pairs_at=16, side=side_k,
     ),
-    "Q5_K": Super(values_q5_k, scales_k, 176, 31, halves_at(0), mins=mins_k, gather_min=halves_at(2), by_32=True),
-    "Q6_K": Super(values_q6_k, scales_q6_k, 210, 63, halves_at(208), offset=32),
+    "Q5_K": Super(
+        values_q5_k, scales_k, 176, 31, halves_at(0), mins=mins_k, gather_min=halves_at(2), by_32=True, side=side_k
+    ),
+    "Q6_K": Super(values_q6_k, scales_q6_k, 210, 63, halves_at(208), offset=32, side=side_q6_k),
     "IQ4_XS": Super(
         values_iq4_xs, scales_iq4_xs, 136, 127, halves_at(0), signed=True, by_32=True,
         nibbles=nibbles_iq4_xs, levels=tuple(int(x) for x in IQ4_LEVELS),

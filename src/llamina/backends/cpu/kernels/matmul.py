@@ -6,15 +6,20 @@ from llamina.backends.cpu.features import HAS_AMX
 from llamina.backends.cpu.kernels import strips, strips_nvfp4
 from llamina.backends.cpu.kernels.device import device, kernel
 from llamina.backends.cpu.kernels.memory import i32, i64, set_i32
-from llamina.backends.cpu.kernels.tiles import put
+from llamina.backends.cpu.kernels.simd import store_f32, store_f32_part
+from llamina.backends.cpu.kernels.tiles import TILES
 from llamina.backends.cpu.kernels.work import first
 
-if HAS_AMX:
-    from llamina.backends.cpu.kernels.amx import AMX as TILES
-else:
-    from llamina.backends.cpu.kernels.tiles import TILES
+MANY, MANY_ALONE = 5, 3  # tokens from which unpacking pays; sooner where fewer do not share it by fours
+MATRICES = 64  # tokens from which matrix registers are faster than tiles
 
-MANY, MANY_SMALL = 8, 3  # tokens from which unpacking pays; sooner where fewer do not share it by fours
+
+@device
+def put(target, value, last):
+    if last == 7:
+        store_f32(target, value)
+    else:
+        store_f32_part(target, value, last + 1)
 
 
 def multiply_strips(strip: Any, four: Any | None = None) -> Any:
@@ -39,6 +44,28 @@ def multiply_strips(strip: Any, four: Any | None = None) -> Any:
                     put(out + item * out_item + 4 * r, strip(p, w_row, last, x + item * x_item, k), last)
 
     return run
+
+
+def tiles_or_matrices(tiles: Any, matrices: Any) -> Any:
+    """Tiles, or matrix registers from so many tokens on that unpacking for them pays."""
+
+    @device
+    def run(w, w_row, low, high, x, x_item, items, out, out_item, k, scratch, order, share):
+        if items < MATRICES:
+            tiles(w, w_row, low, high, x, x_item, items, out, out_item, k, scratch, order, share)
+        else:
+            matrices(w, w_row, low, high, x, x_item, items, out, out_item, k, scratch, order, share)
+
+    return run
+
+
+def many_of(name: str) -> Any | None:
+    """How a format multiplies many tokens, if it has a way."""
+    if not HAS_AMX or name not in TILES:
+        return TILES.get(name)
+    from llamina.backends.cpu.kernels.amx import AMX
+
+    return tiles_or_matrices(TILES[name], AMX[name])
 
 
 def linear_kernel(few: Any, many: Any | None, least: int) -> Any:
@@ -115,6 +142,6 @@ def experts_kernel(few: Any, many: Any | None, least: int) -> Any:
 STRIPS = strips.STRIPS | {"NVFP4": strips_nvfp4.strip}
 FOURS = strips.FOURS | {"NVFP4": strips_nvfp4.four}
 MULTIPLY = {name: multiply_strips(strip, FOURS.get(name)) for name, strip in STRIPS.items()}
-LEAST = {name: MANY if name in FOURS else MANY_SMALL for name in MULTIPLY}
-KERNELS = {f"linear.{name}": linear_kernel(few, TILES.get(name), LEAST[name]) for name, few in MULTIPLY.items()}
-KERNELS |= {f"experts.{name}": experts_kernel(few, TILES.get(name), LEAST[name]) for name, few in MULTIPLY.items()}
+LEAST = {name: MANY if name in FOURS else MANY_ALONE for name in MULTIPLY}
+KERNELS = {f"linear.{name}": linear_kernel(few, many_of(name), LEAST[name]) for name, few in MULTIPLY.items()}
+KERNELS |= {f"experts.{name}": experts_kernel(few, many_of(name), LEAST[name]) for name, few in MULTIPLY.items()}

@@ -5,7 +5,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 
-from llamina.backends.cpu.features import HAS_AVX2, HAS_SDOT, HAS_VNNI
+from llamina.backends.cpu.features import HAS_AVX2, HAS_VNNI
 from llamina.backends.cpu.kernels.memory import pointer
 from llamina.backends.cpu.kernels.simd import (
     I32,
@@ -37,7 +37,7 @@ def _mul_u8_i8(b: Any, u: Any, s: Any) -> Any:
     return b.add(low, b.mul(_extend(b, u, odd, False), _extend(b, s, odd, True)))
 
 
-def _madd(b: Any, x: Any, y: Any) -> Any:
+def lower_madd(b: Any, x: Any, y: Any) -> Any:
     """i32 sums of neighbouring i16 products."""
     if HAS_AVX2:
         return intrinsic_call(b, "llvm.x86.avx2.pmadd.wd", i32x8.ir, [x, y])
@@ -50,12 +50,8 @@ def _madd(b: Any, x: Any, y: Any) -> Any:
     return b.add(b.mul(half(x, 0), half(y, 0)), b.mul(half(x, 1), half(y, 1)))
 
 
-def _dot_u8_i8(b: Any, u: Any, s: Any) -> Any:
-    return _madd(b, _mul_u8_i8(b, u, s), constant(i16x16, [1] * 16))
-
-
 mul_u8_i8 = op(i16x16, (i8x32, i8x32), _mul_u8_i8)
-madd = op(i32x8, (i16x16, i16x16), _madd)
+madd = op(i32x8, (i16x16, i16x16), lower_madd)
 
 low_nibbles = op(i8x32, (i8x32,), lambda b, x: b.and_(x, constant(i8x32, [15] * 32)))
 high_nibbles = op(i8x32, (i8x32,), lambda b, x: b.lshr(x, constant(i8x32, [4] * 32)))
@@ -110,19 +106,7 @@ load_scales_mins = op(i16x16, (types.intp,), _scales_mins)
 """Eight scales, then eight mins."""
 
 
-def _broadcast4(b: Any, address: Any) -> Any:
-    word = b.load(pointer(b, address, I32))
-    word.align = 1
-    undef = ir.Constant(i32x8.ir, ir.Undefined)
-    lanes = b.shuffle_vector(b.insert_element(undef, word, I32(0)), undef, ir.Constant(i32x8.ir, [0] * 8))
-    return b.bitcast(lanes, i8x32.ir)
-
-
-broadcast_4 = op(i8x32, (types.intp,), _broadcast4)
-"""Four bytes, eight times."""
-broadcast_2 = op(i16x16, (types.intp,), lambda b, address: b.bitcast(_broadcast4(b, address), i16x16.ir))
-"""Two 16-bit numbers, eight times."""
-zero_i16, ones_i16 = fill_of(i16x16, 0), fill_of(i16x16, 1)
+ones_i16 = fill_of(i16x16, 1)
 
 
 def _mul_i8_i8(b: Any, w: Any, x: Any) -> Any:
@@ -137,43 +121,6 @@ def _mul_i8_i8(b: Any, w: Any, x: Any) -> Any:
 
 
 mul_i8_i8 = op(i16x16, (i8x32, i8x32), _mul_i8_i8)
-
-
-def _sdot(b: Any, total: Any, w: Any, x: Any) -> Any:
-    """total + the sums of four neighbouring products, by Arm's instruction for signed bytes."""
-
-    def half(v: Any, n: int, first: int) -> Any:
-        return b.shuffle_vector(v, v, ir.Constant(ir.VectorType(I32, n), list(range(first, first + n))))
-
-    halves = [
-        intrinsic_call(
-            b,
-            "llvm.aarch64.neon.sdot.v4i32.v16i8",
-            i32x4.ir,
-            [half(total, 4, 4 * i), half(w, 16, 16 * i), half(x, 16, 16 * i)],
-        )
-        for i in (0, 1)
-    ]
-    return b.shuffle_vector(*halves, ir.Constant(i32x8.ir, list(range(8))))
-
-
-def _add_dot(b: Any, total: Any, u: Any, s: Any) -> Any:
-    """total + the sums of four neighbouring products, in 32 bits; Arm's takes u as signed."""
-    if HAS_SDOT:
-        return _sdot(b, total, u, s)
-    if HAS_VNNI:
-        operands = [total, b.bitcast(u, i32x8.ir), b.bitcast(s, i32x8.ir)]
-        return intrinsic_call(b, "llvm.x86.avx512.vpdpbusd.256", i32x8.ir, operands)
-    return b.add(total, _dot_u8_i8(b, u, s))
-
-
-add_dot = op(i32x8, (i32x8, i8x32, i8x32), _add_dot)
-low_halves = op(
-    i32x8,
-    (i16x16,),
-    lambda b, x: b.ashr(b.shl(b.bitcast(x, i32x8.ir), constant(i32x8, [16] * 8)), constant(i32x8, [16] * 8)),
-)
-"""The lower 16 bits of each 32, sign-extended."""
 
 
 def lookup_of(table: list[int]) -> Any:

@@ -94,7 +94,7 @@ _operators()
 # ---- memory -------------------------------------------------------------------------------------------------
 
 
-def _loader(vec: Vec) -> Any:
+def loader(vec: Vec) -> Any:
     def body(b: Any, address: Any) -> Any:
         value = b.load(pointer(b, address, vec.ir))
         value.align = 1
@@ -103,16 +103,16 @@ def _loader(vec: Vec) -> Any:
     return op(vec, (types.intp,), body)
 
 
-def _storer(vec: Vec) -> Any:
+def storer(vec: Vec) -> Any:
     def body(b: Any, address: Any, value: Any) -> None:
         b.store(value, pointer(b, address, vec.ir)).align = 1
 
     return op(types.void, (types.intp, vec), body)
 
 
-load_i8x32, load_i8x16, load_i16x16 = (_loader(v) for v in (i8x32, i8x16, i16x16))
-load_i32x8, load_f32 = _loader(i32x8), _loader(f32x8)
-store_f32, store_i8x32, store_i16x16, store_i32x8 = (_storer(v) for v in (f32x8, i8x32, i16x16, i32x8))
+load_i8x32, load_i8x16, load_i16x16 = (loader(v) for v in (i8x32, i8x16, i16x16))
+load_i32x8, load_f32 = loader(i32x8), loader(f32x8)
+store_f32, store_i8x32, store_i16x16, store_i32x8 = (storer(v) for v in (f32x8, i8x32, i16x16, i32x8))
 
 
 def _lane_mask(b: Any, n: Any) -> Any:
@@ -229,7 +229,7 @@ min_f32 = op(f32x8, (f32x8, f32x8), lambda b, x, y: b.select(b.fcmp_ordered("<",
 to_i32 = op(i32x8, (f32x8,), lambda b, x: b.fptosi(x, i32x8.ir))
 narrow_i8 = op(Vec("i8x8", I8, 8), (i32x8,), lambda b, x: b.trunc(x, ir.VectorType(I8, 8)))
 i8x8 = Vec("i8x8", I8, 8)
-store_i8x8 = _storer(i8x8)
+store_i8x8 = storer(i8x8)
 first_f32 = op(types.float32, (f32x8,), lambda b, x: b.extract_element(x, I32(0)))
 less_then = op(
     f32x8, (f32x8, f32x8, f32x8), lambda b, x, y, z: b.select(b.fcmp_ordered("<", x, y), constant(f32x8, [0.0] * 8), z)
@@ -321,7 +321,7 @@ within = op(f32x8, (i32x8, i32x8, i32x8, f32x8, f32x8), _within)
 """`yes` where low ≤ x ≤ high, `no` elsewhere."""
 
 
-def _halves(b: Any, *addresses: Any) -> Any:
+def lower_halves(b: Any, *addresses: Any) -> Any:
     value = ir.Constant(i16x8.ir, ir.Undefined)
     for i, address in enumerate(addresses):
         half = b.load(pointer(b, address, I16))
@@ -330,5 +330,5 @@ def _halves(b: Any, *addresses: Any) -> Any:
     return b.fpext(b.bitcast(value, ir.VectorType(ir.HalfType(), 8)), f32x8.ir)
 
 
-gather_f16 = op(f32x8, (types.intp,) * 8, _halves)
+gather_f16 = op(f32x8, (types.intp,) * 8, lower_halves)
 """Eight float16 numbers from eight places."""

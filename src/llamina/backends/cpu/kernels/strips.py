@@ -331,6 +331,8 @@ STRIPS = {
 }
 STRIPS |= {name: strip_small(form) for name, form in SMALL.items()}
 FOURS = {}
-"""Eight rows times four tokens, for the formats whose unpacking is worth sharing."""
+"""Eight rows times four tokens, for the formats whose unpacking is worth sharing and no quicker into tiles."""
 for _name, _form in SUPER.items():
-    STRIPS[_name], FOURS[_name] = strip_super(_form)
+    STRIPS[_name], _four = strip_super(_form)
+    if not _form.pairs_at:
+        FOURS[_name] = _four

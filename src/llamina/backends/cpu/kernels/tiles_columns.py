@@ -1,4 +1,4 @@
-"""Eight rows turned into columns: 32-bit words of all rows side by side, as tiles have them."""
+"""Eight rows turned into columns: 32-bit words of all rows side by side, a unit of the tile apart."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ from numba.core import types
 
 from llamina.backends.cpu.kernels.memory import pointer
 from llamina.backends.cpu.kernels.simd import I32, I64, constant, i8x32, i16x16, i32x8, op
+from llamina.backends.cpu.layout import UNIT
 
 
 def _turned(b: Any, rows: list[Any]) -> list[Any]:
@@ -26,7 +27,7 @@ def _turned(b: Any, rows: list[Any]) -> list[Any]:
 
 def _columns(b: Any, target: Any, rows: list[Any]) -> None:
     for word, value in enumerate(_turned(b, rows)):
-        b.store(value, pointer(b, b.add(target, I64(32 * word)), i32x8.ir)).align = 1
+        b.store(value, pointer(b, b.add(target, I64(UNIT * word)), i32x8.ir)).align = 1
 
 
 def _byte_columns(b: Any, target: Any, *rows: Any) -> None:
@@ -38,7 +39,7 @@ def _word_columns(b: Any, target: Any, *rows: Any) -> None:
     for half in (0, 16):
         index = ir.Constant(ir.VectorType(I32, 16), list(range(half, half + 16)))
         wide = [b.bitcast(b.sext(b.shuffle_vector(row, row, index), i16x16.ir), i32x8.ir) for row in rows]
-        _columns(b, b.add(target, I64(16 * half)), wide)
+        _columns(b, b.add(target, I64(half // 2 * UNIT)), wide)
 
 
 def _memory_columns(b: Any, target: Any, source: Any, stride: Any) -> None:
@@ -58,8 +59,8 @@ def _nibble_columns(b: Any, target: Any, *addresses: Any) -> None:
         rows[-1].align = 1
     fours, mask = constant(i32x8, [4] * 8), constant(i32x8, [0x0F0F0F0F] * 8)
     for word, value in enumerate(_turned(b, rows)):
-        for at, half in ((0, value), (256, b.lshr(value, fours))):
-            b.store(b.and_(half, mask), pointer(b, b.add(target, I64(at + 32 * word)), i32x8.ir)).align = 1
+        for at, half in ((0, value), (8, b.lshr(value, fours))):
+            b.store(b.and_(half, mask), pointer(b, b.add(target, I64(UNIT * (at + word))), i32x8.ir)).align = 1
 
 
 byte_columns, word_columns = (

@@ -1,29 +1,31 @@
-"""Two strips' elements times four tokens: sums of products in the lanes of eight rows, per instruction set.
+"""Two tiles' elements times four tokens: sums of products in the lanes of rows, per instruction set.
 
-A tile holds four elements of each of 8 rows side by side (32 bytes), or two where they are 16 bits wide.
+A unit of a tile holds four elements of each row side by side, or two where they are 16 bits wide.
 """
 
 from typing import Any
 
-from llvmlite import ir
-from numba.core import types
-
-from llamina.backends.cpu.features import HAS_SDOT, HAS_VNNI
+from llamina.backends.cpu.features import HAS_AVX2, HAS_SDOT, HAS_VNNI
+from llamina.backends.cpu.kernels import tiles_avx2
 from llamina.backends.cpu.kernels.device import device
 from llamina.backends.cpu.kernels.formats import Small, Super
-from llamina.backends.cpu.kernels.products import (
+from llamina.backends.cpu.kernels.products import mul_u8_i8
+from llamina.backends.cpu.kernels.tiles_lanes import (
     add_dot,
-    broadcast_2,
-    broadcast_4,
+    add_madd,
+    load_octets,
+    load_words,
     low_halves,
-    madd,
-    mul_u8_i8,
-    zero_i16,
+    one_words,
+    same_2,
+    same_4,
+    store_ints,
+    zero_ints,
+    zero_words,
 )
-from llamina.backends.cpu.kernels.simd import I64, load_i8x32, load_i16x16, op, zero_i32
+from llamina.backends.cpu.layout import UNIT
 
-opaque = op(types.intp, (types.intp,), lambda b, x: b.asm(ir.FunctionType(I64, [I64]), "", "=r,0", [x], False))
-"""The same number, unknown to the compiler: a loop up to it is not unrolled, which would ask for too many registers."""
+ONLY_AVX2 = HAS_AVX2 and not HAS_VNNI
 
 
 def in_words(form: Small | Super) -> bool:
@@ -46,76 +48,100 @@ def products_in_16_bits(most: int) -> int:
     return max(n for n in (1, 2, 4, 8) if n <= 32767 // (2 * most * 127))
 
 
-def dots_in_16_bits(steps: int, length: int) -> Any:
-    """`length` elements, scaled, onto the sums: `steps` products are added in 16 bits."""
+def dots_in_16_bits(steps: int, length: int, plain: bool) -> Any:
+    """`count` runs of elements, each times its scales unless `plain`: `steps` products are added in 16 bits."""
 
     @device
-    def run(p, q, x, scale_p, scale_q, s0, s1, s2, s3, t0, t1, t2, t3):
-        for i in range(0, opaque(length // 4), steps):
-            a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = zero_i16()
-            for j in range(i, i + (opaque(steps) if steps > 2 else steps)):
-                v, w = load_i8x32(p + 32 * j), load_i8x32(q + 32 * j)
-                y = broadcast_4(x + 16 * j)
-                a0, b0 = a0 + mul_u8_i8(v, y), b0 + mul_u8_i8(w, y)
-                y = broadcast_4(x + 16 * j + 4)
-                a1, b1 = a1 + mul_u8_i8(v, y), b1 + mul_u8_i8(w, y)
-                y = broadcast_4(x + 16 * j + 8)
-                a2, b2 = a2 + mul_u8_i8(v, y), b2 + mul_u8_i8(w, y)
-                y = broadcast_4(x + 16 * j + 12)
-                a3, b3 = a3 + mul_u8_i8(v, y), b3 + mul_u8_i8(w, y)
-            s0, s1 = s0 + madd(a0, scale_p), s1 + madd(a1, scale_p)
-            s2, s3 = s2 + madd(a2, scale_p), s3 + madd(a3, scale_p)
-            t0, t1 = t0 + madd(b0, scale_q), t1 + madd(b1, scale_q)
-            t2, t3 = t2 + madd(b2, scale_q), t3 + madd(b3, scale_q)
-        return s0, s1, s2, s3, t0, t1, t2, t3
+    def run(p, q, x, scale_p, scale_q, count, out):
+        s0 = s1 = s2 = s3 = t0 = t1 = t2 = t3 = zero_ints()
+        for _ in range(count):
+            m, n = one_words() if plain else load_words(scale_p), one_words() if plain else load_words(scale_q)
+            for _ in range(length // 4 // steps):
+                a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = zero_words()
+                for _ in range(steps):
+                    v, w = load_octets(p), load_octets(q)
+                    y0, y1, y2, y3 = same_4(x), same_4(x + 4), same_4(x + 8), same_4(x + 12)
+                    a0, a1, a2 = a0 + mul_u8_i8(v, y0), a1 + mul_u8_i8(v, y1), a2 + mul_u8_i8(v, y2)
+                    b0, b1, b2 = b0 + mul_u8_i8(w, y0), b1 + mul_u8_i8(w, y1), b2 + mul_u8_i8(w, y2)
+                    a3, b3 = a3 + mul_u8_i8(v, y3), b3 + mul_u8_i8(w, y3)
+                    p, q, x = p + UNIT, q + UNIT, x + 16
+                s0, s1, s2, s3 = add_madd(s0, a0, m), add_madd(s1, a1, m), add_madd(s2, a2, m), add_madd(s3, a3, m)
+                t0, t1, t2, t3 = add_madd(t0, b0, n), add_madd(t1, b1, n), add_madd(t2, b2, n), add_madd(t3, b3, n)
+            scale_p, scale_q = scale_p + length // 16 * UNIT, scale_q + length // 16 * UNIT
+        store_sums(out, s0, s1, s2, s3, t0, t1, t2, t3)
 
     return run
 
 
-def dots_in_32_bits(length: int) -> Any:
+def dots_in_32_bits(length: int, plain: bool) -> Any:
     """The same where the CPU sums four products at once: nothing can overflow, and a run is scaled when it is whole."""
 
     @device
-    def run(p, q, x, scale_p, scale_q, s0, s1, s2, s3, t0, t1, t2, t3):
-        a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = zero_i32()
-        for j in range(length // 4):
-            v, w = load_i8x32(p + 32 * j), load_i8x32(q + 32 * j)
-            y0, y1 = broadcast_4(x + 16 * j), broadcast_4(x + 16 * j + 4)
-            y2, y3 = broadcast_4(x + 16 * j + 8), broadcast_4(x + 16 * j + 12)
-            a0, a1, a2, a3 = add_dot(a0, v, y0), add_dot(a1, v, y1), add_dot(a2, v, y2), add_dot(a3, v, y3)
-            b0, b1, b2, b3 = add_dot(b0, w, y0), add_dot(b1, w, y1), add_dot(b2, w, y2), add_dot(b3, w, y3)
-        m, n = low_halves(scale_p), low_halves(scale_q)
-        s0, s1, s2, s3 = s0 + a0 * m, s1 + a1 * m, s2 + a2 * m, s3 + a3 * m
-        return s0, s1, s2, s3, t0 + b0 * n, t1 + b1 * n, t2 + b2 * n, t3 + b3 * n
+    def run(p, q, x, scale_p, scale_q, count, out):
+        s0 = s1 = s2 = s3 = t0 = t1 = t2 = t3 = zero_ints()
+        for _ in range(count):
+            a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = zero_ints()
+            for j in range(length // 4):
+                v, w = load_octets(p + UNIT * j), load_octets(q + UNIT * j)
+                y0, y1 = same_4(x + 16 * j), same_4(x + 16 * j + 4)
+                y2, y3 = same_4(x + 16 * j + 8), same_4(x + 16 * j + 12)
+                a0, a1, a2, a3 = add_dot(a0, v, y0), add_dot(a1, v, y1), add_dot(a2, v, y2), add_dot(a3, v, y3)
+                b0, b1, b2, b3 = add_dot(b0, w, y0), add_dot(b1, w, y1), add_dot(b2, w, y2), add_dot(b3, w, y3)
+            if plain:
+                s0, s1, s2, s3, t0, t1, t2, t3 = a0, a1, a2, a3, b0, b1, b2, b3
+            else:
+                m, n = low_halves(load_words(scale_p)), low_halves(load_words(scale_q))
+                s0, s1, s2, s3 = s0 + a0 * m, s1 + a1 * m, s2 + a2 * m, s3 + a3 * m
+                t0, t1, t2, t3 = t0 + b0 * n, t1 + b1 * n, t2 + b2 * n, t3 + b3 * n
+            p, q, x = p + length // 4 * UNIT, q + length // 4 * UNIT, x + 4 * length
+            scale_p, scale_q = scale_p + length // 16 * UNIT, scale_q + length // 16 * UNIT
+        store_sums(out, s0, s1, s2, s3, t0, t1, t2, t3)
 
     return run
 
 
-def dots_of_words(length: int) -> Any:
-    """Elements of 16 bits, scaled already."""
+@device
+def dots_of_words(p, q, x, scale_p, scale_q, count, out):
+    """`count` units of words, scaled already."""
+    s0 = s1 = s2 = s3 = t0 = t1 = t2 = t3 = zero_ints()
+    for j in range(count):
+        v, w = load_words(p + UNIT * j), load_words(q + UNIT * j)
+        y0, y1 = same_2(x + 16 * j), same_2(x + 16 * j + 4)
+        y2, y3 = same_2(x + 16 * j + 8), same_2(x + 16 * j + 12)
+        s0, s1, s2, s3 = add_madd(s0, v, y0), add_madd(s1, v, y1), add_madd(s2, v, y2), add_madd(s3, v, y3)
+        t0, t1, t2, t3 = add_madd(t0, w, y0), add_madd(t1, w, y1), add_madd(t2, w, y2), add_madd(t3, w, y3)
+    store_sums(out, s0, s1, s2, s3, t0, t1, t2, t3)
+
+
+@device
+def store_sums(out, s0, s1, s2, s3, t0, t1, t2, t3):
+    store_ints(out, s0)
+    store_ints(out + UNIT, s1)
+    store_ints(out + 2 * UNIT, s2)
+    store_ints(out + 3 * UNIT, s3)
+    store_ints(out + 4 * UNIT, t0)
+    store_ints(out + 5 * UNIT, t1)
+    store_ints(out + 6 * UNIT, t2)
+    store_ints(out + 7 * UNIT, t3)
+
+
+def words_for(units: int) -> Any:
+    """The same for `count` times so many units, whichever suits this CPU."""
+    if ONLY_AVX2:
+        return tiles_avx2.words(units)
 
     @device
-    def run(p, q, x, scale_p, scale_q, s0, s1, s2, s3, t0, t1, t2, t3):
-        for i in range(0, opaque(length // 2), 2):
-            for j in range(i, i + 2):
-                v, w = load_i16x16(p + 32 * j), load_i16x16(q + 32 * j)
-                y = broadcast_2(x + 16 * j)
-                s0, t0 = s0 + madd(v, y), t0 + madd(w, y)
-                y = broadcast_2(x + 16 * j + 4)
-                s1, t1 = s1 + madd(v, y), t1 + madd(w, y)
-                y = broadcast_2(x + 16 * j + 8)
-                s2, t2 = s2 + madd(v, y), t2 + madd(w, y)
-                y = broadcast_2(x + 16 * j + 12)
-                s3, t3 = s3 + madd(v, y), t3 + madd(w, y)
-        return s0, s1, s2, s3, t0, t1, t2, t3
+    def run(p, q, x, scale_p, scale_q, count, out):
+        dots_of_words(p, q, x, scale_p, scale_q, units * count, out)
 
     return run
 
 
 def dots_for(form: Small | Super, length: int) -> Any:
-    """Whichever suits this CPU and format: (tile, tile, group, scales, scales, 8 sums) → 8 sums."""
+    """(tile, tile, group, scales, scales, runs of `length`, target of 8 sums), whichever suits this CPU and format."""
+    plain, steps = isinstance(form, Small), min(products_in_16_bits(form.most), length // 4)
     if in_words(form):
-        return dots_of_words(length)
+        return words_for(length // 2)
     if HAS_VNNI or HAS_SDOT:
-        return dots_in_32_bits(length)
-    return dots_in_16_bits(min(products_in_16_bits(form.most), length // 4), length)
+        return dots_in_32_bits(length, plain)
+    return tiles_avx2.scaled_runs(steps, length) if HAS_AVX2 else dots_in_16_bits(steps, length, plain)

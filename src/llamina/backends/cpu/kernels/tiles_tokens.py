@@ -2,7 +2,8 @@
 
 of q32, per run of 32     bytes [8, 4, 4] or words [16, 4, 2] | float32[4] scales | float32[4] scales times sums
                           | int32[4] sums times the format's offset, negative
-of q256, per block of 256 bytes [64, 4, 4] or words [128, 4, 2] | int16[8, 4, 2] sums of 16 | float32[4] scales
+of q256, per block of 256 bytes [64, 4, 4] or words [128, 4, 2] | int16[8, 4, 2] sums of 16, or int16[4, 4, 2] of 32
+                          | float32[4] scales
 """
 
 from typing import Any
@@ -13,7 +14,7 @@ from numba.core import types
 
 from llamina.backends.cpu.kernels.device import device, routine
 from llamina.backends.cpu.kernels.memory import f32, i32, pointer, set_f32, set_i32
-from llamina.backends.cpu.kernels.simd import I32, i8x32, i16x16, i32x8, op
+from llamina.backends.cpu.kernels.simd import I32, i8x32, i16x16, i32x4, i32x8, op
 from llamina.backends.cpu.layout import SMALL_SIDE, SUPER_SIDE
 
 
@@ -51,7 +52,23 @@ def _words_of_four(b: Any, *args: Any) -> None:
         _four_into(b, wide, b.add(target, ir.IntType(64)(8 * half)))
 
 
-bytes_of_four, words_of_four = (op(types.void, (types.intp,) * 5, body) for body in (_bytes_of_four, _words_of_four))
+def _sums_of_four(b: Any, *args: Any) -> None:
+    """Sixteen sums of 16 of each of four tokens made eight sums of 32, by twos."""
+    *addresses, target = args
+    rows = []
+    for value in _loaded(b, tuple(addresses), i16x16.ir):
+        even, odd = (b.shuffle_vector(value, value, ir.Constant(i32x8.ir, list(range(n, 16, 2)))) for n in (0, 1))
+        rows.append(b.bitcast(b.add(even, odd), i32x4.ir))
+    pairs = [b.shuffle_vector(rows[t], rows[t + 1], ir.Constant(i32x8.ir, list(range(8)))) for t in (0, 2)]
+    for i in (0, 2):
+        lanes = [8 * (t // 2) + 4 * (t % 2) + i + n for n in (0, 1) for t in range(4)]
+        eight = b.shuffle_vector(*pairs, ir.Constant(i32x8.ir, lanes))
+        b.store(eight, pointer(b, b.add(target, ir.IntType(64)(16 * i)), i32x8.ir)).align = 1
+
+
+bytes_of_four, words_of_four, sums_of_four = (
+    op(types.void, (types.intp,) * 5, body) for body in (_bytes_of_four, _words_of_four, _sums_of_four)
+)
 
 
 def gather_small(words: bool, offset: int) -> Any:
@@ -80,9 +97,10 @@ def gather_small(words: bool, offset: int) -> Any:
     return gather
 
 
-def gather_super(words: bool, offset: int) -> Any:
+def gather_super(words: bool, sums_of_32: bool) -> Any:
     """Four q256 vectors → a group."""
     elements = words_of_four if words else bytes_of_four
+    sums = sums_of_four if sums_of_32 else bytes_of_four
     run = 256 if words else 128
 
     @routine
@@ -92,7 +110,7 @@ def gather_super(words: bool, offset: int) -> Any:
                 elements(x0 + i, x1 + i, x2 + i, x3 + i, group)
                 group += run
             at = k + k // 64 + 32 * b
-            bytes_of_four(x0 + at, x1 + at, x2 + at, x3 + at, group)
+            sums(x0 + at, x1 + at, x2 + at, x3 + at, group)
             set_f32(group + 128, f32(x0 + k + 4 * b))
             set_f32(group + 132, f32(x1 + k + 4 * b))
             set_f32(group + 136, f32(x2 + k + 4 * b))
