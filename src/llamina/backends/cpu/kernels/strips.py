@@ -51,7 +51,10 @@ from llamina.backends.cpu.kernels.simd import (
 
 @device
 def fetch_ahead(address, nbytes):
-    """Ask for the bytes that the next strip will read while this one computes: its rows are too short to be guessed."""
+    """Ask for the bytes that the next strip will read while this one computes: its rows are too short to be guessed.
+
+    A few lines at a time: a core that waits for two dozen of them cannot read anything else.
+    """
     for i in range(0, nbytes, 64):
         prefetch(address + i)
 
@@ -215,8 +218,8 @@ def strip_super(form: Super) -> Any:
         acc, less, totals, minima = zero_f32(), zero_f32(), eight_sums(), eight_mins()
         for b in range(k // 256):
             v, s = x + 256 * b, sums + 32 * b
-            fetch_ahead(ahead + 8 * nbytes * b, 8 * nbytes)
             for r in range(last + 1):  # not unrolled: eight rows at once would not fit the registers
+                fetch_ahead(ahead + nbytes * (8 * b + r), nbytes)
                 t, m = row(p + r * w_row, v, s)
                 store_i32x8(totals + 32 * r, t)
                 if has_min:
@@ -306,8 +309,8 @@ def strip_super(form: Super) -> Any:
         ahead, totals, minima = p + 8 * w_row, four_sums(), four_mins()
         a = b_ = c = d_ = e = f = g = h = zero_f32()
         for b in range(k // 256):
-            fetch_ahead(ahead + 8 * nbytes * b, 8 * nbytes)
             for r in range(last + 1):
+                fetch_ahead(ahead + nbytes * (8 * b + r), nbytes)
                 row_of_four(
                     p + r * w_row, 256 * b, k + k // 64 + 32 * b, x0, x1, x2, x3, totals + 32 * r, minima + 32 * r
                 )

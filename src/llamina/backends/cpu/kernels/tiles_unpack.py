@@ -29,14 +29,14 @@ from llamina.backends.cpu.kernels.tiles_columns import byte_columns, memory_colu
 from llamina.backends.cpu.kernels.tiles_dots import biased, in_words
 from llamina.backends.cpu.layout import SUPER_CELL, UNIT
 
-NEAR = 4  # runs of 32 that are asked for at once
+NEAR = 4  # runs of 32 that are asked for at once, of two rows
 
 
 @device
-def fetch_rows(p, w_row, last, nbytes):
-    """Ask for what will be unpacked next: parts of rows lie apart, so the hardware does not guess them."""
-    for r in range(last + 1):
-        fetch_ahead(p + r * w_row, nbytes)
+def fetch_two(p, w_row, last, r, nbytes):
+    """Ask for what comes next of rows r and r + 1: parts of rows lie apart, so the hardware does not guess them."""
+    fetch_ahead(p + min(r, last) * w_row, nbytes)
+    fetch_ahead(p + min(r + 1, last) * w_row, nbytes)
 
 
 up_128 = op(i8x32, (i8x32,), lambda b, x: b.xor(x, constant(i8x32, [-128] * 32)))
@@ -58,8 +58,7 @@ def unpack_small(form: Small) -> Any:
         scales = tile + run_bytes * (k // 32)
         for b in range(k // 32):
             j = b % runs
-            if b % NEAR == 0:
-                fetch_rows(p0 + ahead, w_row, last, NEAR // runs * nbytes)
+            fetch_two(p0 + ahead, w_row, last, b % NEAR * 2, NEAR // runs * nbytes)
             columns(
                 tile + run_bytes * b,
                 elements(p0, j), elements(p1, j), elements(p2, j), elements(p3, j),
@@ -134,11 +133,13 @@ def unpack_super(form: Super) -> Any:
         rows, cells, side = row_elements(), row_scales(), tile + run_bytes // 4 * UNIT * (k // 32)
         for _ in range(k // 256):
             for r in range(0 if pairs_at and quick else 8):
+                fetch_ahead(p + min(r, last) * w_row + ahead, nbytes)
                 row(p + min(r, last) * w_row, rows + 8 * run_bytes * r, cells + 96 * r)
             p1, p2, p3, p4, p5, p6, p7 = rows_after(p, w_row, last)
-            fetch_rows(p + ahead, w_row, last, nbytes)
             if pairs_at:
                 for i in range(pairs_at, pairs_at + 128, 32):
+                    if quick:
+                        fetch_two(p + ahead, w_row, last, (i - pairs_at) // 16, nbytes)
                     nibble_columns(tile, p + i, p1 + i, p2 + i, p3 + i, p4 + i, p5 + i, p6 + i, p7 + i)
                     tile += 16 * UNIT
             else:
