@@ -155,18 +155,21 @@ def attend_kernel(kept: Kept, latent: bool) -> Any:
             cells, rows, keys, values, table, kv_heads, kv_head, key_dim, value_dim, first_page(chunk, lowest),
             last_one, late // PAGE, block, pages, pad,
         )  # fmt: skip
+        # Pages lie apart, so the hardware does not guess them; they are asked for line by line, not to be in the way.
+        fetch_values = 0 if latent else page_bytes(value_dim) // key_dim
+        fetch_keys = page_bytes(key_dim) // value_dim
         for r in range(rows):
             set_i64(cells + r * CELL + PARTIAL, partials + r * partial_size(value_dim))
         for r in range(0, rows, 4):
             c0, c1, c2, c3 = four_rows(cells, r, rows)
-            score(c0, c1, c2, c3, pages, n, key_dim, page_bytes(value_dim) if r == 0 and not latent else 0)
+            score(c0, c1, c2, c3, pages, n, key_dim, fetch_values if r == 0 else 0)
         for r in range(rows):
             if i64(cells + SEEN):
                 hide(cells + r * CELL, pages, n, block)
             take_scores(cells + r * CELL, pages, n, scale, cap, value_dim)
         for r in range(0, rows, 4):
             c0, c1, c2, c3 = four_rows(cells, r, rows)
-            weigh(c0, c1, c2, c3, pages, n, step, value_dim, lowest, late, page_bytes(key_dim) if r == 0 else 0)
+            weigh(c0, c1, c2, c3, pages, n, step, value_dim, lowest, late, fetch_keys if r == 0 else 0)
 
     @routine
     def all_chunks(

@@ -88,13 +88,6 @@ def store_two(address, x, y):
     store_f32(address + 32, y)
 
 
-@device
-def fetch_page(address, nbytes):
-    """Ask for a page that will be read soon: pages lie apart, so the hardware does not guess them."""
-    for i in range(0, nbytes, 64):
-        prefetch(address + i)
-
-
 @routine
 def take_scores(cell, pages, n, scale, cap, value_dim):
     """The softmax of a chunk's scores, which become weights; its top and sum go to the row's partial result."""
@@ -127,19 +120,20 @@ def score_rows(kept: Kept) -> Any:
 
     @routine
     def run(c0, c1, c2, c3, pages, n, dim, fetch):
-        """Four rows' queries times a chunk's keys. Of its values, `fetch` bytes a page are asked for."""
+        """Four rows' queries times a chunk's keys. Its values are asked for on the way, `fetch` bytes at a time."""
         t0, t1, t2, t3 = i64(c0 + SCORES), i64(c1 + SCORES), i64(c2 + SCORES), i64(c3 + SCORES)
         for page in range(n):
             q0, q1, q2, q3 = i64(c0 + QUERY), i64(c1 + QUERY), i64(c2 + QUERY), i64(c3 + QUERY)
-            keys = i64(pages + ENTRY * page + KEYS)
-            if fetch:
-                fetch_page(i64(pages + ENTRY * page + VALUES), fetch)
+            keys, values = i64(pages + ENTRY * page + KEYS), i64(pages + ENTRY * page + VALUES)
             a0 = a1 = b0 = b1 = d0 = d1 = e0 = e1 = zero_f32()
             start = 0
             while start < dim:
                 m = min(RUN, dim - start) if scaled else dim
                 s0, s1 = scale(keys, start, 0), scale(keys, start, 8)
                 for i in range(m):
+                    if fetch:
+                        prefetch(values)
+                        values += fetch
                     k0, k1 = key(keys, start, i, 0), key(keys, start, i, 8)
                     if scaled:
                         k0, k1 = k0 * s0, k1 * s1
@@ -171,7 +165,7 @@ def span_of(entry, lowest, late):
 def weigh_rows(value: Any) -> Any:
     @routine
     def run(c0, c1, c2, c3, pages, n, step, dim, lowest, late, fetch):
-        """Σ weight × value over a chunk, for four rows. Of the next chunk, `fetch` bytes of a page are asked for."""
+        """Σ weight × value over a chunk, for four rows. The next chunk's keys are asked for by `fetch` bytes."""
         o0, o1, o2, o3 = i64(c0 + PARTIAL), i64(c1 + PARTIAL), i64(c2 + PARTIAL), i64(c3 + PARTIAL)
         w0, w1, w2, w3 = i64(c0 + SCORES), i64(c1 + SCORES), i64(c2 + SCORES), i64(c3 + SCORES)
         i = 0
@@ -180,9 +174,11 @@ def weigh_rows(value: Any) -> Any:
             for page in range(n):
                 entry, shift = pages + ENTRY * page, 64 * page
                 values, low, high = span_of(entry, lowest, late)
-                if i == 0 and fetch:
-                    fetch_page(i64(entry + NEXT), fetch)
+                following = i64(entry + NEXT) + i * fetch
                 for j in range(low, high):
+                    if fetch:
+                        prefetch(following)
+                        following += fetch
                     v0, v1 = value(values + j * step, i, dim), value(values + j * step, i + 8, dim)
                     w = splat_f32(f32(w0 + shift + 4 * j))
                     a0, a1 = fma(w, v0, a0), fma(w, v1, a1)
