@@ -188,13 +188,14 @@ def _guessed(
     drafted = accepted = 0
     for i in range(repeats + 1):
         for at, prompt in enumerate(prompts):
-            for mode, found in times.items():
+            for mode in ("auto", "off") if i % 2 else ("off", "auto"):  # in turns: machines have slow moments
                 made = engine.generate(prompt, max_tokens=tokens, ignore_eos=True, speculate=mode, **options).usage
                 if i:  # the first time is for the prompt, and for learning what steps cost
-                    found[at].append(made.completion_seconds)
+                    times[mode][at].append(made.completion_seconds)
                     drafted, accepted = drafted + made.drafted_tokens, accepted + made.accepted_tokens
     runs, plain = ([sum(of) for of in zip(*found, strict=True)] for found in times.values())
-    least = min(median(off) / median(auto) for auto, off in zip(times["auto"], times["off"], strict=True))
+    texts = zip(times["auto"], times["off"], strict=True)
+    least = min(median(plain / guessed for guessed, plain in zip(*text, strict=True)) for text in texts)
     more = {"least_ratio": least, "drafted": drafted // repeats, "accepted": accepted // repeats}
     work = len(prompts) * (tokens - 1)  # the first token comes with the prompt
     return Compared(name, "one by one", (work, work), runs, plain, more).result()

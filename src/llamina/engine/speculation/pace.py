@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-GUESSES = (0.25, 0.25, 0.5, 0.7, 0.8, 0.9, 0.95)  # chances before anything is known, by the bits of a match's length
+GUESSES = (0.25, 0.25, 0.4, 0.65, 0.8, 0.9, 0.95)  # chances before anything is known, by the bits of a match's length
 WEIGHT = 8  # drafted tokens that outweigh a guess
 MEMORY = 64  # drafted tokens that are remembered; older ones fade
-GAIN = 1.05  # drafts must promise so many times as many tokens in the same time
+GAIN = 1.1  # drafts must promise so many times as many tokens in the same time
 HOPELESS = 0.02  # a draft is not prolonged when all of it comes true this seldom
 
 
