@@ -36,7 +36,7 @@ def _tiles_granted() -> bool:
     return bool(libc.syscall(arch_prctl, ask_for_state, tile_data) == 0)
 
 
-HAS_AVX2 = MACHINE in ("x86_64", "amd64") and _has("avx2") and _allowed() >= 1
+HAS_AVX2 = MACHINE in ("x86_64", "amd64") and _has("avx2", "fma", "f16c") and _allowed() >= 1
 HAS_AVX512 = HAS_AVX2 and _has("avx512f", "avx512bw", "avx512vl", "avx512dq") and _allowed() >= 2
 HAS_VNNI = HAS_AVX512 and _has("avx512vnni")
 HAS_AMX = HAS_VNNI and _has("amx-tile", "amx-int8") and _allowed() >= 3 and _tiles_granted()

@@ -203,15 +203,16 @@ def item_at(order, i, items):
 tile_size, group_of = device(tile_bytes), device(group_bytes)
 
 
-def multiply_tiles(unpack: Any, multiply: Any, gather: Any, words: bool, has_min: bool, block: int, side: int) -> Any:
+def multiply_tiles(form: Small | Super, unpack: Any, multiply: Any, gather: Any) -> Any:
     """Rows [low, high) of a matrix times `items` tokens; `scratch` holds two tiles, this thread's groups and results.
 
     Tiles are parts of rows that stay in the first-level cache while the tokens pass by; what comes of a part is added
     to the results of the parts before. With `order`, a list of item numbers, only those are multiplied; item n reads
-    input n // share and writes output n. A group has `side` bytes beside its elements of every `block`.
+    input n // share and writes output n.
     """
-    width = 2 if words else 1
-    block_bytes = 4 * width * block + side
+    width, nbytes, has_min = 2 if in_words(form) else 1, form.nbytes, isinstance(form, Super) and form.mins is not None
+    block, run, side = (32 * form.runs, 32, SMALL_SIDE) if isinstance(form, Small) else (256, 256, SUPER_SIDE)
+    run_bytes = 4 * width * run + side  # of a group
 
     @routine
     def gather_tokens(x, x_item, first, n, items, k, order, share, groups, size):
@@ -238,25 +239,27 @@ def multiply_tiles(unpack: Any, multiply: Any, gather: Any, words: bool, has_min
             results += UNIT
 
     @routine
-    def run(w, w_row, low, high, x, x_item, items, out, out_item, k, scratch, order, share):
+    def multiply_rows(w, w_row, low, high, x, x_item, items, out, out_item, k, scratch, order, share):
         tile, group_size = tile_size(min(k, PART), width), group_of(k, width)
         results, groups = scratch + 2 * tile, scratch + 2 * tile + TILE_TOKENS // 4 * RESULTS
         for first in range(0, items, TILE_TOKENS):
             n = min(items - first, TILE_TOKENS)
             gather_tokens(x, x_item, first, n, items, k, order, share, groups, group_size)
-            part = PART if n > FEW else PART // 2
+            part = PART // 2 if n <= FEW and k > PART else PART
             for r in range(low, high, 2 * LANES):
                 two = r + LANES < high
                 for i in range(results, results + (n + 3) // 4 * RESULTS, UNIT):
                     store_floats(i, zero_floats())
                 for start in range(0, k, part):
                     length, p = min(k - start, part), scratch
-                    at = start * w_row // k  # what comes next is the same rows' next part, or other rows' first one
-                    ahead = length * w_row // k if start + length < k else 2 * LANES * w_row - at
+                    at = (
+                        start // block * nbytes
+                    )  # what comes next is the same rows' next part, or other rows' first one
+                    ahead = length // block * nbytes if start + length < k else 2 * LANES * w_row - at
                     unpack_tile(w + at, w_row, r, high, length, p, ahead)
                     if two:
                         unpack_tile(w + at, w_row, r + LANES, high, length, p + tile, ahead)
-                    q, x_part = p + tile if two else p, groups + start // block * block_bytes
+                    q, x_part = p + tile if two else p, groups + start // run * run_bytes
                     for g in range((n + 3) // 4):
                         multiply(p, q, length, x_part + g * group_size, results + g * RESULTS)
                 for g in range((n + 3) // 4):
@@ -265,20 +268,17 @@ def multiply_tiles(unpack: Any, multiply: Any, gather: Any, words: bool, has_min
                     if two:
                         put_tile(out, out_item, order, first + 4 * g, items, r + LANES, high, here + 4 * UNIT)
 
-    return run
+    return multiply_rows
 
 
 def small_kernel(form: Small) -> Any:
-    words = in_words(form)
-    gather = gather_small(words, offset_of(form))
-    return multiply_tiles(unpack_small(form), multiply_small(form), gather, words, False, 32, SMALL_SIDE)
+    gather = gather_small(in_words(form), offset_of(form))
+    return multiply_tiles(form, unpack_small(form), multiply_small(form), gather)
 
 
 def super_kernel(form: Super) -> Any:
-    words = in_words(form)
-    gather = gather_super(words, mins_by_32(form))
-    has_min = form.mins is not None
-    return multiply_tiles(unpack_super(form), multiply_super(form), gather, words, has_min, 256, SUPER_SIDE)
+    gather = gather_super(in_words(form), mins_by_32(form))
+    return multiply_tiles(form, unpack_super(form), multiply_super(form), gather)
 
 
 TILES = {name: small_kernel(form) for name, form in SMALL.items()}
