@@ -7,10 +7,11 @@ import numpy as np
 
 from llamina.backends import Capacity
 from llamina.backends.cpu.adapters import Table
-from llamina.backends.cpu.layout import CHUNK, MOST_ROWS, partial_bytes, scratch_bytes, shared_bytes
+from llamina.backends.cpu.layout import CHUNK, MOST_ROWS, partial_bytes, shared_bytes
 from llamina.backends.cpu.memory import Buffer, Place, Ref, split_shape
 from llamina.backends.cpu.native import Argument, reading, size_of, writing
 from llamina.backends.cpu.states import States
+from llamina.backends.cpu.tiling import scratch_bytes
 from llamina.errors import KernelError
 from llamina.ops import Routing, State, Step, Value, Weight
 from llamina.ops.batch import PAGE, Batch

@@ -71,7 +71,7 @@ from llamina.backends.cpu.kernels.simd import (
     store_i8x32,
     store_i16x16,
 )
-from llamina.backends.cpu.layout import AMX_NEAR, AMX_PAD, AMX_TOKENS, amx_group
+from llamina.backends.cpu.tiling import AMX_NEAR, AMX_PAD, AMX_TOKENS, amx_group
 
 ROWS = 16
 LOWER, UPPER, MINS, MINS_UPPER = 0, 4096, 8192, 9216  # of a cell of a block of 256

@@ -37,7 +37,7 @@ from llamina.backends.cpu.kernels.tiles_lanes import (
 )
 from llamina.backends.cpu.kernels.tiles_tokens import gather_small, gather_super
 from llamina.backends.cpu.kernels.tiles_unpack import unpack_small, unpack_super
-from llamina.backends.cpu.layout import (
+from llamina.backends.cpu.tiling import (
     FEW,
     LANES,
     PART,

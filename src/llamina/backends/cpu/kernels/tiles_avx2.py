@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba.core import types
 
 from llamina.backends.cpu.kernels.simd import I64, op
-from llamina.backends.cpu.layout import SMALL_SIDE
+from llamina.backends.cpu.tiling import SMALL_SIDE
 
 P, Q, X, SCALE_P, SCALE_Q, COUNT, OUT = (f"${i}" for i in range(7))
 

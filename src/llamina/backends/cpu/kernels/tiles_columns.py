@@ -7,7 +7,7 @@ from numba.core import types
 
 from llamina.backends.cpu.kernels.memory import pointer
 from llamina.backends.cpu.kernels.simd import I32, I64, constant, i8x32, i16x16, i32x8, op
-from llamina.backends.cpu.layout import UNIT
+from llamina.backends.cpu.tiling import UNIT
 
 
 def _turned(b: Any, rows: list[Any]) -> list[Any]:

@@ -23,7 +23,7 @@ from llamina.backends.cpu.kernels.tiles_lanes import (
     zero_ints,
     zero_words,
 )
-from llamina.backends.cpu.layout import UNIT
+from llamina.backends.cpu.tiling import UNIT
 
 ONLY_AVX2 = HAS_AVX2 and not HAS_VNNI
 

@@ -23,7 +23,7 @@ from llamina.backends.cpu.kernels.simd import (
     splat_of,
     storer,
 )
-from llamina.backends.cpu.layout import LANES
+from llamina.backends.cpu.tiling import LANES
 
 octets = Vec(f"i8x{4 * LANES}", ir.IntType(8), 4 * LANES)
 words = Vec(f"i16x{2 * LANES}", ir.IntType(16), 2 * LANES)

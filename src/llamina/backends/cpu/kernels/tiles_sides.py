@@ -10,7 +10,7 @@ from numba.core import types
 
 from llamina.backends.cpu.kernels.memory import pointer
 from llamina.backends.cpu.kernels.simd import I32, I64, constant, f32x8, i8x32, i16x16, i32x8, lower_halves, op
-from llamina.backends.cpu.layout import UNIT
+from llamina.backends.cpu.tiling import UNIT
 
 
 def _sixteen(b: Any, addresses: tuple[Any, ...], offset: int) -> list[Any]:

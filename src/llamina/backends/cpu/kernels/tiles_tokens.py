@@ -15,7 +15,7 @@ from numba.core import types
 from llamina.backends.cpu.kernels.device import device, routine
 from llamina.backends.cpu.kernels.memory import f32, i32, pointer, set_f32, set_i32
 from llamina.backends.cpu.kernels.simd import I32, i8x32, i16x16, i32x4, i32x8, op
-from llamina.backends.cpu.layout import SMALL_SIDE, SUPER_SIDE
+from llamina.backends.cpu.tiling import SMALL_SIDE, SUPER_SIDE
 
 
 def _four_into(b: Any, rows: list[Any], target: Any) -> None:

@@ -27,7 +27,7 @@ from llamina.backends.cpu.kernels.simd import (
 from llamina.backends.cpu.kernels.strips import fetch_ahead, rows_after
 from llamina.backends.cpu.kernels.tiles_columns import byte_columns, memory_columns, nibble_columns, word_columns
 from llamina.backends.cpu.kernels.tiles_dots import biased, in_words
-from llamina.backends.cpu.layout import SUPER_CELL, UNIT
+from llamina.backends.cpu.tiling import SUPER_CELL, UNIT
 
 NEAR = 4  # runs of 32 that are asked for at once, of two rows
 
