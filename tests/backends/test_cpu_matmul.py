@@ -6,7 +6,7 @@ import pytest
 from plans import block_weight, error, float_weight, run, whole
 
 from llamina.backends.cpu.lower import BY_256, PLAIN
-from llamina.backends.cpu.tiling import FEW, PART
+from llamina.backends.cpu.tiling import FEW, PART, TILE_TOKENS
 from llamina.ops import Routing, Value, Weight, embed, expert_linear, flat, head_linear, heads, linear, pick, route
 from llamina.quant import FORMATS, decode
 
@@ -73,6 +73,8 @@ def test_long_rows_have_the_bits_of_one_token(kind: str) -> None:
     for tokens in (TOKENS, 2 * TOKENS):  # half a tile's length for few, all of it for more
         assert np.array_equal(run("cpu", forward, [[whole(tokens)]]), alone[tokens])
     assert len(TOKENS) <= FEW < 2 * len(TOKENS)
+    many = (TOKENS * TILE_TOKENS)[: TILE_TOKENS + 5]  # more than pass by a tile at once
+    assert np.array_equal(run("cpu", forward, [[whole(many)]], max_tokens=len(many), pages=64), alone[many])
 
 
 @pytest.mark.parametrize("kind", [*PLAIN, *BLOCKS])

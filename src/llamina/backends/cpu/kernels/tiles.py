@@ -30,6 +30,7 @@ from llamina.backends.cpu.kernels.tiles_lanes import (
     load_ints,
     splat_float,
     splat_int,
+    store_eight_floats,
     store_floats,
     store_floats_part,
     times_of,
@@ -65,18 +66,6 @@ def load_eight(x):
         load_floats(x), load_floats(x + UNIT), load_floats(x + 2 * UNIT), load_floats(x + 3 * UNIT),
         load_floats(x + 4 * UNIT), load_floats(x + 5 * UNIT), load_floats(x + 6 * UNIT), load_floats(x + 7 * UNIT),
     )  # fmt: skip
-
-
-@device
-def store_eight(x, a, b, c, d, e, f, g, h):
-    store_floats(x, a)
-    store_floats(x + UNIT, b)
-    store_floats(x + 2 * UNIT, c)
-    store_floats(x + 3 * UNIT, d)
-    store_floats(x + 4 * UNIT, e)
-    store_floats(x + 5 * UNIT, f)
-    store_floats(x + 6 * UNIT, g)
-    store_floats(x + 7 * UNIT, h)
 
 
 # ---- blocks of 32 (64, 128) ---------------------------------------------------------------------------------
@@ -124,7 +113,7 @@ def multiply_small_elsewhere(form: Small) -> Any:
             g2, g3 = finish(sum_at(sums, 6), cell + 8, d, m, g2), finish(sum_at(sums, 7), cell + 12, d, m, g3)
             p, q, x = p + run_bytes, q + run_bytes, cell + SMALL_SIDE
             scales_p, scales_q = scales_p + 2 * UNIT, scales_q + 2 * UNIT
-        store_eight(results, f0, f1, f2, f3, g0, g1, g2, g3)
+        store_eight_floats(results, f0, f1, f2, f3, g0, g1, g2, g3)
 
     return multiply
 
@@ -175,9 +164,9 @@ def multiply_super(form: Super) -> Any:
             f3, m3 = finish(sum_at(s, 3), sum_at(t, 3), c, y, f3, m3)
             g3, n3 = finish(sum_at(s, 7), sum_at(t, 7), d, y, g3, n3)
             p, q, c, d, x = p + run_bytes, q + run_bytes, c + SUPER_CELL, d + SUPER_CELL, x + side + SUPER_SIDE
-        store_eight(results, f0, f1, f2, f3, g0, g1, g2, g3)
+        store_eight_floats(results, f0, f1, f2, f3, g0, g1, g2, g3)
         if has_min:
-            store_eight(results + 8 * UNIT, m0, m1, m2, m3, n0, n1, n2, n3)
+            store_eight_floats(results + 8 * UNIT, m0, m1, m2, m3, n0, n1, n2, n3)
 
     return multiply
 
@@ -277,6 +266,7 @@ def small_kernel(form: Small) -> Any:
 
 
 def super_kernel(form: Super) -> Any:
+    assert form.side is not None or not mins_by_32(form), "mins come by 32 from a format's own side alone"
     gather = gather_super(in_words(form), mins_by_32(form))
     return multiply_tiles(form, unpack_super(form), multiply_super(form), gather)
 

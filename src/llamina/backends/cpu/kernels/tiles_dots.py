@@ -19,7 +19,7 @@ from llamina.backends.cpu.kernels.tiles_lanes import (
     one_words,
     same_2,
     same_4,
-    store_ints,
+    store_eight_ints,
     zero_ints,
     zero_words,
 )
@@ -68,7 +68,7 @@ def dots_in_16_bits(steps: int, length: int, plain: bool) -> Any:
                 s0, s1, s2, s3 = add_madd(s0, a0, m), add_madd(s1, a1, m), add_madd(s2, a2, m), add_madd(s3, a3, m)
                 t0, t1, t2, t3 = add_madd(t0, b0, n), add_madd(t1, b1, n), add_madd(t2, b2, n), add_madd(t3, b3, n)
             scale_p, scale_q = scale_p + length // 16 * UNIT, scale_q + length // 16 * UNIT
-        store_sums(out, s0, s1, s2, s3, t0, t1, t2, t3)
+        store_eight_ints(out, s0, s1, s2, s3, t0, t1, t2, t3)
 
     return run
 
@@ -95,7 +95,7 @@ def dots_in_32_bits(length: int, plain: bool) -> Any:
                 t0, t1, t2, t3 = t0 + b0 * n, t1 + b1 * n, t2 + b2 * n, t3 + b3 * n
             p, q, x = p + length // 4 * UNIT, q + length // 4 * UNIT, x + 4 * length
             scale_p, scale_q = scale_p + length // 16 * UNIT, scale_q + length // 16 * UNIT
-        store_sums(out, s0, s1, s2, s3, t0, t1, t2, t3)
+        store_eight_ints(out, s0, s1, s2, s3, t0, t1, t2, t3)
 
     return run
 
@@ -110,19 +110,7 @@ def dots_of_words(p, q, x, scale_p, scale_q, count, out):
         y2, y3 = same_2(x + 16 * j + 8), same_2(x + 16 * j + 12)
         s0, s1, s2, s3 = add_madd(s0, v, y0), add_madd(s1, v, y1), add_madd(s2, v, y2), add_madd(s3, v, y3)
         t0, t1, t2, t3 = add_madd(t0, w, y0), add_madd(t1, w, y1), add_madd(t2, w, y2), add_madd(t3, w, y3)
-    store_sums(out, s0, s1, s2, s3, t0, t1, t2, t3)
-
-
-@device
-def store_sums(out, s0, s1, s2, s3, t0, t1, t2, t3):
-    store_ints(out, s0)
-    store_ints(out + UNIT, s1)
-    store_ints(out + 2 * UNIT, s2)
-    store_ints(out + 3 * UNIT, s3)
-    store_ints(out + 4 * UNIT, t0)
-    store_ints(out + 5 * UNIT, t1)
-    store_ints(out + 6 * UNIT, t2)
-    store_ints(out + 7 * UNIT, t3)
+    store_eight_ints(out, s0, s1, s2, s3, t0, t1, t2, t3)
 
 
 def words_for(units: int) -> Any:

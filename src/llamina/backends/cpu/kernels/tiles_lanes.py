@@ -9,6 +9,7 @@ from llvmlite import ir
 from numba.core import types
 
 from llamina.backends.cpu.features import HAS_SDOT, HAS_VNNI
+from llamina.backends.cpu.kernels.device import device
 from llamina.backends.cpu.kernels.memory import pointer
 from llamina.backends.cpu.kernels.products import lower_madd
 from llamina.backends.cpu.kernels.simd import (
@@ -23,14 +24,14 @@ from llamina.backends.cpu.kernels.simd import (
     splat_of,
     storer,
 )
-from llamina.backends.cpu.tiling import LANES
+from llamina.backends.cpu.tiling import LANES, UNIT
 
 octets = Vec(f"i8x{4 * LANES}", ir.IntType(8), 4 * LANES)
 words = Vec(f"i16x{2 * LANES}", ir.IntType(16), 2 * LANES)
 ints, floats = Vec(f"i32x{LANES}", I32, LANES), Vec(f"f32x{LANES}", F32, LANES)
 
 load_octets, load_words, load_floats = loader(octets), loader(words), loader(floats)
-load_ints, store_floats, store_ints = loader(ints), storer(floats), storer(ints)
+load_ints, store_floats = loader(ints), storer(floats)
 zero_words, one_words = fill_of(words, 0), fill_of(words, 1)
 zero_ints, zero_floats = fill_of(ints, 0), fill_of(floats, 0.0)
 splat_int, splat_float = splat_of(ints, types.int32), splat_of(floats, types.float32)
@@ -112,3 +113,23 @@ def _add_madd(b: Any, total: Any, x: Any, y: Any) -> Any:
 
 add_dot, add_madd = op(ints, (ints, octets, octets), _add_dot), op(ints, (ints, words, words), _add_madd)
 """total + the sums of four products of bytes, or of two of words, in each lane."""
+
+
+def eight_of(store: Any) -> Any:
+    """(target, 8 registers): one after the other."""
+
+    @device
+    def run(x, a, b, c, d, e, f, g, h):
+        store(x, a)
+        store(x + UNIT, b)
+        store(x + 2 * UNIT, c)
+        store(x + 3 * UNIT, d)
+        store(x + 4 * UNIT, e)
+        store(x + 5 * UNIT, f)
+        store(x + 6 * UNIT, g)
+        store(x + 7 * UNIT, h)
+
+    return run
+
+
+store_eight_floats, store_eight_ints = eight_of(store_floats), eight_of(storer(ints))
