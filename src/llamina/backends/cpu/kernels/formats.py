@@ -23,6 +23,7 @@ from llamina.backends.cpu.kernels.products import (
     lookup_of,
     low_nibbles,
     moved,
+    sixteen_twice,
     trits,
 )
 from llamina.backends.cpu.kernels.simd import (
@@ -60,6 +61,8 @@ class Small(NamedTuple):
     min_at: int = 0  # where m is, if there is one
     runs: int = 1
     signed: bool = False
+    nibbles_at: int = 0  # where 16 bytes are, if elements are of 4 bits: the low halves, then the high ones
+    levels: Any = None  # 32 nibbles → the elements they stand for, where they are not the elements
 
 
 class Super(NamedTuple):
@@ -75,6 +78,8 @@ class Super(NamedTuple):
     gather_min: Any = None  # eight blocks' dmin
     signed: bool = False
     by_32: bool = False  # scales come in pairs of the same
+    sizes: Any = None  # (block, run of 32) → |u - offset|, where that and
+    signs: Any = None  # its signs are what blocks hold
     nibbles: Any = None  # (block, run of 32) → 32 places in `levels`, where elements are of 4 bits and scales of 6
     levels: tuple[int, ...] = ()
     pairs_at: int = 0  # where 4 times 32 bytes are, if a byte holds the same element of two neighbouring runs
@@ -148,9 +153,10 @@ def values_mxfp4(p, j):
 
 def _e8m0(b: Any, *addresses: Any) -> Any:
     """Halved powers of two from their exponents: 2**(e - 128), the first two being subnormal."""
-    value = ir.Constant(i32x8.ir, ir.Undefined)
+    exponents = ir.Constant(ir.VectorType(ir.IntType(8), 8), ir.Undefined)
     for i, address in enumerate(addresses):
-        value = b.insert_element(value, b.zext(b.load(pointer(b, address, ir.IntType(8))), I32), I32(i))
+        exponents = b.insert_element(exponents, b.load(pointer(b, address, ir.IntType(8))), I32(i))
+    value = b.zext(exponents, i32x8.ir)
     normal = b.shl(b.sub(value, constant(i32x8, [1] * 8)), constant(i32x8, [23] * 8))
     subnormal = b.shl(constant(i32x8, [0x200000] * 8), value)
     small = b.icmp_unsigned("<", value, constant(i32x8, [2] * 8))
@@ -160,13 +166,13 @@ def _e8m0(b: Any, *addresses: Any) -> Any:
 gather_e8m0 = op(f32x8, (types.intp,) * 8, _e8m0)
 
 SMALL = {
-    "Q4_0": Small(values_q4_0, 18, 15, offset=8),
-    "Q4_1": Small(values_q4_1, 20, 15, min_at=2),
+    "Q4_0": Small(values_q4_0, 18, 15, offset=8, nibbles_at=2),
+    "Q4_1": Small(values_q4_1, 20, 15, min_at=2, nibbles_at=4),
     "Q5_0": Small(values_q5_0, 22, 31, offset=16),
     "Q5_1": Small(values_q5_1, 24, 31, min_at=2),
     "Q8_0": Small(values_q8_0, 34, 128, signed=True),
-    "IQ4_NL": Small(values_iq4_nl, 18, 127, signed=True),
-    "MXFP4": Small(values_mxfp4, 17, 24, offset=12, gather=gather_e8m0),
+    "IQ4_NL": Small(values_iq4_nl, 18, 127, signed=True, nibbles_at=2, levels=levels_iq4),
+    "MXFP4": Small(values_mxfp4, 17, 24, offset=12, gather=gather_e8m0, nibbles_at=1, levels=levels_fp4),
     "Q1_0": Small(values_q1_0, 18, 2, offset=1, runs=4),
     "Q2_0": Small(values_q2_0, 18, 3, offset=1, runs=2),
 }
@@ -239,13 +245,6 @@ def _last_trits(b: Any, address: Any) -> Any:
     return b.mul(four, constant(i8x32, [3 ** (i // 4) for i in range(16)] + [0] * 16))
 
 
-def _sixteen_twice(b: Any, address: Any) -> Any:
-    raw = b.load(pointer(b, address, i8x16.ir))
-    raw.align = 1
-    return b.shuffle_vector(raw, raw, ir.Constant(ir.VectorType(I32, 32), [*range(16), *range(16)]))
-
-
-sixteen_twice = op(i8x32, (types.intp,), _sixteen_twice)
 two_halves = op(i8x32, (i8x32, i8x32), _two_halves)
 last_trits = op(i8x32, (types.intp,), _last_trits)
 POWERS = np.array([1, 3, 9, 27, 81], np.int64)
@@ -368,7 +367,6 @@ def gather_iq1_m(p0, p1, p2, p3, p4, p5, p6, p7):
     return load_f32(cells) * splat_f32(np.float32(0.125))
 
 
-NBYTES = {"IQ1_S": 50, "IQ1_M": 56, "IQ2_XXS": 66, "IQ2_XS": 74, "IQ2_S": 82, "IQ3_XXS": 98, "IQ3_S": 110}
 SUPER = {
     "Q2_K": Super(values_q2_k, scales_q2_k, 84, 3, halves_at(80), mins=mins_q2_k, gather_min=halves_at(82)),
     "Q3_K": Super(values_q3_k, scales_q3_k, 110, 7, halves_at(108), offset=4),
@@ -389,9 +387,9 @@ SUPER = {
 }  # fmt: skip
 SUPER |= {
     name: Super(
-        values, scales, NBYTES[name], 2 * offset,
-        gather_iq1_m if name == "IQ1_M" else halves_at(0, factor), offset=offset,
-        by_32=name not in ("IQ1_M", "IQ2_XS", "IQ2_S"),
+        of.values, of.scales, of.nbytes, 2 * of.offset,
+        gather_iq1_m if name == "IQ1_M" else halves_at(0, of.factor), offset=of.offset,
+        by_32=of.by_32, sizes=of.sizes, signs=of.signs,
     )
-    for name, (values, scales, offset, factor) in IQ.items()
+    for name, of in IQ.items()
 }  # fmt: skip

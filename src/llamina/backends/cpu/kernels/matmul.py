@@ -3,7 +3,7 @@
 from typing import Any
 
 from llamina.backends.cpu.features import HAS_AMX
-from llamina.backends.cpu.kernels import strips, strips_nvfp4
+from llamina.backends.cpu.kernels import strips, strips_nvfp4, strips_super
 from llamina.backends.cpu.kernels.device import device, kernel
 from llamina.backends.cpu.kernels.memory import i32, i64, set_i32
 from llamina.backends.cpu.kernels.simd import store_f32, store_f32_part
@@ -139,8 +139,8 @@ def experts_kernel(few: Any, many: Any | None, least: int) -> Any:
     return run
 
 
-STRIPS = strips.STRIPS | {"NVFP4": strips_nvfp4.strip}
-FOURS = strips.FOURS | {"NVFP4": strips_nvfp4.four}
+STRIPS = strips.STRIPS | strips_super.STRIPS | {"NVFP4": strips_nvfp4.strip}
+FOURS = strips_super.FOURS | {"NVFP4": strips_nvfp4.four}
 MULTIPLY = {name: multiply_strips(strip, FOURS.get(name)) for name, strip in STRIPS.items()}
 LEAST = {name: MANY if name in FOURS else MANY_ALONE for name in MULTIPLY}
 KERNELS = {f"linear.{name}": linear_kernel(few, many_of(name), LEAST[name]) for name, few in MULTIPLY.items()}

@@ -66,7 +66,17 @@ def _nibbles(b: Any, address: Any) -> Any:
     return b.shuffle_vector(low, high, ir.Constant(ir.VectorType(I32, 32), list(range(32))))
 
 
+def _sixteens(b: Any, first: Any, second: Any) -> Any:
+    """16 bytes from each of two places."""
+    raw = [b.load(pointer(b, address, i8x16.ir)) for address in (first, second)]
+    for part in raw:
+        part.align = 1
+    return b.shuffle_vector(*raw, ir.Constant(ir.VectorType(I32, 32), list(range(32))))
+
+
 load_nibbles = op(i8x32, (types.intp,), _nibbles)
+sixteens = op(i8x32, (types.intp,) * 2, _sixteens)
+sixteen_twice = op(i8x32, (types.intp,), lambda b, p: _sixteens(b, p, p))
 
 
 def _bits(b: Any, address: Any) -> Any:
@@ -123,21 +133,22 @@ def _mul_i8_i8(b: Any, w: Any, x: Any) -> Any:
 mul_i8_i8 = op(i16x16, (i8x32, i8x32), _mul_i8_i8)
 
 
+def lower_lookup(b: Any, table: list[int], index: Any) -> Any:
+    """The table's entries for the lower halves of bytes below 128."""
+    if HAS_AVX2:
+        entries = constant(i8x32, [t & 255 for t in table] * 2)
+        return intrinsic_call(b, "llvm.x86.avx2.pshuf.b", i8x32.ir, [entries, index])
+    index = b.and_(index, constant(i8x32, [15] * 32))
+    value = constant(i8x32, [table[0] & 255] * 32)
+    for i, entry in enumerate(table[1:], 1):
+        hit = b.icmp_unsigned("==", index, constant(i8x32, [i] * 32))
+        value = b.select(hit, constant(i8x32, [entry & 255] * 32), value)
+    return value
+
+
 def lookup_of(table: list[int]) -> Any:
     """An intrinsic: bytes 0..15 → the table's entries."""
-
-    def body(b: Any, index: Any) -> Any:
-        if HAS_AVX2:
-            return intrinsic_call(
-                b, "llvm.x86.avx2.pshuf.b", i8x32.ir, [constant(i8x32, [t & 255 for t in table] * 2), index]
-            )
-        value = constant(i8x32, [table[0] & 255] * 32)
-        for i, entry in enumerate(table[1:], 1):
-            hit = b.icmp_unsigned("==", index, constant(i8x32, [i] * 32))
-            value = b.select(hit, constant(i8x32, [entry & 255] * 32), value)
-        return value
-
-    return op(i8x32, (i8x32,), body)
+    return op(i8x32, (i8x32,), lambda b, index: lower_lookup(b, table, index))
 
 
 def times_of(factor: int) -> Any:

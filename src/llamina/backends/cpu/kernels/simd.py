@@ -291,11 +291,18 @@ def _row_sums(add: str) -> Any:
     return lambda b, *rows: getattr(b, add)(*_half_sums(b, rows, add))
 
 
+def _half_row_sums(b: Any, *rows: Any) -> Any:
+    low, high = (_pair_sums(b, rows[i], rows[i + 1], "add") for i in (0, 2))
+    return _pair_sums(b, low, high, "add")
+
+
 near_sums_i32, far_sums_i32 = (
     op(i32x8, (i32x8,) * 8, lambda b, *rows, half=half: _half_sums(b, rows, "add")[half]) for half in (0, 1)
 )
 """Of eight registers, the sums of their lanes 0 to 3, or of 4 to 7."""
 row_sums_i32 = op(i32x8, (i32x8,) * 8, _row_sums("add"))
+half_row_sums_i32 = op(i32x8, (i32x8,) * 4, _half_row_sums)
+"""Four registers → the sums of their lanes 0 to 3, then those of their lanes 4 to 7."""
 row_sums_f32 = op(f32x8, (f32x8,) * 8, _row_sums("fadd"))
 
 
