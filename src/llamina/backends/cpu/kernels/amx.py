@@ -231,7 +231,7 @@ def minus(offset: int) -> Any:
 
 
 def unpack_small(form: Small) -> Any:
-    values, nbytes, runs, min_at, gather = form.values, form.nbytes, form.runs, form.min_at, form.gather
+    values, nbytes, runs, has_min, gather = form.values, form.nbytes, form.runs, form.has_min, form.gather
     less = minus(form.offset)
 
     @routine
@@ -244,14 +244,14 @@ def unpack_small(form: Small) -> Any:
                 p = p0 + run // runs * nbytes
                 store_i8x32(cell + 256 * r + 32 * j, less(values(p, run % runs)))
                 set_f32(cell + SMALL_D + 64 * j + 4 * r, first_f32(gather(p, p, p, p, p, p, p, p)))
-                if min_at:
-                    set_f32(cell + SMALL_M + 64 * j + 4 * r, f16(p + min_at))
+                if has_min:
+                    set_f32(cell + SMALL_M + 64 * j + 4 * r, f16(p + 2))
 
     return unpack
 
 
 def multiply_small(form: Small, unpack: Any) -> Any:
-    has_min = bool(form.min_at)
+    has_min = form.has_min
 
     @device
     def finish(scales, cell, j, pad, acc):

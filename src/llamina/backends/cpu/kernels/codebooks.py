@@ -116,7 +116,7 @@ load_signs = op(i8x32, (types.intp,), _load_signs)
 
 def signs_of_words(run: int) -> Any:
     """Eight words → 8 signs of each of four: the top 7 bits, and an eighth that leaves an even number negative."""
-    parity = [(i.bit_count() & 1) << 7 for i in range(16)]
+    parity = tuple((i.bit_count() & 1) << 7 for i in range(16))
     spread = [16 * (i // 16) + 8 * run + 2 * (i // 8) for i in range(32)]  # each half has all eight
 
     def body(b: Any, address: Any) -> Any:

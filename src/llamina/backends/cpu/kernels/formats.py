@@ -58,11 +58,12 @@ class Small(NamedTuple):
     most: int  # the largest element
     offset: int = 0
     gather: Any = gather_f16  # eight blocks' scales
-    min_at: int = 0  # where m is, if there is one
+    has_min: bool = False  # m lies after d
     runs: int = 1
     signed: bool = False
-    nibbles_at: int = 0  # where 16 bytes are, if elements are of 4 bits: the low halves, then the high ones
-    levels: Any = None  # 32 nibbles → the elements they stand for, where they are not the elements
+    packed_at: int = 0  # where elements are, if there are 32 of them as they are, or
+    four_bits: bool = False  # 16 bytes: the low halves, then the high ones
+    levels: tuple[int, ...] = ()  # the elements that nibbles stand for, where these are not the elements
 
 
 class Super(NamedTuple):
@@ -97,6 +98,9 @@ def halves_at(offset: int, factor: float = 1.0) -> Any:
         return v * splat_f32(np.float32(factor)) if factor != 1.0 else v
 
     return gather
+
+
+gather_min = halves_at(2)  # eight blocks' m
 
 
 # ---- blocks of 32 (and 64, and 128) -------------------------------------------------------------------------
@@ -138,7 +142,8 @@ def values_q2_0(p, j):
     return load_fields_2(p + 2 + 8 * j)
 
 
-levels_iq4, levels_fp4 = lookup_of([int(x) for x in IQ4_LEVELS]), lookup_of([int(x) + 12 for x in FP4_DOUBLED])
+IQ4, FP4 = tuple(int(x) for x in IQ4_LEVELS), tuple(int(x) + 12 for x in FP4_DOUBLED)
+levels_iq4, levels_fp4 = lookup_of(IQ4), lookup_of(FP4)
 
 
 @device
@@ -166,13 +171,13 @@ def _e8m0(b: Any, *addresses: Any) -> Any:
 gather_e8m0 = op(f32x8, (types.intp,) * 8, _e8m0)
 
 SMALL = {
-    "Q4_0": Small(values_q4_0, 18, 15, offset=8, nibbles_at=2),
-    "Q4_1": Small(values_q4_1, 20, 15, min_at=2, nibbles_at=4),
+    "Q4_0": Small(values_q4_0, 18, 15, offset=8, packed_at=2, four_bits=True),
+    "Q4_1": Small(values_q4_1, 20, 15, has_min=True, packed_at=4, four_bits=True),
     "Q5_0": Small(values_q5_0, 22, 31, offset=16),
-    "Q5_1": Small(values_q5_1, 24, 31, min_at=2),
-    "Q8_0": Small(values_q8_0, 34, 128, signed=True),
-    "IQ4_NL": Small(values_iq4_nl, 18, 127, signed=True, nibbles_at=2, levels=levels_iq4),
-    "MXFP4": Small(values_mxfp4, 17, 24, offset=12, gather=gather_e8m0, nibbles_at=1, levels=levels_fp4),
+    "Q5_1": Small(values_q5_1, 24, 31, has_min=True),
+    "Q8_0": Small(values_q8_0, 34, 128, signed=True, packed_at=2),
+    "IQ4_NL": Small(values_iq4_nl, 18, 127, signed=True, packed_at=2, four_bits=True, levels=IQ4),
+    "MXFP4": Small(values_mxfp4, 17, 24, offset=12, gather=gather_e8m0, packed_at=1, four_bits=True, levels=FP4),
     "Q1_0": Small(values_q1_0, 18, 2, offset=1, runs=4),
     "Q2_0": Small(values_q2_0, 18, 3, offset=1, runs=2),
 }
@@ -380,7 +385,7 @@ SUPER = {
     "Q6_K": Super(values_q6_k, scales_q6_k, 210, 63, halves_at(208), offset=32, side=side_q6_k),
     "IQ4_XS": Super(
         values_iq4_xs, scales_iq4_xs, 136, 127, halves_at(0), signed=True, by_32=True,
-        nibbles=nibbles_iq4_xs, levels=tuple(int(x) for x in IQ4_LEVELS),
+        nibbles=nibbles_iq4_xs, levels=IQ4,
     ),
     "TQ1_0": Super(values_tq1_0, scale_of_one, 54, 2, halves_at(52), offset=1, by_32=True),
     "TQ2_0": Super(values_tq2_0, scale_of_one, 66, 3, halves_at(64), offset=1, by_32=True),

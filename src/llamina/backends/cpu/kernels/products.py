@@ -133,7 +133,7 @@ def _mul_i8_i8(b: Any, w: Any, x: Any) -> Any:
 mul_i8_i8 = op(i16x16, (i8x32, i8x32), _mul_i8_i8)
 
 
-def lower_lookup(b: Any, table: list[int], index: Any) -> Any:
+def lower_lookup(b: Any, table: tuple[int, ...], index: Any) -> Any:
     """The table's entries for the lower halves of bytes below 128."""
     if HAS_AVX2:
         entries = constant(i8x32, [t & 255 for t in table] * 2)
@@ -146,7 +146,7 @@ def lower_lookup(b: Any, table: list[int], index: Any) -> Any:
     return value
 
 
-def lookup_of(table: list[int]) -> Any:
+def lookup_of(table: tuple[int, ...]) -> Any:
     """An intrinsic: bytes 0..15 → the table's entries."""
     return op(i8x32, (i8x32,), lambda b, index: lower_lookup(b, table, index))
 

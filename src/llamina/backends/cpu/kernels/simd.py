@@ -337,5 +337,21 @@ def lower_halves(b: Any, *addresses: Any) -> Any:
     return b.fpext(b.bitcast(value, ir.VectorType(ir.HalfType(), 8)), f32x8.ir)
 
 
-gather_f16 = op(f32x8, (types.intp,) * 8, lower_halves)
-"""Eight float16 numbers from eight places."""
+def _words(b: Any, *addresses: Any) -> Any:
+    value = ir.Constant(i32x8.ir, ir.Undefined)
+    for i, address in enumerate(addresses):
+        word = b.load(pointer(b, address, I32))
+        word.align = 1
+        value = b.insert_element(value, word, I32(i))
+    return value
+
+
+def float_halves(b: Any, words: Any, n: int) -> Any:
+    """The lower (n = 0) or upper halves of eight words, float16 numbers."""
+    halves = b.bitcast(words, i16x16.ir)
+    picked = b.shuffle_vector(halves, halves, ir.Constant(i32x8.ir, list(range(n, 16, 2))))
+    return b.fpext(b.bitcast(picked, ir.VectorType(ir.HalfType(), 8)), f32x8.ir)
+
+
+gather_f16, gather_words = op(f32x8, (types.intp,) * 8, lower_halves), op(i32x8, (types.intp,) * 8, _words)
+"""Eight float16 numbers, or words, from eight places."""

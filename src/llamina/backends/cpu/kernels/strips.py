@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from llamina.backends.cpu.kernels.device import device
-from llamina.backends.cpu.kernels.formats import SMALL, Small, halves_at
+from llamina.backends.cpu.kernels.formats import SMALL, Small, gather_min
 from llamina.backends.cpu.kernels.memory import bf16, f16, f32, i32, prefetch, set_f32, stack_of
 from llamina.backends.cpu.kernels.products import (
     high_nibbles,
+    lookup_of,
     low_nibbles,
     madd,
     mul_i8_i8,
@@ -125,8 +126,8 @@ def sums_of_runs(form: Small) -> Any:
 
 def sums_of_nibbles(form: Small) -> Any:
     """The same for blocks of 16 bytes that hold two elements each: two rows to a register, and half the summing."""
-    at, product = form.nibbles_at, mul_i8_i8 if form.signed else mul_u8_i8
-    mapped, levels, fits = form.levels is not None, form.levels, 4 * 127 * form.most < 2**15
+    at, product = form.packed_at, mul_i8_i8 if form.signed else mul_u8_i8
+    mapped, levels, fits = bool(form.levels), lookup_of(form.levels), 4 * 127 * form.most < 2**15
 
     @device
     def two_rows(p, q, low, high):
@@ -152,9 +153,9 @@ def sums_of_nibbles(form: Small) -> Any:
 
 def strip_small(form: Small) -> Any:
     """d · (dot - offset · Σx) per run of 32, plus m · Σx where the format has a min."""
-    nbytes, offset, runs, min_at = form.nbytes, form.offset, form.runs, form.min_at
-    gather, gather_min = form.gather, halves_at(form.min_at)
-    sums_of = sums_of_nibbles(form) if form.nibbles_at else sums_of_runs(form)
+    nbytes, offset, runs, has_min = form.nbytes, form.offset, form.runs, form.has_min
+    gather = form.gather
+    sums_of = sums_of_nibbles(form) if form.four_bits else sums_of_runs(form)
 
     @device
     def strip(p0, w_row, last, x, k):
@@ -170,7 +171,7 @@ def strip_small(form: Small) -> Any:
             if offset:
                 total = total - splat_i32(np.int32(offset * sum_x))
             acc = fma(cvt_f32(total), gather(p0, p1, p2, p3, p4, p5, p6, p7) * splat_f32(scale), acc)
-            if min_at:
+            if has_min:
                 m = gather_min(p0, p1, p2, p3, p4, p5, p6, p7)
                 acc = fma(m, splat_f32(scale * np.float32(sum_x)), acc)
             if j == runs - 1:

@@ -7,20 +7,18 @@ summed as two integers instead, and each has a fused multiply-add of its own. Th
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba.core import types
 
 from llamina.backends.cpu.kernels.device import device
 from llamina.backends.cpu.kernels.formats import levels_fp4
-from llamina.backends.cpu.kernels.memory import f32, i32, pointer
+from llamina.backends.cpu.kernels.memory import f32, i32
 from llamina.backends.cpu.kernels.products import load_nibbles, madd, mul_u8_i8, ones_i16
 from llamina.backends.cpu.kernels.simd import (
-    I32,
     constant,
     cvt_f32,
     f32x8,
     far_sums_i32,
     fma,
+    gather_words,
     i8x32,
     i32x8,
     load_i8x32,
@@ -43,16 +41,6 @@ def values(p, j):
     return levels_fp4(in_order(load_nibbles(p + 4 + 16 * j)))
 
 
-def _words(b: Any, *addresses: Any) -> Any:
-    """Eight blocks' scales, four bytes each."""
-    value = ir.Constant(i32x8.ir, ir.Undefined)
-    for i, address in enumerate(addresses):
-        word = b.load(pointer(b, address, I32))
-        word.align = 1
-        value = b.insert_element(value, word, I32(i))
-    return value
-
-
 def _half_ue4m3(byte: int) -> Any:
     """One of the 8-bit floats, halved. Its bits are float32's but for the exponent's bias; 0x7f counts as 0."""
 
@@ -66,7 +54,6 @@ def _half_ue4m3(byte: int) -> Any:
     return op(f32x8, (i32x8,), body)
 
 
-gather_words = op(i32x8, (types.intp,) * 8, _words)
 scale_0, scale_1, scale_2, scale_3 = (_half_ue4m3(byte) for byte in range(4))
 
 

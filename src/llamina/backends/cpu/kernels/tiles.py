@@ -78,7 +78,7 @@ def multiply_small(form: Small) -> Any:
 
 def multiply_small_avx2(form: Small) -> Any:
     words, run_bytes = in_words(form), 16 * UNIT if in_words(form) else 8 * UNIT
-    runs = tiles_avx2.small_runs(products_in_16_bits(form.most), words, offset_of(form) != 0, bool(form.min_at))
+    runs = tiles_avx2.small_runs(products_in_16_bits(form.most), words, offset_of(form) != 0, form.has_min)
 
     @device
     def multiply(p, q, k, x, results):
@@ -88,7 +88,7 @@ def multiply_small_avx2(form: Small) -> Any:
 
 
 def multiply_small_elsewhere(form: Small) -> Any:
-    offset, has_min, words, dots = offset_of(form), bool(form.min_at), in_words(form), dots_for(form, 32)
+    offset, has_min, words, dots = offset_of(form), form.has_min, in_words(form), dots_for(form, 32)
     run_bytes, side = (16 * UNIT, 256) if words else (8 * UNIT, 128)
 
     @device

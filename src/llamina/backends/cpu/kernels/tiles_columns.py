@@ -6,6 +6,7 @@ from llvmlite import ir
 from numba.core import types
 
 from llamina.backends.cpu.kernels.memory import pointer
+from llamina.backends.cpu.kernels.products import lower_lookup
 from llamina.backends.cpu.kernels.simd import I32, I64, constant, i8x32, i16x16, i32x8, op
 from llamina.backends.cpu.tiling import UNIT
 
@@ -25,46 +26,90 @@ def _turned(b: Any, rows: list[Any]) -> list[Any]:
     return [*ends[::2], *ends[1::2]]
 
 
-def _columns(b: Any, target: Any, rows: list[Any]) -> None:
-    for word, value in enumerate(_turned(b, rows)):
-        b.store(value, pointer(b, b.add(target, I64(UNIT * word)), i32x8.ir)).align = 1
+def sixteen_turned(b: Any, addresses: tuple[Any, ...], offset: int) -> list[Any]:
+    """16 bytes of eight rows → four registers of 32-bit words, the lanes being rows."""
+    four, all_8 = ir.VectorType(I32, 4), ir.Constant(i32x8.ir, list(range(8)))
+    rows = []
+    for address in addresses:
+        rows.append(b.load(pointer(b, b.add(address, I64(offset)), four)))
+        rows[-1].align = 1
+    x = [b.shuffle_vector(rows[i], rows[i + 4], all_8) for i in range(4)]
+
+    def both(p: Any, q: Any, low: list[int], high: list[int]) -> list[Any]:
+        return [b.shuffle_vector(p, q, ir.Constant(i32x8.ir, lanes)) for lanes in (low, high)]
+
+    ones, twos = (both(x[i], x[i + 1], [0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]) for i in (0, 2))
+    fours = [both(ones[i], twos[i], [0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15]) for i in (0, 1)]
+    return [*fours[0], *fours[1]]
 
 
-def _byte_columns(b: Any, target: Any, *rows: Any) -> None:
-    _columns(b, target, [b.bitcast(row, i32x8.ir) for row in rows])
+def _put(b: Any, target: Any, words: list[Any]) -> None:
+    for word, value in enumerate(words):
+        b.store(value, pointer(b, b.add(target, I64(UNIT * word)), value.type)).align = 1
 
 
-def _word_columns(b: Any, target: Any, *rows: Any) -> None:
-    """Signed bytes made words."""
-    for half in (0, 16):
-        index = ir.Constant(ir.VectorType(I32, 16), list(range(half, half + 16)))
-        wide = [b.bitcast(b.sext(b.shuffle_vector(row, row, index), i16x16.ir), i32x8.ir) for row in rows]
-        _columns(b, b.add(target, I64(half // 2 * UNIT)), wide)
+def _put_words(b: Any, target: Any, words: list[Any]) -> None:
+    """Of four signed bytes the first and third as words, then the second and fourth: what takes fewest instructions."""
+    eight = constant(i16x16, [8] * 16)
+    both = [b.bitcast(word, i16x16.ir) for word in words]
+    _put(b, target, [b.ashr(half, eight) for word in both for half in (b.shl(word, eight), word)])
+
+
+def _put_raised(b: Any, target: Any, words: list[Any]) -> None:
+    """Signed bytes, 128 more than they are."""
+    _put(b, target, [b.xor(word, constant(i32x8, [0x80808080] * 8)) for word in words])
+
+
+def columns_of(put: Any) -> Any:
+    """An intrinsic: 32 bytes of eight rows in registers."""
+
+    def body(b: Any, target: Any, *rows: Any) -> None:
+        put(b, target, _turned(b, [b.bitcast(row, i32x8.ir) for row in rows]))
+
+    return op(types.void, (types.intp, *(i8x32,) * 8), body)
+
+
+def columns_at(put: Any) -> Any:
+    """An intrinsic: 32 bytes of eight rows in memory."""
+
+    def body(b: Any, target: Any, *addresses: Any) -> None:
+        put(b, target, _thirty_two_turned(b, addresses))
+
+    return op(types.void, (types.intp,) * 9, body)
+
+
+def _thirty_two_turned(b: Any, addresses: tuple[Any, ...]) -> list[Any]:
+    """32 bytes of eight rows in memory, from where halves of registers are cheaper to load than to swap."""
+    return [word for offset in (0, 16) for word in sixteen_turned(b, addresses, offset)]
 
 
 def _memory_columns(b: Any, target: Any, source: Any, stride: Any) -> None:
     """Of eight rows in memory."""
-    rows = []
-    for r in range(8):
-        rows.append(b.load(pointer(b, b.add(source, b.mul(stride, I64(r))), i32x8.ir)))
-        rows[-1].align = 1
-    _columns(b, target, rows)
+    addresses = tuple(b.add(source, b.mul(stride, I64(r))) for r in range(8))
+    _put(b, target, _thirty_two_turned(b, addresses))
 
 
-def _nibble_columns(b: Any, target: Any, *addresses: Any) -> None:
-    """32 bytes of eight rows: first the columns of their lower halves, then of their upper ones."""
-    rows = []
-    for address in addresses:
-        rows.append(b.load(pointer(b, address, i32x8.ir)))
-        rows[-1].align = 1
+def _halves_into(b: Any, target: Any, words: list[Any], levels: tuple[int, ...]) -> None:
+    """The lower halves of all bytes, then the upper ones; or what the levels are for them."""
     fours, mask = constant(i32x8, [4] * 8), constant(i32x8, [0x0F0F0F0F] * 8)
-    for word, value in enumerate(_turned(b, rows)):
-        for at, half in ((0, value), (8, b.lshr(value, fours))):
-            b.store(b.and_(half, mask), pointer(b, b.add(target, I64(UNIT * (at + word))), i32x8.ir)).align = 1
+    for word, value in enumerate(words):
+        for at, half in ((0, value), (len(words), b.lshr(value, fours))):
+            put = b.and_(half, mask)
+            if levels:
+                put = b.bitcast(lower_lookup(b, levels, b.bitcast(put, i8x32.ir)), i32x8.ir)
+            b.store(put, pointer(b, b.add(target, I64(UNIT * (at + word))), put.type)).align = 1
 
 
-byte_columns, word_columns = (
-    op(types.void, (types.intp, *(i8x32,) * 8), body) for body in (_byte_columns, _word_columns)
-)
-nibble_columns = op(types.void, (types.intp,) * 9, _nibble_columns)
+def sixteen_columns(levels: tuple[int, ...]) -> Any:
+    """An intrinsic: of 16 bytes of eight rows, the columns of their lower halves, then of their upper ones."""
+
+    def body(b: Any, target: Any, *addresses: Any) -> None:
+        _halves_into(b, target, sixteen_turned(b, addresses, 0), levels)
+
+    return op(types.void, (types.intp,) * 9, body)
+
+
+byte_columns, word_columns, raised_columns = (columns_of(put) for put in (_put, _put_words, _put_raised))
+byte_columns_at, word_columns_at, raised_columns_at = (columns_at(put) for put in (_put, _put_words, _put_raised))
+nibble_columns = columns_at(lambda b, target, words: _halves_into(b, target, words, ()))
 memory_columns = op(types.void, (types.intp,) * 3, _memory_columns)

@@ -1,6 +1,7 @@
 """Tokens as tiles want them: groups of four, four bytes (or two words) of each side by side.
 
-of q32, per run of 32     bytes [8, 4, 4] or words [16, 4, 2] | float32[4] scales | float32[4] scales times sums
+of q32, per run of 32     bytes [8, 4, 4] or words [8, 2, 4, 2] (of every four first the first and third)
+                          | float32[4] scales | float32[4] scales times sums
                           | int32[4] sums times the format's offset, negative
 of q256, per block of 256 bytes [64, 4, 4] or words [128, 4, 2] | int16[8, 4, 2] sums of 16, or int16[4, 4, 2] of 32
                           | float32[4] scales
@@ -40,11 +41,11 @@ def _bytes_of_four(b: Any, *args: Any) -> None:
     _four_into(b, [b.bitcast(v, i32x8.ir) for v in _loaded(b, tuple(addresses), i8x32.ir)], target)
 
 
-def _words_of_four(b: Any, *args: Any) -> None:
-    """The same 32 bytes made words, by twos."""
+def _words_of_four(b: Any, order: list[int], *args: Any) -> None:
+    """The same 32 bytes made words, by twos; of every four in this order."""
     *addresses, target = args
     for half in (0, 16):
-        index = ir.Constant(ir.VectorType(I32, 16), list(range(half, half + 16)))
+        index = ir.Constant(ir.VectorType(I32, 16), [half + i // 4 * 4 + order[i % 4] for i in range(16)])
         wide = [
             b.bitcast(b.sext(b.shuffle_vector(v, v, index), i16x16.ir), i32x8.ir)
             for v in _loaded(b, tuple(addresses), i8x32.ir)
@@ -66,14 +67,16 @@ def _sums_of_four(b: Any, *args: Any) -> None:
         b.store(eight, pointer(b, b.add(target, ir.IntType(64)(16 * i)), i32x8.ir)).align = 1
 
 
-bytes_of_four, words_of_four, sums_of_four = (
-    op(types.void, (types.intp,) * 5, body) for body in (_bytes_of_four, _words_of_four, _sums_of_four)
+bytes_of_four, sums_of_four = (op(types.void, (types.intp,) * 5, body) for body in (_bytes_of_four, _sums_of_four))
+words_of_four, crossed_words_of_four = (
+    op(types.void, (types.intp,) * 5, lambda b, *args, order=order: _words_of_four(b, order, *args))
+    for order in ([0, 1, 2, 3], [0, 2, 1, 3])
 )
 
 
 def gather_small(words: bool, offset: int) -> Any:
     """Four q32 vectors → a group."""
-    elements = words_of_four if words else bytes_of_four
+    elements = crossed_words_of_four if words else bytes_of_four
     cells = 256 if words else 128
 
     @device

@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba.core import types
 
 from llamina.backends.cpu.kernels.device import device, routine
-from llamina.backends.cpu.kernels.formats import Small, Super, halves_at
+from llamina.backends.cpu.kernels.formats import Small, Super, gather_min
 from llamina.backends.cpu.kernels.memory import pointer, stack_of
 from llamina.backends.cpu.kernels.simd import (
     I32,
@@ -25,7 +25,17 @@ from llamina.backends.cpu.kernels.simd import (
     store_i16x16,
 )
 from llamina.backends.cpu.kernels.strips import fetch_ahead, rows_after
-from llamina.backends.cpu.kernels.tiles_columns import byte_columns, memory_columns, nibble_columns, word_columns
+from llamina.backends.cpu.kernels.tiles_columns import (
+    byte_columns,
+    byte_columns_at,
+    memory_columns,
+    nibble_columns,
+    raised_columns,
+    raised_columns_at,
+    sixteen_columns,
+    word_columns,
+    word_columns_at,
+)
 from llamina.backends.cpu.kernels.tiles_dots import biased, in_words
 from llamina.backends.cpu.tiling import SUPER_CELL, UNIT
 
@@ -42,15 +52,34 @@ def fetch_two(p, w_row, last, r, nbytes):
 up_128 = op(i8x32, (i8x32,), lambda b, x: b.xor(x, constant(i8x32, [-128] * 32)))
 
 
-def unpack_small(form: Small) -> Any:
-    """Scales and mins per run of 32: float32[rows] | float32[rows]."""
-    values, nbytes, runs, gather, has_min = form.values, form.nbytes, form.runs, form.gather, bool(form.min_at)
-    gather_min, up, words = halves_at(form.min_at), biased(form), in_words(form)
-    columns, run_bytes = (word_columns, 16 * UNIT) if words else (byte_columns, 8 * UNIT)
+def columns_for(form: Small) -> Any:
+    """(target, run, eight blocks): their elements as columns."""
+    at, up, words, values = form.packed_at, biased(form), in_words(form), form.values
+    if form.four_bits and not words:
+        put = sixteen_columns(tuple(level + 128 for level in form.levels) if up else form.levels)
+    elif at and not form.four_bits:
+        put = word_columns_at if words else raised_columns_at if up else byte_columns_at
+    else:
+        at, put = 0, word_columns if words else raised_columns if up else byte_columns
 
     @device
-    def elements(p, j):
-        return up_128(values(p, j)) if up else values(p, j)
+    def columns(tile, j, p0, p1, p2, p3, p4, p5, p6, p7):
+        if at:
+            put(tile, p0 + at, p1 + at, p2 + at, p3 + at, p4 + at, p5 + at, p6 + at, p7 + at)
+        else:
+            put(
+                tile,
+                values(p0, j), values(p1, j), values(p2, j), values(p3, j),
+                values(p4, j), values(p5, j), values(p6, j), values(p7, j),
+            )  # fmt: skip
+
+    return columns
+
+
+def unpack_small(form: Small) -> Any:
+    """Scales and mins per run of 32: float32[rows] | float32[rows]."""
+    nbytes, runs, gather, has_min, columns = form.nbytes, form.runs, form.gather, form.has_min, columns_for(form)
+    run_bytes = 16 * UNIT if in_words(form) else 8 * UNIT
 
     @routine
     def unpack(p0, w_row, last, k, tile, ahead):
@@ -59,11 +88,7 @@ def unpack_small(form: Small) -> Any:
         for b in range(k // 32):
             j = b % runs
             fetch_two(p0 + ahead, w_row, last, b % NEAR * 2, NEAR // runs * nbytes)
-            columns(
-                tile + run_bytes * b,
-                elements(p0, j), elements(p1, j), elements(p2, j), elements(p3, j),
-                elements(p4, j), elements(p5, j), elements(p6, j), elements(p7, j),
-            )  # fmt: skip
+            columns(tile + run_bytes * b, j, p0, p1, p2, p3, p4, p5, p6, p7)
             store_f32(scales + 2 * UNIT * b, gather(p0, p1, p2, p3, p4, p5, p6, p7))
             if has_min:
                 store_f32(scales + 2 * UNIT * b + UNIT, gather_min(p0, p1, p2, p3, p4, p5, p6, p7))
