@@ -8,7 +8,7 @@ A row of n numbers becomes, side by side:
 import numpy as np
 
 from llamina.backends.cpu.kernels.device import device, kernel
-from llamina.backends.cpu.kernels.memory import i8, i64, set_f32, set_i16, set_i32
+from llamina.backends.cpu.kernels.memory import i64, set_f32, set_i32, set_i64
 from llamina.backends.cpu.kernels.simd import (
     abs_f32,
     hmax_f32,
@@ -17,8 +17,9 @@ from llamina.backends.cpu.kernels.simd import (
     narrow_i8,
     round_f32,
     splat_f32,
-    store_i8x8,
+    store_i8x32,
     to_i32,
+    two_sums_i32,
     zero_f32,
 )
 from llamina.backends.cpu.kernels.work import first
@@ -33,19 +34,22 @@ def largest(x, n):
 
 
 @device
-def round_to_i8(x, q, n, top):
-    """q = round(x × 127 / top), all zero where top is."""
-    factor = splat_f32(np.float32(127) / top if top > np.float32(0) else np.float32(0))
-    for i in range(0, n, 8):
-        store_i8x8(q + i, narrow_i8(to_i32(round_f32(load_f32(x + 4 * i) * factor))))
+def factor_of(top):
+    """What brings numbers up to `top` to 127; 0 where top is."""
+    return splat_f32(np.float32(127) / top if top > np.float32(0) else np.float32(0))
 
 
 @device
-def sum16(q):
-    total = 0
-    for i in range(16):
-        total += i8(q + i)
-    return total
+def rounded(x, factor):
+    return to_i32(round_f32(load_f32(x) * factor))
+
+
+@device
+def round_32(x, q, factor):
+    """q = round(x × factor), of 32 numbers; returns the sums of both sixteens, in the halves of 64 bits."""
+    a, b, c, d = rounded(x, factor), rounded(x + 32, factor), rounded(x + 64, factor), rounded(x + 96, factor)
+    store_i8x32(q, narrow_i8(a, b, c, d))
+    return two_sums_i32(a + b, c + d)
 
 
 @kernel
@@ -56,10 +60,8 @@ def quantize_32(thread, threads, count, x, x_row, x_head, out, out_row, outer, i
         scales, sums = q + inner, q + inner + inner // 8
         for b in range(inner // 32):
             top = largest(source + 128 * b, 32)
-            round_to_i8(source + 128 * b, q + 32 * b, 32, top)
+            set_i64(sums + 8 * b, round_32(source + 128 * b, q + 32 * b, factor_of(top)))
             set_f32(scales + 4 * b, top / np.float32(127))
-            set_i32(sums + 8 * b, sum16(q + 32 * b))
-            set_i32(sums + 8 * b + 4, sum16(q + 32 * b + 16))
 
 
 @kernel
@@ -70,10 +72,11 @@ def quantize_256(thread, threads, count, x, x_row, x_head, out, out_row, outer, 
         scales, sums = q + inner, q + inner + inner // 64
         for b in range(inner // 256):
             top = largest(source + 1024 * b, 256)
-            round_to_i8(source + 1024 * b, q + 256 * b, 256, top)
+            factor = factor_of(top)
             set_f32(scales + 4 * b, top / np.float32(127))
-            for j in range(16):
-                set_i16(sums + 32 * b + 2 * j, sum16(q + 256 * b + 16 * j))
+            for j in range(8 * b, 8 * b + 8):
+                both = round_32(source + 128 * j, q + 32 * j, factor)
+                set_i32(sums + 4 * j, both & 0xFFFF | both >> 32 << 16)
 
 
 KERNELS = {"quantize.q32": quantize_32, "quantize.q256": quantize_256}

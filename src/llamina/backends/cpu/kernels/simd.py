@@ -227,9 +227,6 @@ round_f32 = op(f32x8, (f32x8,), lambda b, x: intrinsic_call(b, "llvm.rint.v8f32"
 max_f32 = op(f32x8, (f32x8, f32x8), lambda b, x, y: b.select(b.fcmp_ordered(">", x, y), x, y))
 min_f32 = op(f32x8, (f32x8, f32x8), lambda b, x, y: b.select(b.fcmp_ordered("<", x, y), x, y))
 to_i32 = op(i32x8, (f32x8,), lambda b, x: b.fptosi(x, i32x8.ir))
-narrow_i8 = op(Vec("i8x8", I8, 8), (i32x8,), lambda b, x: b.trunc(x, ir.VectorType(I8, 8)))
-i8x8 = Vec("i8x8", I8, 8)
-store_i8x8 = storer(i8x8)
 first_f32 = op(types.float32, (f32x8,), lambda b, x: b.extract_element(x, I32(0)))
 less_then = op(
     f32x8, (f32x8, f32x8, f32x8), lambda b, x, y, z: b.select(b.fcmp_ordered("<", x, y), constant(f32x8, [0.0] * 8), z)
@@ -242,6 +239,23 @@ def _iota(b: Any) -> Any:
 
 
 iota_i32 = op(i32x8, (), _iota)
+
+
+def _narrow(b: Any, *quarters: Any) -> Any:
+    """Four registers of numbers that fit a byte, as bytes."""
+    if HAS_AVX2:
+        near, far = (intrinsic_call(b, "llvm.x86.avx2.packssdw", i16x16.ir, list(quarters[i : i + 2])) for i in (0, 2))
+        mixed = b.bitcast(intrinsic_call(b, "llvm.x86.avx2.packsswb", i8x32.ir, [near, far]), i32x8.ir)
+        order = ir.Constant(i32x8.ir, [0, 4, 1, 5, 2, 6, 3, 7])  # it packs halves of registers by themselves
+        return b.bitcast(b.shuffle_vector(mixed, mixed, order), i8x32.ir)
+    near, far = (
+        b.shuffle_vector(*quarters[i : i + 2], ir.Constant(ir.VectorType(I32, 16), list(range(16)))) for i in (0, 2)
+    )
+    whole = b.shuffle_vector(near, far, ir.Constant(ir.VectorType(I32, 32), list(range(32))))
+    return b.trunc(whole, i8x32.ir)
+
+
+narrow_i8 = op(i8x32, (i32x8,) * 4, _narrow)
 
 
 def _hsum(b: Any, value: Any) -> Any:
@@ -296,6 +310,15 @@ def _half_row_sums(b: Any, *rows: Any) -> Any:
     return _pair_sums(b, low, high, "add")
 
 
+def _two_sums(b: Any, x: Any, y: Any) -> Any:
+    pairs = _pair_sums(b, x, y, "add")
+    fours = _pair_sums(b, pairs, pairs, "add")
+    both = b.add(fours, b.shuffle_vector(fours, fours, ir.Constant(i32x8.ir, [4, 5, 6, 7, 0, 1, 2, 3])))
+    return b.extract_element(b.bitcast(both, ir.VectorType(I64, 4)), I32(0))
+
+
+two_sums_i32 = op(types.intp, (i32x8, i32x8), _two_sums)
+"""The sums of two registers' lanes, in the halves of 64 bits."""
 near_sums_i32, far_sums_i32 = (
     op(i32x8, (i32x8,) * 8, lambda b, *rows, half=half: _half_sums(b, rows, "add")[half]) for half in (0, 1)
 )
