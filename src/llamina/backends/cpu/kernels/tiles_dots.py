@@ -13,9 +13,11 @@ from llamina.backends.cpu.kernels.products import mul_u8_i8
 from llamina.backends.cpu.kernels.tiles_lanes import (
     add_dot,
     add_madd,
+    as_words,
     load_octets,
     load_words,
     low_halves,
+    low_words,
     one_words,
     same_2,
     same_4,
@@ -100,6 +102,33 @@ def dots_in_32_bits(length: int, plain: bool) -> Any:
     return run
 
 
+def dots_in_sixteens(length: int) -> Any:
+    """The same where sums of 16 products fit 16 bits: a word's product and its addition are one instruction."""
+
+    @device
+    def run(p, q, x, scale_p, scale_q, count, out):
+        s0 = s1 = s2 = s3 = t0 = t1 = t2 = t3 = zero_ints()
+        for _ in range(count):
+            m, n = low_words(load_words(scale_p)), low_words(load_words(scale_q))
+            for _ in range(length // 16):
+                a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = zero_ints()
+                for j in range(4):
+                    v, w = load_octets(p + UNIT * j), load_octets(q + UNIT * j)
+                    y0, y1 = same_4(x + 16 * j), same_4(x + 16 * j + 4)
+                    y2, y3 = same_4(x + 16 * j + 8), same_4(x + 16 * j + 12)
+                    a0, a1, a2, a3 = add_dot(a0, v, y0), add_dot(a1, v, y1), add_dot(a2, v, y2), add_dot(a3, v, y3)
+                    b0, b1, b2, b3 = add_dot(b0, w, y0), add_dot(b1, w, y1), add_dot(b2, w, y2), add_dot(b3, w, y3)
+                s0, s1 = add_madd(s0, as_words(a0), m), add_madd(s1, as_words(a1), m)
+                s2, s3 = add_madd(s2, as_words(a2), m), add_madd(s3, as_words(a3), m)
+                t0, t1 = add_madd(t0, as_words(b0), n), add_madd(t1, as_words(b1), n)
+                t2, t3 = add_madd(t2, as_words(b2), n), add_madd(t3, as_words(b3), n)
+                p, q, x = p + 4 * UNIT, q + 4 * UNIT, x + 64
+            scale_p, scale_q = scale_p + length // 16 * UNIT, scale_q + length // 16 * UNIT
+        store_eight_ints(out, s0, s1, s2, s3, t0, t1, t2, t3)
+
+    return run
+
+
 @device
 def dots_of_words(p, q, x, scale_p, scale_q, count, out):
     """`count` units of words, scaled already."""
@@ -130,6 +159,8 @@ def dots_for(form: Small | Super, length: int) -> Any:
     plain, steps = isinstance(form, Small), min(products_in_16_bits(form.most), length // 4)
     if in_words(form):
         return words_for(length // 2)
+    if HAS_VNNI and not plain and 16 * 127 * form.most < 2**15:
+        return dots_in_sixteens(length)
     if HAS_VNNI or HAS_SDOT:
         return dots_in_32_bits(length, plain)
     return tiles_avx2.scaled_runs(steps, length) if HAS_AVX2 else dots_in_16_bits(steps, length, plain)

@@ -70,6 +70,11 @@ def _low_halves(b: Any, x: Any) -> Any:
 
 low_halves = op(ints, (words,), _low_halves)
 """The lower 16 bits of each lane, sign-extended."""
+low_words = op(
+    words, (words,), lambda b, x: b.bitcast(b.and_(b.bitcast(x, ints.ir), constant(ints, [0xFFFF] * LANES)), words.ir)
+)
+"""The first word of each lane, and 0 for the second."""
+as_words = op(words, (ints,), lambda b, x: b.bitcast(x, words.ir))
 
 
 def times_of(factor: int) -> Any:
