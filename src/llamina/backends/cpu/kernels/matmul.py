@@ -5,13 +5,13 @@ from typing import Any
 from llamina.backends.cpu.features import HAS_AMX
 from llamina.backends.cpu.kernels import strips, strips_nvfp4, strips_super
 from llamina.backends.cpu.kernels.device import device, kernel
+from llamina.backends.cpu.kernels.formats import SMALL, SUPER, Small, Super
 from llamina.backends.cpu.kernels.memory import i32, i64, set_i32
 from llamina.backends.cpu.kernels.simd import store_f32, store_f32_part
 from llamina.backends.cpu.kernels.tiles import TILES
 from llamina.backends.cpu.kernels.work import first
 
 MANY, MANY_ALONE = 5, 3  # tokens from which unpacking pays; sooner where fewer do not share it by fours
-MATRICES = 64  # tokens from which matrix registers are faster than tiles
 
 
 @device
@@ -46,12 +46,19 @@ def multiply_strips(strip: Any, four: Any | None = None) -> Any:
     return run
 
 
-def tiles_or_matrices(tiles: Any, matrices: Any) -> Any:
+def matrices_from(form: Small | Super) -> int:
+    """From how many tokens on matrix registers are faster than tiles, which scale every run of every token."""
+    if isinstance(form, Super) and form.by_32 and not form.signed:
+        return 64
+    return 24 if form.signed or isinstance(form, Super) else 32
+
+
+def tiles_or_matrices(tiles: Any, matrices: Any, least: int) -> Any:
     """Tiles, or matrix registers from so many tokens on that unpacking for them pays."""
 
     @device
     def run(w, w_row, low, high, x, x_item, items, out, out_item, k, scratch, order, share):
-        if items < MATRICES:
+        if items < least:
             tiles(w, w_row, low, high, x, x_item, items, out, out_item, k, scratch, order, share)
         else:
             matrices(w, w_row, low, high, x, x_item, items, out, out_item, k, scratch, order, share)
@@ -65,7 +72,7 @@ def many_of(name: str) -> Any | None:
         return TILES.get(name)
     from llamina.backends.cpu.kernels.amx import AMX
 
-    return tiles_or_matrices(TILES[name], AMX[name])
+    return tiles_or_matrices(TILES[name], AMX[name], matrices_from((SMALL | SUPER)[name]))
 
 
 def linear_kernel(few: Any, many: Any | None, least: int) -> Any:
