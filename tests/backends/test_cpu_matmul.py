@@ -60,7 +60,9 @@ def test_linear(kind: str) -> None:
         assert np.array_equal(got[:few], run("cpu", forward, [[whole(TOKENS[:few])]]))
 
 
-@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q8_0", "MXFP4", "Q2_K", "Q4_K", "Q5_K", "Q6_K", "IQ3_S", "IQ4_XS"])
+@pytest.mark.parametrize(
+    "kind", ["Q4_0", "Q4_1", "Q8_0", "MXFP4", "NVFP4", "Q2_K", "Q4_K", "Q5_K", "Q6_K", "IQ3_S", "IQ4_XS"]
+)
 def test_long_rows_have_the_bits_of_one_token(kind: str) -> None:
     """Rows longer than a tile, whose parts are added up; the last part shorter."""
     width = 2 * PART + 256

@@ -3,14 +3,14 @@
 from typing import Any
 
 from llamina.backends.cpu.features import HAS_AMX
-from llamina.backends.cpu.kernels import strips, strips_nvfp4, strips_super
+from llamina.backends.cpu.kernels import strips, strips_nvfp4, strips_super, tiles, tiles_nvfp4
 from llamina.backends.cpu.kernels.device import device, kernel
 from llamina.backends.cpu.kernels.formats import SMALL, SUPER, Small, Super
 from llamina.backends.cpu.kernels.memory import i32, i64, set_i32
 from llamina.backends.cpu.kernels.simd import store_f32, store_f32_part
-from llamina.backends.cpu.kernels.tiles import TILES
 from llamina.backends.cpu.kernels.work import first
 
+TILES = tiles.TILES | {"NVFP4": tiles_nvfp4.TILE}
 MANY, MANY_ALONE = 5, 3  # tokens from which unpacking pays; sooner where fewer do not share it by fours
 
 
@@ -68,7 +68,7 @@ def tiles_or_matrices(tiles: Any, matrices: Any, least: int) -> Any:
 
 def many_of(name: str) -> Any | None:
     """How a format multiplies many tokens, if it has a way."""
-    if not HAS_AMX or name not in TILES:
+    if not HAS_AMX or name not in SMALL | SUPER:
         return TILES.get(name)
     from llamina.backends.cpu.kernels.amx import AMX
 

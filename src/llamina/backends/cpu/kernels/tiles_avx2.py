@@ -142,17 +142,20 @@ def words(units: int) -> Any:
     return _routine(lines())
 
 
-def _finished(side: int, offset: bool, has_min: bool) -> Iterator[str]:
-    """Sums of a run in registers 0 to 7 onto the results: total · (d · scale), and m · (scale · Σx)."""
-    yield f"vmovups ({SCALE_P}), %ymm13"
-    yield f"vmovups ({SCALE_Q}), %ymm14"
+def _finished(side: int, offset: int, has_min: bool, d_at: int = 0) -> Iterator[str]:
+    """Sums of a run in registers 0 to 7 onto the results: total · (d · scale), and m · (scale · Σx).
+
+    `offset` says where beside the tokens the offset times their sums is, if elements have one.
+    """
+    yield f"vmovups {d_at}({SCALE_P}), %ymm13"
+    yield f"vmovups {d_at}({SCALE_Q}), %ymm14"
     for token in range(4):
         at = side + 4 * token
         yield f"vbroadcastss {at}({X}), %ymm9"
         if has_min:
             yield f"vbroadcastss {at + 16}({X}), %ymm12"
         if offset:
-            yield f"vpbroadcastd {at + 32}({X}), %ymm8"
+            yield f"vpbroadcastd {at + offset}({X}), %ymm8"
         for scale, d, i in ((SCALE_P, 13, token), (SCALE_Q, 14, 4 + token)):
             yield f"vmulps %ymm9, %ymm{d}, %ymm{10 + i // 4}"
             if offset:
@@ -180,11 +183,26 @@ def small_runs(steps: int, wide: bool, offset: bool, has_min: bool) -> Any:
                     yield f"vpaddd {256 + 32 * i}({OUT}), %ymm{i}, %ymm{i}"
                 if first + steps < units:
                     yield f"vmovdqu %ymm{i}, {256 + 32 * i}({OUT})"
-        yield from _finished(side, offset, has_min)
+        yield from _finished(side, 32 if offset else 0, has_min)
 
-    def lines() -> Iterator[str]:
-        yield "vpcmpeqw %ymm15, %ymm15, %ymm15"
-        yield "vpsrlw $$15, %ymm15, %ymm15"
-        yield from _repeated(body(), {P: 32 * units, Q: 32 * units, X: side + SMALL_SIDE, SCALE_P: 64, SCALE_Q: 64})
+    return _routine(_runs_of_32(body(), units, side))
 
-    return _routine(lines())
+
+def half_runs() -> Any:
+    """`count` runs of 32 whose halves have scales of their own; the products of 16 elements fit 16 bits."""
+
+    def body() -> Iterator[str]:
+        for half in (0, 1):
+            yield from _summed(4 * half, 4)
+            for i in range(8):
+                yield f"vpmaddwd %ymm15, %ymm{i}, %ymm{i}"
+            yield from _finished(128, 16 + 16 * half, False, 32 * half)
+
+    return _routine(_runs_of_32(body(), 8, 128))
+
+
+def _runs_of_32(body: Iterator[str], units: int, side: int) -> Iterator[str]:
+    """`count` times, with ones in register 15."""
+    yield "vpcmpeqw %ymm15, %ymm15, %ymm15"
+    yield "vpsrlw $$15, %ymm15, %ymm15"
+    yield from _repeated(body, {P: 32 * units, Q: 32 * units, X: side + SMALL_SIDE, SCALE_P: 64, SCALE_Q: 64})

@@ -74,8 +74,8 @@ words_of_four, crossed_words_of_four = (
 )
 
 
-def gather_small(words: bool, offset: int) -> Any:
-    """Four q32 vectors → a group."""
+def gather_small(words: bool, offset: int, halves: bool = False) -> Any:
+    """Four q32 vectors → a group. With `halves` sums of 16 are multiplied by the offset, both behind the scales."""
     elements = crossed_words_of_four if words else bytes_of_four
     cells = 256 if words else 128
 
@@ -84,8 +84,12 @@ def gather_small(words: bool, offset: int) -> Any:
         scale, sums = f32(x + k + 4 * b), x + k + k // 8 + 8 * b
         total = i32(sums) + i32(sums + 4)
         set_f32(cell, scale)
-        set_f32(cell + 16, scale * np.float32(total))
-        set_i32(cell + 32, -offset * total)
+        if halves:
+            set_i32(cell + 16, -offset * i32(sums))
+            set_i32(cell + 32, -offset * i32(sums + 4))
+        else:
+            set_f32(cell + 16, scale * np.float32(total))
+            set_i32(cell + 32, -offset * total)
 
     @routine
     def gather(x0, x1, x2, x3, k, group):
