@@ -123,7 +123,7 @@ def _debug() -> click.Option:
     params=[_debug()],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Environment: LLAMINA_CACHE (the place of models and kernels), LLAMINA_MODEL (the default model), "
-    "LLAMINA_THREADS, LLAMINA_DEBUG, NO_COLOR.",
+    "LLAMINA_THREADS, LLAMINA_PIN (1: threads stay on cores of their own), LLAMINA_ISA, LLAMINA_DEBUG, NO_COLOR.",
 )
 @click.version_option(__version__, "--version", prog_name="llamina", message="%(prog)s %(version)s")
 def cli() -> None:

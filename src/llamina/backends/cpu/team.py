@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from llamina.backends.cpu.cores import pinning, places, stay
 from llamina.backends.cpu.jit import Library
 
 LINE = 8  # int64 words in a 64-byte cache line
@@ -18,7 +19,7 @@ Native = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
 
 
 class Team:
-    """`threads` threads, the caller's own among them. One walk at a time."""
+    """`threads` threads, the caller's own among them, which alone is never pinned. One walk at a time."""
 
     def __init__(self, library: Library, threads: int, most_groups: int) -> None:
         self.threads = threads
@@ -31,10 +32,12 @@ class Team:
         library.prepare(["walk", "post", "serve"])
         self._walk, self._post, serve = (Native(library[name].address) for name in ("walk", "post", "serve"))
         self._parked = [threading.Semaphore(0) for _ in range(threads)]
+        cores = places() if pinning() else []
         for thread in range(1, threads):
             # The workers hold the native pieces but not the team, so that a forgotten team can end them.
             keep = self._context, self._slot, self._walked
-            args = (serve, self._argument, thread, threads, self._parked[thread], keep)
+            place = cores[thread % len(cores)] if cores else None
+            args = (place, serve, self._argument, thread, threads, self._parked[thread], keep)
             threading.Thread(target=_work, args=args, name=f"llamina-{thread}", daemon=True).start()
         self._end = weakref.finalize(
             self, _stop, self._post, self._argument, threads, self._parked, (self._context, self._slot)
@@ -66,7 +69,9 @@ def _lines(count: int) -> Table:
     return raw[skip : skip + LINE * count]
 
 
-def _work(serve: Any, argument: int, thread: int, threads: int, parked: Any, keep: Any) -> None:
+def _work(place: int | None, serve: Any, argument: int, thread: int, threads: int, parked: Any, keep: Any) -> None:
+    if place is not None:
+        stay(place)
     while serve(argument, thread, threads, thread) == 0:
         parked.acquire()
 
