@@ -351,22 +351,18 @@ within = op(f32x8, (i32x8, i32x8, i32x8, f32x8, f32x8), _within)
 """`yes` where low ≤ x ≤ high, `no` elsewhere."""
 
 
-def lower_halves(b: Any, *addresses: Any) -> Any:
-    value = ir.Constant(i16x8.ir, ir.Undefined)
+def _gathered(b: Any, vec: Vec, addresses: tuple[Any, ...]) -> Any:
+    """A lane from each of eight places."""
+    value = ir.Constant(vec.ir, ir.Undefined)
     for i, address in enumerate(addresses):
-        half = b.load(pointer(b, address, I16))
-        half.align = 1
-        value = b.insert_element(value, half, I32(i))
-    return b.fpext(b.bitcast(value, ir.VectorType(ir.HalfType(), 8)), f32x8.ir)
-
-
-def _words(b: Any, *addresses: Any) -> Any:
-    value = ir.Constant(i32x8.ir, ir.Undefined)
-    for i, address in enumerate(addresses):
-        word = b.load(pointer(b, address, I32))
-        word.align = 1
-        value = b.insert_element(value, word, I32(i))
+        lane = b.load(pointer(b, address, vec.ir.element))
+        lane.align = 1
+        value = b.insert_element(value, lane, I32(i))
     return value
+
+
+def lower_halves(b: Any, *addresses: Any) -> Any:
+    return b.fpext(b.bitcast(_gathered(b, i16x8, addresses), ir.VectorType(ir.HalfType(), 8)), f32x8.ir)
 
 
 def float_halves(b: Any, words: Any, n: int) -> Any:
@@ -376,5 +372,8 @@ def float_halves(b: Any, words: Any, n: int) -> Any:
     return b.fpext(b.bitcast(picked, ir.VectorType(ir.HalfType(), 8)), f32x8.ir)
 
 
-gather_f16, gather_words = op(f32x8, (types.intp,) * 8, lower_halves), op(i32x8, (types.intp,) * 8, _words)
+gather_f16, gather_words = (
+    op(f32x8, (types.intp,) * 8, lower_halves),
+    op(i32x8, (types.intp,) * 8, lambda b, *addresses: _gathered(b, i32x8, addresses)),
+)
 """Eight float16 numbers, or words, from eight places."""
