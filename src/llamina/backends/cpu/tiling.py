@@ -15,6 +15,8 @@ PART = 1024
 """Elements of a row in a tile, at the most: two tiles stay in a near cache while the tokens pass by."""
 FEW = 32
 """Tokens up to which half of them is better: adding results costs little, writing to a farther cache much."""
+SLICE = 256
+"""Elements that are multiplied between asking for some of what comes next and for some more."""
 RESULTS = 16 * UNIT
 """Bytes of two tiles' results of four tokens: 8 registers, and 8 of what is to be taken from them."""
 TILE_TOKENS = 512

@@ -15,6 +15,7 @@ from llamina.backends.cpu.kernels import tiles_avx2
 from llamina.backends.cpu.kernels.device import device, routine
 from llamina.backends.cpu.kernels.formats import SMALL, SUPER, Small, Super
 from llamina.backends.cpu.kernels.memory import f32, i32, stack_of
+from llamina.backends.cpu.kernels.strips import fetch_ahead
 from llamina.backends.cpu.kernels.tiles_dots import (
     ONLY_AVX2,
     dots_for,
@@ -43,6 +44,7 @@ from llamina.backends.cpu.tiling import (
     LANES,
     PART,
     RESULTS,
+    SLICE,
     SMALL_SIDE,
     SUPER_CELL,
     SUPER_SIDE,
@@ -77,12 +79,11 @@ def multiply_small(form: Small) -> Any:
 
 
 def multiply_small_avx2(form: Small) -> Any:
-    words, run_bytes = in_words(form), 16 * UNIT if in_words(form) else 8 * UNIT
-    runs = tiles_avx2.small_runs(products_in_16_bits(form.most), words, offset_of(form) != 0, form.has_min)
+    runs = tiles_avx2.small_runs(products_in_16_bits(form.most), in_words(form), offset_of(form) != 0, form.has_min)
 
     @device
-    def multiply(p, q, k, x, results):
-        runs(p, q, x, p + run_bytes * (k // 32), q + run_bytes * (k // 32), k // 32, results)
+    def multiply(p, q, c, d, k, x, results):
+        runs(p, q, x, c, d, k // 32, results)
 
     return multiply
 
@@ -99,9 +100,9 @@ def multiply_small_elsewhere(form: Small) -> Any:
         return fma(m, splat_float(f32(cell + 16)), acc) if has_min else acc
 
     @device
-    def multiply(p, q, k, x, results):
+    def multiply(p, q, scales_p, scales_q, k, x, results):
         f0, f1, f2, f3, g0, g1, g2, g3 = load_eight(results)
-        scales_p, scales_q, sums = p + run_bytes * (k // 32), q + run_bytes * (k // 32), eight_sums()
+        sums = eight_sums()
         for _ in range(k // 32):
             dots(p, q, x, 0, 0, 1, sums)
             cell = x + side
@@ -142,10 +143,10 @@ def multiply_super(form: Super) -> Any:
         return fma(as_floats(total), load_floats(cell + 24 * UNIT) * scale, acc), acc_less
 
     @device
-    def multiply(p, q, k, x, results):
+    def multiply(p, q, c, d, k, x, results):
         f0, f1, f2, f3, g0, g1, g2, g3 = load_eight(results)
         m0, m1, m2, m3, n0, n1, n2, n3 = load_eight(results + 8 * UNIT)
-        c, d, s, t = p + run_bytes * (k // 256), q + run_bytes * (k // 256), eight_sums(), eight_less()
+        s, t = eight_sums(), eight_less()
         for _ in range(k // 256):
             dots(p, q, x, c, d, 256 // length, s)
             sums = x + side
@@ -189,6 +190,17 @@ def item_at(order, i, items):
     return i32(order + 4 * n) if order else n
 
 
+@device
+def ask_for(rows, w_row, n, nbytes, slot, slots):
+    """A slot's share of the `n` rows that come next: asked for little by little, they never wait in a queue.
+
+    Their lines would otherwise fill what a core can wait for, and it could read nothing else.
+    """
+    slots = min(slots, 2 * LANES)
+    for row in range(2 * LANES * slot // slots, min(2 * LANES * (slot + 1) // slots, n)):
+        fetch_ahead(rows + row * w_row, nbytes)
+
+
 tile_size, group_of = device(tile_bytes), device(group_bytes)
 
 
@@ -202,6 +214,7 @@ def multiply_tiles(form: Small | Super, unpack: Any, multiply: Any, gather: Any)
     width, nbytes, has_min = 2 if in_words(form) else 1, form.nbytes, isinstance(form, Super) and form.mins is not None
     block, run, side = (32 * form.runs, 32, SMALL_SIDE) if isinstance(form, Small) else (256, 256, SUPER_SIDE)
     run_bytes = 4 * width * run + side  # of a group
+    tile_run, tile_side = LANES * width * run, 2 * UNIT if run == 32 else SUPER_CELL
 
     @routine
     def gather_tokens(x, x_item, first, n, items, k, order, share, groups, size):
@@ -212,10 +225,10 @@ def multiply_tiles(form: Small | Super, unpack: Any, multiply: Any, gather: Any)
             gather(x0, x1, x + i2 // share * x_item, x + i3 // share * x_item, k, groups + g // 4 * size)
 
     @device
-    def unpack_tile(w, w_row, r, high, length, tile, ahead):
+    def unpack_tile(w, w_row, r, high, length, tile):
         for half in range(0, LANES, 8):
             row = min(r + half, high - 1)
-            unpack(w + row * w_row, w_row, min(high - row, 8) - 1, length, tile + 4 * half, ahead)
+            unpack(w + row * w_row, w_row, min(high - row, 8) - 1, length, tile + 4 * half)
 
     @device
     def put_tile(out, out_item, order, at, items, r, high, results):
@@ -233,25 +246,35 @@ def multiply_tiles(form: Small | Super, unpack: Any, multiply: Any, gather: Any)
         results, groups = scratch + 2 * tile, scratch + 2 * tile + TILE_TOKENS // 4 * RESULTS
         for first in range(0, items, TILE_TOKENS):
             n = min(items - first, TILE_TOKENS)
+            fours = (n + 3) // 4
             gather_tokens(x, x_item, first, n, items, k, order, share, groups, group_size)
             part = PART // 2 if n <= FEW and k > PART else PART
             for r in range(low, high, 2 * LANES):
                 two = r + LANES < high
-                for i in range(results, results + (n + 3) // 4 * RESULTS, UNIT):
+                p, q = scratch, scratch + tile if two else scratch
+                for i in range(results, results + fours * RESULTS, UNIT):
                     store_floats(i, zero_floats())
                 for start in range(0, k, part):
-                    length, p = min(k - start, part), scratch
-                    at = (
-                        start // block * nbytes
-                    )  # what comes next is the same rows' next part, or other rows' first one
-                    ahead = length // block * nbytes if start + length < k else 2 * LANES * w_row - at
-                    unpack_tile(w + at, w_row, r, high, length, p, ahead)
+                    end = min(start + part, k)
+                    length, slices = end - start, (end - start + SLICE - 1) // SLICE
+                    at, there = w + start // block * nbytes, w + r * w_row + end // block * nbytes
+                    rows, slots, asked = min(high - r, 2 * LANES), fours * slices + 2, length // block * nbytes
+                    if end == k:  # not these rows' next part comes next, but other rows' first one
+                        there, rows = w + (r + 2 * LANES) * w_row, min(high - r - 2 * LANES, 2 * LANES)
+                    ask_for(there, w_row, rows, asked, 0, slots)
+                    unpack_tile(at, w_row, r, high, length, p)
+                    ask_for(there, w_row, rows, asked, 1, slots)
                     if two:
-                        unpack_tile(w + at, w_row, r + LANES, high, length, p + tile, ahead)
-                    q, x_part = p + tile if two else p, groups + start // run * run_bytes
-                    for g in range((n + 3) // 4):
-                        multiply(p, q, length, x_part + g * group_size, results + g * RESULTS)
-                for g in range((n + 3) // 4):
+                        unpack_tile(at, w_row, r + LANES, high, length, q)
+                    side, x_part = length // run * tile_run, groups + start // run * run_bytes
+                    for g in range(fours):
+                        for s in range(0, length, SLICE):
+                            ask_for(there, w_row, rows, asked, g * slices + s // SLICE + 2, slots)
+                            e, c = s // run * tile_run, side + s // run * tile_side
+                            x_slice = x_part + g * group_size + s // run * run_bytes
+                            n_slice = min(length - s, SLICE)
+                            multiply(p + e, q + e, p + c, q + c, n_slice, x_slice, results + g * RESULTS)
+                for g in range(fours):
                     here = results + g * RESULTS
                     put_tile(out, out_item, order, first + 4 * g, items, r, high, here)
                     if two:

@@ -21,18 +21,16 @@ from llamina.backends.cpu.kernels.tiles_lanes import (
     store_eight_floats,
 )
 from llamina.backends.cpu.kernels.tiles_tokens import gather_small
-from llamina.backends.cpu.kernels.tiles_unpack import fetch_two
 from llamina.backends.cpu.tiling import SMALL_SIDE, UNIT
 
 FORM = Small(values, NBYTES, 2 * OFFSET, offset=OFFSET, runs=2)
 
 
 @routine
-def unpack(p0, w_row, last, k, tile, ahead):
+def unpack(p0, w_row, last, k, tile):
     p1, p2, p3, p4, p5, p6, p7 = rows_after(p0, w_row, last)
     scales = tile + 8 * UNIT * (k // 32)
-    for b in range(k // 64):
-        fetch_two(p0 + ahead, w_row, last, b % 4 * 2, 4 * NBYTES)
+    for _ in range(k // 64):
         for j in range(2):
             byte_columns(
                 tile,
@@ -54,8 +52,8 @@ def multiply_for_avx2() -> Any:
     runs = tiles_avx2.half_runs()
 
     @device
-    def multiply(p, q, k, x, results):
-        runs(p, q, x, p + 8 * UNIT * (k // 32), q + 8 * UNIT * (k // 32), k // 32, results)
+    def multiply(p, q, c, d, k, x, results):
+        runs(p, q, x, c, d, k // 32, results)
 
     return multiply
 
@@ -71,9 +69,9 @@ def multiply_elsewhere() -> Any:
         return f, fma(as_floats(sum_at(sums, 4 + token) + minus), e * scale, g)
 
     @device
-    def multiply(p, q, k, x, results):
+    def multiply(p, q, scales_p, scales_q, k, x, results):
         f0, f1, f2, f3, g0, g1, g2, g3 = load_eight(results)
-        scales_p, scales_q, s = p + 8 * UNIT * (k // 32), q + 8 * UNIT * (k // 32), eight_sums()
+        s = eight_sums()
         for _ in range(k // 32):
             cell = x + 128
             for half in range(2):
