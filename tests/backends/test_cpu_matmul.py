@@ -79,6 +79,23 @@ def test_long_rows_have_the_bits_of_one_token(kind: str) -> None:
     assert np.array_equal(run("cpu", forward, [[whole(many)]], max_tokens=len(many), pages=64), alone[many])
 
 
+@pytest.mark.parametrize("kind", ["F16", "Q4_1", "Q8_0", "NVFP4", "Q4_K", "Q6_K"])
+@pytest.mark.parametrize("spoilt", [np.nan, np.inf])
+def test_what_is_no_number_stays_none(kind: str, spoilt: float) -> None:
+    """A damaged model must not end in numbers that look sound."""
+    x, w = table(512), weight(kind, 37, 512)
+    for place in (0, 77, 511):
+        x[3] = 1
+        x[3, place] = spoilt
+
+        def forward(tokens: Value, positions: Value) -> Value:
+            return pick(linear(embed(tokens, float_weight("token_embd.weight", x)), w))
+
+        for tokens in ([3], TOKENS):
+            got = run("cpu", forward, [[whole(tokens)]])
+            assert np.array_equal(np.isfinite(got).any(-1), [token != 3 for token in tokens])
+
+
 @pytest.mark.parametrize("kind", [*PLAIN, *BLOCKS])
 def test_embedding_rows_are_decoded_exactly(kind: str) -> None:
     w = weight(kind, 10, 256 if kind not in PLAIN else 21)

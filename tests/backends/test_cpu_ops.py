@@ -292,6 +292,21 @@ def test_rounded_keys_and_values(name: str, kv_type: str) -> None:
         assert np.array_equal(got, run("cpu", PLANS[name], pieces(TOKENS, size, first_page=5, slot=2), kv_type=kv_type))
 
 
+@pytest.mark.parametrize("kv_type", KEPT)
+def test_what_is_no_number_is_kept_as_none(kv_type: str) -> None:
+    poisoned = TABLE.copy()
+    poisoned[31, 3] = np.nan
+    x = float_weight("token_embd.weight", poisoned)
+
+    def forward(tokens: Value, positions: Value) -> Value:
+        h = embed(tokens, x)
+        q, k, v = (heads(project(h, 24, n), 2) for n in ("q", "kk", "vvv"))
+        return pick(flat(attend(q, k, v, 0, Attention(0.3))))
+
+    found = run("cpu", forward, pieces([1, 31, 2, 3], 1), kv_type=kv_type)
+    assert np.isfinite(found[0]).all() and np.isnan(found[1:]).all()
+
+
 def test_a_reused_page_keeps_nothing() -> None:
     """What another sequence left in a page, NaN included, is never seen."""
     poisoned = TABLE.copy()

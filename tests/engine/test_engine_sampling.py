@@ -10,6 +10,7 @@ import pytest
 import llamina
 from llamina import Engine, Request, Sampling
 from llamina.errors import InvalidSampling, RequestError
+from llamina.gguf import GGUF
 
 PROMPT = "Once upon a time"
 OPTIONS: list[dict[str, Any]] = [
@@ -74,6 +75,19 @@ def test_tokens_the_file_suppresses(engine: Engine, monkeypatch: pytest.MonkeyPa
     usual = engine.generate(PROMPT, temperature=0, max_tokens=5).tokens
     monkeypatch.setattr(engine.tokenizer, "suppressed", frozenset(usual))
     assert not set(engine.generate(PROMPT, temperature=0, max_tokens=5).tokens) & set(usual)
+
+
+def test_a_damaged_model_says_so(stories: Path, tmp_path: Path) -> None:
+    """However tokens are chosen, none is where one weight is no number."""
+    damaged, data = tmp_path / "damaged.gguf", bytearray(stories.read_bytes())
+    with GGUF.open(stories) as file:
+        at = file.tensors["blk.2.attn_norm.weight"].offset + 4 * 5
+    data[at : at + 4] = np.float32(np.nan).tobytes()
+    damaged.write_bytes(data)
+    with llamina.load(damaged) as engine:
+        for options in ({"temperature": 0}, {}, *OPTIONS):
+            with pytest.raises(InvalidSampling, match="the model is damaged"):
+                engine.generate(PROMPT, max_tokens=5, **options)
 
 
 def test_breakers_stop_the_penalty(engine: Engine) -> None:

@@ -72,8 +72,12 @@ class Candidates:
 
     def check(self, highest: float) -> None:
         """There must be something to choose from, and the largest logit a number."""
+        if highest == -math.inf:
+            raise InvalidSampling("no token is left to choose from: all are ruled out")
         if not math.isfinite(highest):
-            raise InvalidSampling(f"no token is left to choose from: the largest logit is {highest}")
+            raise InvalidSampling(
+                f"the largest logit is {highest}: the model is damaged, or an adapter or logits_processor spoils it"
+            )
 
     def places(self, tokens: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
         """Where the tokens are among the candidates, for those that are (the mask says which)."""

@@ -63,6 +63,8 @@ class Sampler:
         if self.constraint is not None:
             self.constraint.apply(logits)
         candidates = Candidates(logits, history, self.random, len(history) if place is None else place)
+        if self._stages:
+            candidates.check(float(logits.max()))
         for stage in self._stages:
             stage(candidates)
         token = self._choose(candidates)

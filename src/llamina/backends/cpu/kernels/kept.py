@@ -13,8 +13,10 @@ import numpy as np
 from llamina.backends.cpu.kernels.device import device, kernel, routine
 from llamina.backends.cpu.kernels.memory import f16, f32, i32, i64, set_f16, set_f32, set_i8
 from llamina.backends.cpu.kernels.simd import (
+    abs_f32,
     hmax_f32,
     hmin_f32,
+    htop_f32,
     load_f16,
     load_f32,
     load_f32_part,
@@ -25,6 +27,7 @@ from llamina.backends.cpu.kernels.simd import (
     splat_f32,
     store_f16,
     store_f32,
+    top_f32,
     zero_f32,
 )
 from llamina.backends.cpu.kernels.work import first
@@ -92,12 +95,13 @@ def floats(load: Any, store: Any, put: Any, size: int) -> Kept:
 
 @device
 def extremes(x, start, dim):
-    """The least and the greatest of a block."""
-    low, high = zero_f32(), zero_f32()
+    """The least and the greatest of a block; both are NaN if one of it is."""
+    low, high, top = zero_f32(), zero_f32(), zero_f32()
     for i in range(start, min(start + 32, dim), 8):
         v = part(x, i, dim)
-        low, high = min_f32(low, v), max_f32(high, v)
-    return hmin_f32(low), hmax_f32(high)
+        low, high, top = min_f32(low, v), max_f32(high, v), top_f32(top, abs_f32(v))
+    most = htop_f32(top)
+    return (hmin_f32(low), hmax_f32(high)) if most == most else (most, most)
 
 
 @device

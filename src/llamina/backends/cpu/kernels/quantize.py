@@ -11,14 +11,14 @@ from llamina.backends.cpu.kernels.device import device, kernel
 from llamina.backends.cpu.kernels.memory import i64, set_f32, set_i32, set_i64
 from llamina.backends.cpu.kernels.simd import (
     abs_f32,
-    hmax_f32,
+    htop_f32,
     load_f32,
-    max_f32,
     narrow_i8,
     round_f32,
     splat_f32,
     store_i8x32,
     to_i32,
+    top_f32,
     two_sums_i32,
     zero_f32,
 )
@@ -27,15 +27,16 @@ from llamina.backends.cpu.kernels.work import first
 
 @device
 def largest(x, n):
+    """The largest of n numbers without their signs; NaN if one is, so that it shows in all that comes of the block."""
     top = zero_f32()
     for i in range(0, n, 8):
-        top = max_f32(top, abs_f32(load_f32(x + 4 * i)))
-    return hmax_f32(top)
+        top = top_f32(top, abs_f32(load_f32(x + 4 * i)))
+    return htop_f32(top)
 
 
 @device
 def factor_of(top):
-    """What brings numbers up to `top` to 127; 0 where top is."""
+    """What brings numbers up to `top` to 127; 0 where top is 0, or no number."""
     return splat_f32(np.float32(127) / top if top > np.float32(0) else np.float32(0))
 
 

@@ -217,6 +217,19 @@ def kept_shuffle(vec: Vec, lanes: list[int]) -> Any:
     return op(vec, (vec,), body)
 
 
+def _greater(b: Any, x: Any, y: Any) -> Any:
+    x, y = b.bitcast(x, i32x8.ir), b.bitcast(y, i32x8.ir)
+    return b.select(b.icmp_signed(">", x, y), x, y)
+
+
+def _htop(b: Any, value: Any) -> Any:
+    value = b.bitcast(value, i32x8.ir)
+    for step in (4, 2, 1):
+        index = ir.Constant(i32x8.ir, [(i + step) % 8 for i in range(8)])
+        value = _greater(b, value, b.shuffle_vector(value, value, index))
+    return b.extract_element(b.bitcast(value, f32x8.ir), I32(0))
+
+
 splat_f32, splat_i32 = splat_of(f32x8, types.float32), splat_of(i32x8, types.int32)
 zero_f32, zero_i32 = fill_of(f32x8, 0.0), fill_of(i32x8, 0)
 cvt_f32 = op(f32x8, (i32x8,), lambda b, x: b.sitofp(x, f32x8.ir))
@@ -226,6 +239,8 @@ abs_f32 = op(f32x8, (f32x8,), lambda b, x: intrinsic_call(b, "llvm.fabs.v8f32", 
 round_f32 = op(f32x8, (f32x8,), lambda b, x: intrinsic_call(b, "llvm.rint.v8f32", f32x8.ir, [x]))
 max_f32 = op(f32x8, (f32x8, f32x8), lambda b, x, y: b.select(b.fcmp_ordered(">", x, y), x, y))
 min_f32 = op(f32x8, (f32x8, f32x8), lambda b, x, y: b.select(b.fcmp_ordered("<", x, y), x, y))
+top_f32 = op(f32x8, (f32x8, f32x8), lambda b, x, y: b.bitcast(_greater(b, x, y), f32x8.ir))
+"""The greater of numbers without a sign, NaN being greater than all: as integers they are in that order."""
 to_i32 = op(i32x8, (f32x8,), lambda b, x: b.fptosi(x, i32x8.ir))
 first_f32 = op(types.float32, (f32x8,), lambda b, x: b.extract_element(x, I32(0)))
 less_then = op(
@@ -282,6 +297,7 @@ def _extreme(order: str) -> Any:
 hsum_f32 = op(types.float32, (f32x8,), _hsum)
 hmax_f32 = op(types.float32, (f32x8,), _extreme(">"))
 hmin_f32 = op(types.float32, (f32x8,), _extreme("<"))
+htop_f32 = op(types.float32, (f32x8,), _htop)
 
 
 def _pair_sums(b: Any, x: Any, y: Any, add: str) -> Any:
