@@ -190,17 +190,6 @@ def item_at(order, i, items):
     return i32(order + 4 * n) if order else n
 
 
-@device
-def ask_for(rows, w_row, n, nbytes, slot, slots):
-    """A slot's share of the `n` rows that come next: asked for little by little, they never wait in a queue.
-
-    Their lines would otherwise fill what a core can wait for, and it could read nothing else.
-    """
-    slots = min(slots, 2 * LANES)
-    for row in range(2 * LANES * slot // slots, min(2 * LANES * (slot + 1) // slots, n)):
-        fetch_ahead(rows + row * w_row, nbytes)
-
-
 tile_size, group_of = device(tile_bytes), device(group_bytes)
 
 
@@ -215,6 +204,18 @@ def multiply_tiles(form: Small | Super, unpack: Any, multiply: Any, gather: Any)
     block, run, side = (32 * form.runs, 32, SMALL_SIDE) if isinstance(form, Small) else (256, 256, SUPER_SIDE)
     run_bytes = 4 * width * run + side  # of a group
     tile_run, tile_side = LANES * width * run, 2 * UNIT if run == 32 else SUPER_CELL
+    between = 1 if isinstance(form, Small) else 2  # unpacking blocks of 256 takes long: it asks for every other row
+
+    @device
+    def ask_for(rows, w_row, n, nbytes, slot, slots):
+        """A slot's share of the `n` rows that come next.
+
+        Little by little: lines that are waited for take the place of others, and a core has few such places.
+        """
+        all_rows = 2 * LANES // between
+        slots = min(slots, all_rows)
+        for i in range(all_rows * slot // slots, min(all_rows * (slot + 1) // slots, all_rows, n // between)):
+            fetch_ahead(rows + (i * between + between - 1) * w_row, nbytes)
 
     @routine
     def gather_tokens(x, x_item, first, n, items, k, order, share, groups, size):
@@ -225,10 +226,10 @@ def multiply_tiles(form: Small | Super, unpack: Any, multiply: Any, gather: Any)
             gather(x0, x1, x + i2 // share * x_item, x + i3 // share * x_item, k, groups + g // 4 * size)
 
     @device
-    def unpack_tile(w, w_row, r, high, length, tile):
+    def unpack_tile(w, w_row, r, high, length, tile, ahead):
         for half in range(0, LANES, 8):
             row = min(r + half, high - 1)
-            unpack(w + row * w_row, w_row, min(high - row, 8) - 1, length, tile + 4 * half)
+            unpack(w + row * w_row, w_row, min(high - row, 8) - 1, length, tile + 4 * half, ahead)
 
     @device
     def put_tile(out, out_item, order, at, items, r, high, results):
@@ -256,16 +257,16 @@ def multiply_tiles(form: Small | Super, unpack: Any, multiply: Any, gather: Any)
                     store_floats(i, zero_floats())
                 for start in range(0, k, part):
                     end = min(start + part, k)
-                    length, slices = end - start, (end - start + SLICE - 1) // SLICE
-                    at, there = w + start // block * nbytes, w + r * w_row + end // block * nbytes
-                    rows, slots, asked = min(high - r, 2 * LANES), fours * slices + 2, length // block * nbytes
+                    length, at, slices = end - start, start // block * nbytes, (end - start + SLICE - 1) // SLICE
+                    there, rows = w + r * w_row + end // block * nbytes, high - r
                     if end == k:  # not these rows' next part comes next, but other rows' first one
-                        there, rows = w + (r + 2 * LANES) * w_row, min(high - r - 2 * LANES, 2 * LANES)
+                        there, rows = w + (r + 2 * LANES) * w_row, rows - 2 * LANES
+                    ahead, asked, slots = there - (w + r * w_row + at), length // block * nbytes, fours * slices + 2
                     ask_for(there, w_row, rows, asked, 0, slots)
-                    unpack_tile(at, w_row, r, high, length, p)
+                    unpack_tile(w + at, w_row, r, high, length, p, ahead)
                     ask_for(there, w_row, rows, asked, 1, slots)
                     if two:
-                        unpack_tile(at, w_row, r + LANES, high, length, q)
+                        unpack_tile(w + at, w_row, r + LANES, high, length, q, ahead)
                     side, x_part = length // run * tile_run, groups + start // run * run_bytes
                     for g in range(fours):
                         for s in range(0, length, SLICE):

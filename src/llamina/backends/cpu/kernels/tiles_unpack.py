@@ -24,7 +24,7 @@ from llamina.backends.cpu.kernels.simd import (
     store_i8x32,
     store_i16x16,
 )
-from llamina.backends.cpu.kernels.strips import rows_after
+from llamina.backends.cpu.kernels.strips import fetch_ahead, rows_after
 from llamina.backends.cpu.kernels.tiles_columns import (
     byte_columns,
     byte_columns_at,
@@ -72,7 +72,7 @@ def unpack_small(form: Small) -> Any:
     run_bytes = 16 * UNIT if in_words(form) else 8 * UNIT
 
     @routine
-    def unpack(p0, w_row, last, k, tile):
+    def unpack(p0, w_row, last, k, tile, ahead):
         p1, p2, p3, p4, p5, p6, p7 = rows_after(p0, w_row, last)
         scales = tile + run_bytes * (k // 32)
         for b in range(k // 32):
@@ -143,14 +143,18 @@ def unpack_super(form: Super) -> Any:
             store_i16x16(cell + 64, pairs_of(p))
 
     @routine
-    def unpack(p, w_row, last, k, tile):
+    def unpack(p, w_row, last, k, tile, ahead):
         rows, cells, side = row_elements(), row_scales(), tile + run_bytes // 4 * UNIT * (k // 32)
         for _ in range(k // 256):
             for r in range(0 if pairs_at and quick else 8):
+                if r % 2 == 0:
+                    fetch_ahead(p + min(r, last) * w_row + ahead, nbytes)
                 row(p + min(r, last) * w_row, rows + 8 * run_bytes * r, cells + 96 * r)
             p1, p2, p3, p4, p5, p6, p7 = rows_after(p, w_row, last)
             if pairs_at:
                 for i in range(pairs_at, pairs_at + 128, 32):
+                    if quick:
+                        fetch_ahead(p + min((i - pairs_at) // 16, last) * w_row + ahead, nbytes)
                     nibble_columns(tile, p + i, p1 + i, p2 + i, p3 + i, p4 + i, p5 + i, p6 + i, p7 + i)
                     tile += 16 * UNIT
             else:
