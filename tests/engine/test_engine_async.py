@@ -87,6 +87,38 @@ def test_several_answers(stories: Path, engine: Engine) -> None:
     play(stories, scene)
 
 
+def test_a_beam_search_beside_others(stories: Path, engine: Engine) -> None:
+    """Whoever comes while it is made is answered in the same steps; nothing is left of one that is not wanted."""
+    options: dict[str, Any] = {"beam_width": 4, "n": 4, "length_penalty": 0.0, "max_tokens": 100}
+    expected = engine.generate(PROMPTS[0], **options)
+
+    async def scene(many: AsyncEngine) -> None:
+        search = asyncio.ensure_future(many.generate(PROMPTS[0], **options))
+        while not await many.call(lambda: len(many.engine.running) == 4):
+            await asyncio.sleep(0)
+        other = await many.generate(PROMPTS[1], temperature=0, max_tokens=8)
+        assert not search.done() and other.tokens == engine.generate(PROMPTS[1], temperature=0, max_tokens=8).tokens
+        found = await search
+        assert [a.tokens for a in (found, *found.alternatives)] == [
+            a.tokens for a in (expected, *expected.alternatives)
+        ]
+        search = asyncio.ensure_future(many.generate(PROMPTS[0], **options))
+        while not await many.call(lambda: len(many.engine.running) == 4):
+            await asyncio.sleep(0)
+        search.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await search
+        await quiet(many)
+        left = asyncio.ensure_future(many.generate(PROMPTS[0], **options))
+        while not await many.call(lambda: len(many.engine.running) == 4):
+            await asyncio.sleep(0)
+        await many.close()
+        with pytest.raises(RequestError, match="cancelled"):
+            await left
+
+    play(stories, scene)
+
+
 def test_readings_beside_generations(stories: Path, engine: Engine) -> None:
     """Computed in the same steps; a reading that is not wanted any more ends."""
     texts = [" ".join(PROMPTS[i:]) for i in range(3)]

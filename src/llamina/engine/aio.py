@@ -137,9 +137,11 @@ class AsyncEngine:
     async def generate(
         self, prompt: str | Sequence[int], *, n: int = 1, best_of: int | None = None, **options: Any
     ) -> Completion:
-        """Continue a prompt to its end, as `Engine.generate` does. Others wait to begin while a beam search is made."""
+        """Continue a prompt to its end, as `Engine.generate` does."""
         if "beam_width" in options:
-            return await self.call(partial(self.engine.generate, prompt, n=n, best_of=best_of, **options))
+            tokens = await asyncio.to_thread(self.engine.encode, prompt)
+            begin = partial(self.engine.search, tokens, n=n, best_of=best_of, **options)
+            return await asyncio.wrap_future(self._worker.search(begin))
         asked = Several(n, best_of)
         begun = await self.streams(prompt, asked.count, **asked.options(options))
         try:

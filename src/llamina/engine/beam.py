@@ -54,8 +54,8 @@ class BeamSearch:
         if not isinstance(self.early_stopping, bool):
             raise RequestError(f"early_stopping is {self.early_stopping!r}: a truth is expected", "early_stopping")
 
-    def run(self, engine: "Engine", prompt: Sequence[int], options: dict[str, Any]) -> Completion:
-        """The best answer, with the next n - 1 as its alternatives."""
+    def begin(self, engine: "Engine", prompt: Sequence[int], options: dict[str, Any]) -> "Search":
+        """Submit the first beam."""
         if refused := sorted(options.keys() - OPTIONS):
             message = f"{', '.join(refused)} cannot be given with beam_width: beams choose by themselves"
             raise RequestError(message, refused[0])
@@ -64,13 +64,15 @@ class BeamSearch:
             raise RequestError(
                 f"beam_width is {self.beam_width}: the engine runs {most} sequences at once", "beam_width"
             )
-        return _Search(self, engine, list(prompt), options).run()
+        return Search(self, engine, list(prompt), options)
 
     def score(self, total: float, length: int) -> float:
         return float(total / max(length, 1) ** self.length_penalty)
 
 
-class _Search:
+class Search:
+    """A search that goes on whenever it is polled and all its beams have their next token."""
+
     def __init__(self, search: BeamSearch, engine: "Engine", prompt: list[int], options: dict[str, Any]) -> None:
         self._search, self._engine, self._prompt = search, engine, prompt
         likeliest = search.beam_width + len(engine.tokenizer.eog)  # enough to go on with, should all ends be among them
@@ -82,31 +84,48 @@ class _Search:
         self._start = self._first = time.perf_counter()
         self._requests = [engine.submit(request)]
         self._beams = [Beam(request)]
+        self._length = 0
         self._done: list[tuple[float, Beam, FinishReason]] = []
 
-    def run(self) -> Completion:
+    def poll(self) -> Completion | None:
+        """The best answer, with the next n - 1 as its alternatives; None while there are steps to be made."""
         try:
-            length = 0
-            while self._beams and length < self._most:
-                self._advance(length)
-                length += 1
-                self._choose(length)
+            if self._wants_tokens:
+                if not self._ready():
+                    return None
+                self._length += 1
+                self._choose(self._length)
+            if self._wants_tokens:
+                return None
             for beam in self._beams:
-                self._finish(beam, length, "length")
-            return self._completion()
-        finally:
-            for request in self._requests:
-                self._engine.cancel(request)
+                self._finish(beam, self._length, "length")
+            found = self._completion()
+        except BaseException:
+            self.close()
+            raise
+        self.close()
+        return found
 
-    def _advance(self, length: int) -> None:
-        """Until every beam has its next token; some may get ahead of others that wait for pages."""
-        while any(len(beam.request.generated) <= length and beam.request.finish_reason is None for beam in self._beams):
-            self._engine.step()
-        if not length:
+    def close(self) -> None:
+        """Nothing more is computed for it."""
+        for request in self._requests:
+            self._engine.cancel(request)
+
+    @property
+    def _wants_tokens(self) -> bool:
+        return bool(self._beams) and self._length < self._most
+
+    def _ready(self) -> bool:
+        """Whether every beam has its next token; some may be ahead of others that wait for pages."""
+        for request in (beam.request for beam in self._beams):
+            if request.error is not None:
+                raise request.error
+            if request.finish_reason == "cancelled":
+                raise RequestError("the search was cancelled: ask again")
+        ready = all(len(beam.request.generated) > self._length for beam in self._beams)
+        if ready and not self._length:
             self._first = time.perf_counter()
-        for beam in self._beams:
-            if beam.request.error is not None:
-                raise beam.request.error
+        return ready
 
     def _choose(self, length: int) -> None:
         """The best ways to go on from all beams; those that end are put aside."""

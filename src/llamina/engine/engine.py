@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from llamina.engine import several
-from llamina.engine.beam import SEARCH, BeamSearch
+from llamina.engine.beam import SEARCH, BeamSearch, Search
 from llamina.engine.branch import fork, rewind
 from llamina.engine.dispatch import Rounds, ToolRun
 from llamina.engine.generation import Generation
@@ -44,13 +44,25 @@ class Engine(Readings):
         With n, other answers come as `alternatives`; with best_of, so many are made and the n likeliest told; with
         beam_width (length_penalty, early_stopping), the n best that a beam search finds.
         """
-        tokens, options = self.encode(prompt), {"max_tokens": 256, **options}
-        if "beam_width" not in options:
-            asked = several.Several(n, best_of)
-            begun = several.begin(self, tokens, asked.count, asked.options(options))
-            return asked.choose([generation.result() for generation in begun], options)
-        search = {name: options.pop(name) for name in SEARCH if name in options}
-        return BeamSearch(n=n, **search).run(self, tokens, options | ({"best_of": best_of} if best_of else {}))
+        if "beam_width" in options:
+            return self._search(self.search(prompt, n=n, best_of=best_of, **options))
+        asked, options = several.Several(n, best_of), {"max_tokens": 256, **options}
+        begun = several.begin(self, self.encode(prompt), asked.count, asked.options(options))
+        return asked.choose([generation.result() for generation in begun], options)
+
+    def search(self, prompt: str | Sequence[int], *, n: int = 1, best_of: int | None = None, **options: Any) -> Search:
+        """A beam search that has begun: to be polled after each step, until it has found its answers."""
+        how = {name: options.pop(name) for name in SEARCH if name in options}
+        options |= {"best_of": best_of} if best_of is not None else {}
+        return BeamSearch(n=n, **how).begin(self, self.encode(prompt), options)
+
+    def _search(self, search: Search) -> Completion:
+        try:
+            while (found := search.poll()) is None:
+                self.step()
+        finally:
+            search.close()
+        return found
 
     def render_chat(self, messages: Sequence[dict[str, Any]], **kwargs: Any) -> str:
         """The model's own chat template applied to messages, ready for its answer."""

@@ -6,7 +6,9 @@ from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+from llamina.engine.beam import Search
 from llamina.engine.engine import Engine
+from llamina.engine.result import Completion
 from llamina.errors import RequestError
 
 Result = TypeVar("Result")
@@ -18,6 +20,7 @@ class Worker:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._searches: dict[Future[Completion], Search] = {}
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="llamina-engine", daemon=True)
         self._thread.start()
@@ -28,6 +31,19 @@ class Worker:
             raise RequestError("the engine is closed: load the model again")
         future: Future[Result] = Future()
         self._jobs.put(lambda: _fulfil(future, function, *args))
+        return future
+
+    def search(self, begin: Callable[[], Search]) -> "Future[Completion]":
+        """Let the thread begin a search and poll it after each step; it ends early if the future is cancelled."""
+        future: Future[Completion] = Future()
+
+        def start() -> None:
+            try:
+                self._searches[future] = begin()
+            except Exception as error:
+                _fulfil(future, _fail, error)
+
+        self.call(start)
         return future
 
     @property
@@ -47,6 +63,8 @@ class Worker:
             self._do_jobs()
             if self.engine.running or self.engine.waiting:
                 self._step()
+            for future, search in [*self._searches.items()]:
+                self._poll(future, search)
 
     def _do_jobs(self) -> None:
         """All that were asked for; with nothing else to do, wait for one."""
@@ -63,6 +81,22 @@ class Worker:
         except Exception as error:  # whoever waits for an answer gets this one
             for request in [*self.engine.running, *self.engine.waiting]:
                 self.engine.fail(request, error)
+
+    def _poll(self, future: "Future[Completion]", search: Search) -> None:
+        try:
+            if future.cancelled():
+                search.close()
+            elif (found := search.poll()) is None:
+                return
+            else:
+                _fulfil(future, lambda: found)
+        except Exception as error:
+            _fulfil(future, _fail, error)
+        del self._searches[future]
+
+
+def _fail(error: Exception) -> Completion:
+    raise error
 
 
 def _fulfil(future: "Future[Result]", function: Callable[..., Result], *args: Any) -> None:
