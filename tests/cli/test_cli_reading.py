@@ -10,6 +10,7 @@ from click.testing import Result
 
 import llamina
 from llamina.gguf import open_model, tensor_type, write
+from lora_files import draw, save
 
 Invoke = Callable[..., Result]
 
@@ -39,6 +40,23 @@ def test_embed(invoke: Invoke, stories: Path) -> None:
     assert told["pooling"] == "mean"
     assert [row["index"] for row in told["embeddings"]] == [0, 1] and told["embeddings"][0]["tokens"] == 5
     assert np.array_equal(np.array([row["embedding"] for row in told["embeddings"]], np.float32), raw)
+
+
+def test_adapters_are_read_with(invoke: Invoke, ranker: Path, tmp_path: Path) -> None:
+    names = [f"blk.{layer}.ffn_down.weight" for layer in range(5)]
+    lora, text = save(tmp_path / "lora.gguf", "llama", draw(ranker, names, 4, 1, 1.0)), "Once upon a time"
+    with llamina.load(ranker) as engine:
+        use = {engine.load_adapter(lora): 0.5}
+        vector, score = engine.embed(text, pooling="mean", adapters=use)[0], engine.rerank(text, ["x"], adapters=use)[0]
+        perplexity = engine.perplexity(text, adapters=use)
+        assert perplexity != engine.perplexity(text)
+    common = ("-m", ranker, "--lora", f"{lora}=0.5", "--json")
+    told = json.loads(invoke("embed", text, "--pooling", "mean", *common).stdout)
+    assert np.array_equal(np.array(told["embeddings"][0]["embedding"], np.float32), vector)
+    assert json.loads(invoke("rerank", text, "x", *common).stdout)["results"][0]["score"] == score
+    assert json.loads(invoke("perplexity", *common, input=text).stdout)["perplexity"] == perplexity
+    refused = invoke("perplexity", "-m", ranker, "--lora", "/no/such/file", input=text)
+    assert refused.exit_code == 2 and "/no/such/file is not there" in refused.stderr
 
 
 def test_rerank(invoke: Invoke, ranker: Path) -> None:

@@ -4,6 +4,7 @@ import json
 
 import click
 
+from llamina.cli.options import load_adapters
 from llamina.cli.reading import lines_of, load_model, reading_options
 
 
@@ -20,6 +21,7 @@ def command(
     texts: tuple[str, ...],
     model: str | None,
     hf: str | None,
+    adapters: dict[str, float],
     pooling: str | None,
     normalize: bool,
     context: int | None,
@@ -38,7 +40,8 @@ def command(
     """
     found = lines_of(texts, "text")
     with load_model(model, hf, quiet, backend=backend, threads=threads, context=context) as engine:
-        vectors = engine.embed(found, pooling=pooling, normalize=normalize)  # type: ignore[arg-type]
+        scales = load_adapters(engine, adapters)
+        vectors = engine.embed(found, pooling=pooling, normalize=normalize, adapters=scales)  # type: ignore[arg-type]
         if not as_json:
             for vector in vectors:
                 click.echo(" ".join(f"{x:.7g}" for x in vector))

@@ -4,12 +4,15 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from llamina.cli.terminal import Meter
+
+if TYPE_CHECKING:
+    from llamina.engine import Engine
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -49,6 +52,41 @@ def kv_option(function: Function) -> Function:
         show_default=True,
         help="How the cache keeps keys and values.",
     )(function)
+
+
+def _adapters(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, float]:
+    """FILE or FILE=SCALE; a file whose own name has a = is found first."""
+    found: dict[str, float] = {}
+    for value in values:
+        path, scale = value, "1"
+        if not os.path.exists(value) and "=" in value:
+            path, _, scale = value.rpartition("=")
+        if not os.path.exists(path):
+            raise click.BadParameter(f"{path} is not there: give a file or folder, and =SCALE behind it if you like")
+        if path in found:
+            raise click.BadParameter(f"{path} is given twice: give it once, with the sum of the scales")
+        try:
+            found[path] = float(scale)
+        except ValueError:
+            raise click.BadParameter(f"{scale!r} is not a scale: give a number behind {path}=") from None
+    return found
+
+
+def lora_option(function: Function) -> Function:
+    """`--lora`."""
+    return click.option(
+        "--lora",
+        "adapters",
+        multiple=True,
+        callback=_adapters,
+        metavar="FILE[=SCALE]",
+        help="A LoRA adapter to add to the model; several times.",
+    )(function)
+
+
+def load_adapters(engine: "Engine", files: dict[str, float]) -> dict[str, float]:
+    """The adapters' names in the engine, with their scales."""
+    return {engine.load_adapter(file): scale for file, scale in files.items()}
 
 
 class Bytes(click.ParamType):  # type: ignore[type-arg]

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from llamina.cli.options import decode, text_of
+from llamina.cli.options import decode, load_adapters, text_of
 from llamina.cli.reading import load_model, reading_options
 
 
@@ -17,6 +17,7 @@ def command(
     file: Any,
     model: str | None,
     hf: str | None,
+    adapters: dict[str, float],
     each: bool,
     context: int | None,
     threads: int | None,
@@ -36,7 +37,7 @@ def command(
     """
     text = text_of(decode(file.read(), file.name) if file else None, "text")
     with load_model(model, hf, quiet, backend=backend, threads=threads, context=context) as engine:
-        found = engine.token_scores(text)
+        found = engine.token_scores(text, adapters=load_adapters(engine, adapters))
         if as_json:
             listed = {"token_ids": found.tokens, "logprobs": found.logprobs} if each else {}
             click.echo(json.dumps({"perplexity": found.perplexity, "tokens": len(found.tokens), **listed}))

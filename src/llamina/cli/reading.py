@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from llamina.cli.options import Function, decode, device_options, json_option, locate, model_options
+from llamina.cli.options import Function, decode, device_options, json_option, locate, lora_option, model_options
 from llamina.cli.terminal import Meter
 
 if TYPE_CHECKING:
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def reading_options(function: Function) -> Function:
-    """The model, its context, the device, `--json` and `--quiet`."""
+    """The model, its adapters and context, the device, `--json` and `--quiet`."""
     function = click.option("-q", "--quiet", is_flag=True, help="Show nothing but the result.")(function)
     function = device_options(json_option(function))
     size = click.IntRange(min=2)
     function = click.option("-c", "--ctx-size", "context", type=size, metavar="N", help="Tokens of context.")(function)
-    return model_options(function)
+    return model_options(lora_option(function))
 
 
 def load_model(model: str | None, hf: str | None, quiet: bool, **options: Any) -> "Engine":

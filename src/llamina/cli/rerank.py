@@ -4,6 +4,7 @@ import json
 
 import click
 
+from llamina.cli.options import load_adapters
 from llamina.cli.reading import lines_of, load_model, reading_options
 
 
@@ -17,6 +18,7 @@ def command(
     documents: tuple[str, ...],
     model: str | None,
     hf: str | None,
+    adapters: dict[str, float],
     top: int | None,
     context: int | None,
     threads: int | None,
@@ -35,7 +37,7 @@ def command(
     """
     found = lines_of(documents, "document")
     with load_model(model, hf, quiet, backend=backend, threads=threads, context=context) as engine:
-        scores = engine.rerank(query, found)
+        scores = engine.rerank(query, found, adapters=load_adapters(engine, adapters))
     best = sorted(range(len(found)), key=lambda i: -scores[i])[:top]
     if as_json:
         rows = [{"index": i, "score": float(scores[i]), "document": found[i]} for i in best]

@@ -1,6 +1,5 @@
 """`llamina run`: a prompt in, an answer out."""
 
-import os
 import time
 from typing import Any
 
@@ -12,7 +11,9 @@ from llamina.cli.options import (
     device_options,
     json_option,
     kv_option,
+    load_adapters,
     locate,
+    lora_option,
     model_options,
     offload_options,
     text_of,
@@ -26,24 +27,6 @@ def _limit(ctx: click.Context, param: click.Parameter, value: int) -> int | None
     if value == 0 or value < -1:
         raise click.BadParameter(f"{value} is not a number of tokens: give at least 1, or -1 for no limit")
     return None if value == -1 else value
-
-
-def _adapters(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, float]:
-    """FILE or FILE=SCALE; a file whose own name has a = is found first."""
-    found: dict[str, float] = {}
-    for value in values:
-        path, scale = value, "1"
-        if not os.path.exists(value) and "=" in value:
-            path, _, scale = value.rpartition("=")
-        if not os.path.exists(path):
-            raise click.BadParameter(f"{path} is not there: give a file or folder, and =SCALE behind it if you like")
-        if path in found:
-            raise click.BadParameter(f"{path} is given twice: give it once, with the sum of the scales")
-        try:
-            found[path] = float(scale)
-        except ValueError:
-            raise click.BadParameter(f"{scale!r} is not a scale: give a number behind {path}=") from None
-    return found
 
 
 def _mode(ctx: click.Context, param: click.Parameter, value: str) -> str | int:
@@ -66,14 +49,7 @@ def _mode(ctx: click.Context, param: click.Parameter, value: str) -> str | int:
     metavar="FILE",
     help="Go on with the conversation in FILE, or begin one, and save it there.",
 )
-@click.option(
-    "--lora",
-    "adapters",
-    multiple=True,
-    callback=_adapters,
-    metavar="FILE[=SCALE]",
-    help="A LoRA adapter to add to the model; several times.",
-)
+@lora_option
 @click.option("--raw", is_flag=True, help="Continue the text as it is, without the chat template.")
 @click.option(
     "-n",
@@ -177,7 +153,7 @@ def command(
     with Meter("kernels", quiet) as meter:
         room = {"kv_type": kv_type, "offload": offload, "memory_budget": memory_budget}
         engine = load(path, backend=backend, threads=threads, context=context, draft=draft, progress=meter, **room)
-        options["adapters"] = {engine.load_adapter(adapter): scale for adapter, scale in adapters.items()}
+        options["adapters"] = load_adapters(engine, adapters)
     with engine:
         seconds = time.perf_counter() - start
         talk = open_session(engine, session, system) if session else None
