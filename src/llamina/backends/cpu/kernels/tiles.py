@@ -207,14 +207,12 @@ def multiply_tiles(form: Small | Super, unpack: Any, multiply: Any, gather: Any)
     between = 1 if isinstance(form, Small) else 2  # unpacking blocks of 256 takes long: it asks for every other row
 
     @device
-    def ask_for(rows, w_row, n, nbytes, slot, slots):
+    def ask_for(rows, w_row, n, nbytes, slot, share):
         """A slot's share of the `n` rows that come next.
 
         Little by little: lines that are waited for take the place of others, and a core has few such places.
         """
-        all_rows = 2 * LANES // between
-        slots = min(slots, all_rows)
-        for i in range(all_rows * slot // slots, min(all_rows * (slot + 1) // slots, all_rows, n // between)):
+        for i in range(slot * share, min(slot * share + share, 2 * LANES // between, n // between)):
             fetch_ahead(rows + (i * between + between - 1) * w_row, nbytes)
 
     @routine
@@ -224,6 +222,12 @@ def multiply_tiles(form: Small | Super, unpack: Any, multiply: Any, gather: Any)
             i2, i3 = item_at(order, first + g + 2, items), item_at(order, first + g + 3, items)
             x0, x1 = x + i0 // share * x_item, x + i1 // share * x_item
             gather(x0, x1, x + i2 // share * x_item, x + i3 // share * x_item, k, groups + g // 4 * size)
+
+    @device
+    def clear(results, fours):
+        for here in range(results, results + fours * RESULTS, RESULTS):
+            for i in range(0, (16 if has_min else 8) * UNIT, UNIT):
+                store_floats(here + i, zero_floats())
 
     @device
     def unpack_tile(w, w_row, r, high, length, tile, ahead):
@@ -253,24 +257,24 @@ def multiply_tiles(form: Small | Super, unpack: Any, multiply: Any, gather: Any)
             for r in range(low, high, 2 * LANES):
                 two = r + LANES < high
                 p, q = scratch, scratch + tile if two else scratch
-                for i in range(results, results + fours * RESULTS, UNIT):
-                    store_floats(i, zero_floats())
+                clear(results, fours)
                 for start in range(0, k, part):
                     end = min(start + part, k)
                     length, at, slices = end - start, start // block * nbytes, (end - start + SLICE - 1) // SLICE
                     there, rows = w + r * w_row + end // block * nbytes, high - r
                     if end == k:  # not these rows' next part comes next, but other rows' first one
                         there, rows = w + (r + 2 * LANES) * w_row, rows - 2 * LANES
-                    ahead, asked, slots = there - (w + r * w_row + at), length // block * nbytes, fours * slices + 2
-                    ask_for(there, w_row, rows, asked, 0, slots)
+                    ahead, asked = there - (w + r * w_row + at), length // block * nbytes
+                    few = 1 + (2 * LANES // between - 1) // (fours * slices + 2)  # rows to ask for at a time
+                    ask_for(there, w_row, rows, asked, 0, few)
                     unpack_tile(w + at, w_row, r, high, length, p, ahead)
-                    ask_for(there, w_row, rows, asked, 1, slots)
+                    ask_for(there, w_row, rows, asked, 1, few)
                     if two:
                         unpack_tile(w + at, w_row, r + LANES, high, length, q, ahead)
                     side, x_part = length // run * tile_run, groups + start // run * run_bytes
                     for g in range(fours):
                         for s in range(0, length, SLICE):
-                            ask_for(there, w_row, rows, asked, g * slices + s // SLICE + 2, slots)
+                            ask_for(there, w_row, rows, asked, g * slices + s // SLICE + 2, few)
                             e, c = s // run * tile_run, side + s // run * tile_side
                             x_slice = x_part + g * group_size + s // run * run_bytes
                             n_slice = min(length - s, SLICE)
