@@ -131,7 +131,8 @@ def attend_kernel(kept: Kept, latent: bool) -> Any:
             if i64(cells + SEEN) and unseen(cells, rows, p * PAGE, block):
                 continue
             page, entry = i32(table + 4 * p) * kv_heads + kv_head, pages + ENTRY * n
-            next_page = i32(table + 4 * min(p + CHUNK, final)) * kv_heads + kv_head
+            # What follows is the next chunk, or the next head, whose page lies behind this one.
+            next_page = i32(table + 4 * (p + CHUNK)) * kv_heads + kv_head if p + CHUNK <= final else page + 1
             set_i64(entry + KEYS, keys + page * page_bytes(key_dim))
             set_i64(entry + VALUES, values + page * page_bytes(value_dim))
             set_i64(entry + AT, p * PAGE)
