@@ -88,6 +88,11 @@ def test_a_damaged_model_says_so(stories: Path, tmp_path: Path) -> None:
         for options in ({"temperature": 0}, {}, *OPTIONS):
             with pytest.raises(InvalidSampling, match="the model is damaged"):
                 engine.generate(PROMPT, max_tokens=5, **options)
+        for read in (engine.embed, engine.token_scores, lambda text: engine.score(text, " there"), engine.perplexity):
+            with pytest.raises(RequestError, match="the model is damaged"):
+                read(PROMPT)
+        with pytest.raises(InvalidSampling, match="the model is damaged"):
+            engine.generate(PROMPT, beam_width=2)
 
 
 def test_breakers_stop_the_penalty(engine: Engine) -> None:

@@ -87,24 +87,27 @@ class Search:
         self._length = 0
         self._done: list[tuple[float, Beam, FinishReason]] = []
 
+    def run(self) -> Completion:
+        """Step until it is done."""
+        try:
+            while (found := self.poll()) is None:
+                self._engine.step()
+            return found
+        finally:
+            self.close()
+
     def poll(self) -> Completion | None:
         """The best answer, with the next n - 1 as its alternatives; None while there are steps to be made."""
-        try:
-            if self._wants_tokens:
-                if not self._ready():
-                    return None
-                self._length += 1
-                self._choose(self._length)
-            if self._wants_tokens:
+        if self._wants_tokens:
+            if not self._ready():
                 return None
-            for beam in self._beams:
-                self._finish(beam, self._length, "length")
-            found = self._completion()
-        except BaseException:
-            self.close()
-            raise
-        self.close()
-        return found
+            self._length += 1
+            self._choose(self._length)
+        if self._wants_tokens:
+            return None
+        for beam in self._beams:
+            self._finish(beam, self._length, "length")
+        return self._completion()
 
     def close(self) -> None:
         """Nothing more is computed for it."""
@@ -122,6 +125,7 @@ class Search:
                 raise request.error
             if request.finish_reason == "cancelled":
                 raise RequestError("the search was cancelled: ask again")
+            assert request.finish_reason is None or len(request.generated) > self._length, "its room was counted wrong"
         ready = all(len(beam.request.generated) > self._length for beam in self._beams)
         if ready and not self._length:
             self._first = time.perf_counter()

@@ -45,24 +45,16 @@ class Engine(Readings):
         beam_width (length_penalty, early_stopping), the n best that a beam search finds.
         """
         if "beam_width" in options:
-            return self._search(self.search(prompt, n=n, best_of=best_of, **options))
+            return self.search(prompt, n=n, best_of=best_of, **options).run()
         asked, options = several.Several(n, best_of), {"max_tokens": 256, **options}
         begun = several.begin(self, self.encode(prompt), asked.count, asked.options(options))
         return asked.choose([generation.result() for generation in begun], options)
 
     def search(self, prompt: str | Sequence[int], *, n: int = 1, best_of: int | None = None, **options: Any) -> Search:
-        """A beam search that has begun: to be polled after each step, until it has found its answers."""
+        """A beam search that has begun; whoever steps the engine polls it after each step and closes it at the end."""
         how = {name: options.pop(name) for name in SEARCH if name in options}
         options |= {"best_of": best_of} if best_of is not None else {}
         return BeamSearch(n=n, **how).begin(self, self.encode(prompt), options)
-
-    def _search(self, search: Search) -> Completion:
-        try:
-            while (found := search.poll()) is None:
-                self.step()
-        finally:
-            search.close()
-        return found
 
     def render_chat(self, messages: Sequence[dict[str, Any]], **kwargs: Any) -> str:
         """The model's own chat template applied to messages, ready for its answer."""

@@ -69,7 +69,7 @@ class Readings(Core):
         known = [self.encode(text, parse_special=False) for text in _several(texts)]
         how: dict[str, Any] = {"reading": "rank" if kind == "rank" else "hidden", "adapters": adapters or {}}
         requests = [Request(t, reads=rows_of(kind, self.model.causal, len(t)), **how) for t in known]
-        vectors = [pool(rows, kind) for rows in self._read(requests)]
+        vectors = [_sound(pool(rows, kind)) for rows in self._read(requests)]
         return np.stack([normalized(v) for v in vectors] if normalize and kind != "rank" else vectors)
 
     @property
@@ -104,7 +104,7 @@ class Readings(Core):
         n = len(before) + len(after)
         reads = range(len(before) - 1, n - 1)
         found = self._read([Request([*before, *after], reads=reads, reading="logprobs", adapters=adapters or {})])[0]
-        return Score(after, [float(x) for x in found])
+        return Score(after, [float(x) for x in _sound(found)])
 
     def token_scores(self, text: Text, *, adapters: Scales | None = None) -> Score:
         """How likely the model finds each token of a text after the first.
@@ -119,7 +119,7 @@ class Readings(Core):
             Request(tokens[start:stop], reads=range(first - start - 1, stop - start - 1), **how)
             for start, first, stop in windows(len(tokens), min(self.context, self.limits.cache))
         ]
-        return Score(tokens[1:], [float(x) for x in np.concatenate(self._read(requests))])
+        return Score(tokens[1:], [float(x) for x in _sound(np.concatenate(self._read(requests)))])
 
     def perplexity(self, text: Text, *, adapters: Scales | None = None) -> float:
         """How many tokens the model takes to be as likely as the right one, on average: see `token_scores`."""
@@ -137,6 +137,13 @@ class Readings(Core):
                 self.cancel(request)
             raise
         return [np.concatenate(request.rows) for request in requests]
+
+
+def _sound(numbers: Array) -> Array:
+    """The numbers; none of them may be no number."""
+    if np.isnan(numbers).any():
+        raise RequestError("what the model computes is no number: the model is damaged, or an adapter spoils it")
+    return numbers
 
 
 def windows(n: int, size: int) -> Iterator[tuple[int, int, int]]:

@@ -84,14 +84,13 @@ class Worker:
 
     def _poll(self, future: "Future[Completion]", search: Search) -> None:
         try:
-            if future.cancelled():
-                search.close()
-            elif (found := search.poll()) is None:
-                return
-            else:
+            if not future.cancelled():
+                if (found := search.poll()) is None:
+                    return
                 _fulfil(future, lambda: found)
         except Exception as error:
             _fulfil(future, _fail, error)
+        search.close()
         del self._searches[future]
 
 
