@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from llamina.errors import LlaminaError
 
 if TYPE_CHECKING:
-    from llamina.engine import Completion, Engine, Request, Session, load, progress
+    from llamina.engine import ChatDelta, Completion, Delta, Engine, Request, Session, load, progress
     from llamina.engine.aio import AsyncEngine
     from llamina.sampling import Sampling
     from llamina.tokenizer import Tokenizer
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 _PLACES = {
     "AsyncEngine": "engine.aio",  # asyncio comes along
+    "ChatDelta": "engine",
     "Completion": "engine",
+    "Delta": "engine",
     "Engine": "engine",
     "Request": "engine",
     "Session": "engine",
@@ -37,9 +39,15 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(f".{_PLACES[name]}", __name__), name)
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 __all__ = [
     "AsyncEngine",
+    "ChatDelta",
     "Completion",
+    "Delta",
     "Engine",
     "LlaminaError",
     "Request",

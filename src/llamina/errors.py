@@ -12,6 +12,7 @@ LlaminaError
 │   └── TemplateError       the chat template failed or refused the messages
 ├── SnapshotError           the snapshot is damaged, or of another version or model
 ├── CapacityError           no pages, slots or memory left
+│   └── QueueFull           more requests wait than may
 ├── RecordingError          a model file did something that cannot be recorded
 └── KernelError             a backend cannot compile or run a step
 """
@@ -67,6 +68,10 @@ class SnapshotError(LlaminaError):
 
 class CapacityError(LlaminaError):
     """No pages, slots or memory left."""
+
+
+class QueueFull(CapacityError):
+    """As many requests wait as may: ask again later."""
 
 
 class RecordingError(LlaminaError):

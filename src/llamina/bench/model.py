@@ -14,7 +14,7 @@ from llamina.bench.peer import Peer, best_at_depth, best_variants
 from llamina.bench.race import Runner, Timing, race
 from llamina.bench.task import Kind, Task
 from llamina.bench.traffic import multiplications, weight_bytes
-from llamina.engine.load import weights_of
+from llamina.engine.runner.load import weights_of
 from llamina.errors import RequestError
 from llamina.gguf import GGUF, open_model
 from llamina.models import build

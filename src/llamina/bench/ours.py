@@ -4,7 +4,7 @@ import time
 
 from llamina.bench.contestant import STEP, Progress, Setup
 from llamina.bench.task import Task, Tokens
-from llamina.engine import Engine, Request, load
+from llamina.engine import Engine, Request, Sequence, load
 from llamina.errors import CapacityError
 from llamina.ops.batch import PAGE
 from llamina.sampling import Sampling
@@ -19,35 +19,35 @@ class Llamina:
 
     def seconds(self, task: Task, seed: int) -> float:
         before, fresh = task.draw(seed, self._vocab)
-        requests = self._submit(before if task.depth else fresh)
+        sequences = self._submit(before if task.depth else fresh)
         if task.depth:
-            self._fill(requests, task.depth)
-            for request, tokens in zip(requests, fresh, strict=True):
-                request.known[task.depth :] = tokens  # in place of the one that was sampled after filling
+            self._fill(sequences, task.depth)
+            for sequence, tokens in zip(sequences, fresh, strict=True):
+                sequence.known[task.depth :] = tokens  # in place of the one that was sampled after filling
         made = 1 if task.kind == "prompt" else task.tokens
         start = time.perf_counter()
-        self._run(requests, task.depth + len(fresh[0]) + made)
+        self._run(sequences, task.depth + len(fresh[0]) + made)
         seconds = time.perf_counter() - start
-        for request in requests:
-            self._engine.cancel(request)
+        for sequence in sequences:
+            self._engine.cancel(sequence)
         return seconds
 
-    def _submit(self, prompts: Tokens) -> list[Request]:
+    def _submit(self, prompts: Tokens) -> list[Sequence]:
         greedy = Sampling(temperature=0)
         requests = [Request(tokens, greedy, ignore_eos=True, cache_prompt=False, speculate="off") for tokens in prompts]
         return [self._engine.submit(request) for request in requests]
 
-    def _fill(self, requests: list[Request], depth: int) -> None:
+    def _fill(self, sequences: list[Sequence], depth: int) -> None:
         """Compute all prompts; those that are through first are held back until the others are."""
-        while any(len(request.known) <= depth for request in requests):
+        while any(len(sequence.known) <= depth for sequence in sequences):
             self._step()
-            for request in requests:
-                if request.computed > depth:
-                    del request.known[depth + 1 :]
-                    request.computed = depth
+            for sequence in sequences:
+                if sequence.computed > depth:
+                    del sequence.known[depth + 1 :]
+                    sequence.computed = depth
 
-    def _run(self, requests: list[Request], length: int) -> None:
-        while any(len(request.known) < length for request in requests):
+    def _run(self, sequences: list[Sequence], length: int) -> None:
+        while any(len(sequence.known) < length for sequence in sequences):
             self._step()
 
     def _step(self) -> None:
@@ -66,7 +66,7 @@ def enter(setup: Setup, progress: Progress) -> Llamina:
         threads=setup.threads,
         context=context,
         kv_type=setup.kv_type,
-        max_tokens=STEP,
+        step_tokens=STEP,
         max_sequences=setup.sequences,
         cache_tokens=setup.sequences * (context + PAGE),
         progress=progress,

@@ -1,7 +1,8 @@
 """What an engine does for those it serves, each beside the plain way of doing it."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import abc
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from llamina.engine import Engine, Request
+from llamina.engine import Engine, Request, Sequence
 from llamina.grammar import source
 from llamina.grammar.compiler import Compiler
 from llamina.sampling import Sampling
@@ -76,8 +77,8 @@ class Compared:
     name: str
     beside: str  # the plain way
     work: tuple[int, int]  # tokens of one run, and of one in the plain way
-    runs: Sequence[float]
-    plain: Sequence[float]
+    runs: abc.Sequence[float]
+    plain: abc.Sequence[float]
     more: dict[str, Any]
 
     def result(self) -> dict[str, Any]:
@@ -93,7 +94,7 @@ def scenarios(
     """A result for each: `prefix` tokens in common with an earlier turn, answers of `tokens`."""
     tick("a second turn")
     yield second_turn(engine, prefix, repeats)
-    compiler = Compiler(engine.tokenizer, engine.plan.vocab)
+    compiler = Compiler(engine.tokenizer, engine.runner.plan.vocab)
     for name, kind, given in (("json schema", "json_schema", SCHEMA), ("grammar", "grammar", GRAMMAR)):
         tick(name)
         yield from constrained(engine, compiler, name, {kind: given}, tokens, repeats)
@@ -105,7 +106,7 @@ def scenarios(
 
 def second_turn(engine: Engine, prefix: int, repeats: int) -> dict[str, Any]:
     """The time to the first token of a prompt, and of the next turn, which has the prompt and its answer in front."""
-    answer, more, vocab = 16, 16, engine.plan.vocab
+    answer, more, vocab = 16, 16, engine.runner.plan.vocab
     runs, plain = [], []
     for seed in range(repeats):
         drawn = np.random.default_rng([seed, prefix]).integers(0, vocab, prefix + more).tolist()
@@ -118,17 +119,17 @@ def second_turn(engine: Engine, prefix: int, repeats: int) -> dict[str, Any]:
     return Compared("second turn", "first turn", work, runs, plain, seconds).result()
 
 
-def _run(engine: Engine, prompt: Sequence[int], tokens: int) -> Request:
+def _run(engine: Engine, prompt: abc.Sequence[int], tokens: int) -> Sequence:
     options = {"max_tokens": tokens, "ignore_eos": True}
-    request = engine.submit(Request(prompt, Sampling(temperature=0), **options))  # type: ignore[arg-type]
-    while request.finish_reason is None:
+    sequence = engine.submit(Request(prompt, Sampling(temperature=0), **options))  # type: ignore[arg-type]
+    while not sequence.done:
         engine.step()
-    return request
+    return sequence
 
 
-def _first_token(request: Request) -> float:
-    assert request.times.first is not None
-    return request.times.first - request.times.submitted
+def _first_token(sequence: Sequence) -> float:
+    assert sequence.times.first is not None
+    return sequence.times.first - sequence.times.submitted
 
 
 def constrained(
@@ -137,7 +138,7 @@ def constrained(
     """Masks along an answer, and the answer beside one of as many tokens that follows nothing."""
     options: dict[str, Any] = {"temperature": 0, "speculate": "off"}
     answer = engine.generate(LIST, max_tokens=tokens, **options, **given).tokens
-    seconds, forced = _masks(compiler, given, answer, engine.plan.vocab)
+    seconds, forced = _masks(compiler, given, answer, engine.runner.plan.vocab)
     found = {"engine": "llamina", "rate": 1 / median(seconds), "unit": "masks/s", "seconds": seconds}
     yield {"name": f"{name}: mask", **found, "microseconds": 1e6 * median(seconds), "slowest": 1e6 * max(seconds)}
     runs, plain = [], []
@@ -148,7 +149,7 @@ def constrained(
     yield Compared(f"{name}: answer", "plain", work, runs, plain, {"forced": forced, "tokens": len(answer)}).result()
 
 
-def _masks(compiler: Compiler, given: dict[str, Any], answer: Sequence[int], vocab: int) -> tuple[list[float], int]:
+def _masks(compiler: Compiler, given: dict[str, Any], answer: abc.Sequence[int], vocab: int) -> tuple[list[float], int]:
     """Seconds of each mask, and how many tokens needed none because the grammar left no choice."""
     wanted = source(**given)
     assert wanted is not None
@@ -167,7 +168,7 @@ def copying(engine: Engine, repeats: int) -> dict[str, Any]:
     prompt = engine.encode(f"Repeat this code, with {OLD} renamed to {NEW}:\n\n{CODE}\n\n")
     answer = engine.encode(CODE.replace(OLD, NEW), add_special=False)
 
-    def say(known: Sequence[int], logits: Floats) -> Floats:
+    def say(known: abc.Sequence[int], logits: Floats) -> Floats:
         logits[answer[len(known) - len(prompt)]] = logits.max() + 1
         return logits
 
@@ -181,7 +182,7 @@ def prose(engine: Engine, tokens: int, repeats: int) -> dict[str, Any]:
 
 
 def _guessed(
-    engine: Engine, name: str, prompts: Sequence[list[int]], tokens: int, repeats: int, **options: Any
+    engine: Engine, name: str, prompts: abc.Sequence[list[int]], tokens: int, repeats: int, **options: Any
 ) -> dict[str, Any]:
     """Answers with tokens guessed ahead where that pays, beside those that come one by one; they are the same."""
     times: dict[str, list[list[float]]] = {mode: [[] for _ in prompts] for mode in ("auto", "off")}

@@ -11,12 +11,12 @@ from typing import Any
 import click
 
 from llamina.cli.terminal import note
-from llamina.engine import Completion, Engine, Generation, Session, Usage
+from llamina.engine import Completion, Engine, Generation, Session, Turn, Usage
 
 INTERRUPTED = 130
 
 
-def begin(engine: Engine, prompt: str, system: str | None, raw: bool, options: dict[str, Any]) -> Generation:
+def begin(engine: Engine, prompt: str, system: str | None, raw: bool, options: dict[str, Any]) -> Generation | Turn:
     """Queue the prompt, as a conversation where the model has a template for one."""
     templated = not raw and engine.tokenizer.chat_template is not None
     if not templated and system is not None:
@@ -25,7 +25,7 @@ def begin(engine: Engine, prompt: str, system: str | None, raw: bool, options: d
         return engine.stream(prompt, **options)
     before = [{"role": "system", "content": system}] if system is not None else []
     messages = [*before, {"role": "user", "content": prompt.rstrip("\n")}]
-    return engine.stream(engine.chat_tokens(engine.render_chat(messages)), **options)
+    return engine.stream_chat(messages, **options)
 
 
 def open_session(engine: Engine, path: str, system: str | None) -> Session:
@@ -42,7 +42,7 @@ def open_session(engine: Engine, path: str, system: str | None) -> Session:
 class Answer:
     """A generation being printed, by a model that took `load_seconds` to load."""
 
-    def __init__(self, generation: Generation, path: Path, load_seconds: float) -> None:
+    def __init__(self, generation: Generation | Turn, path: Path, load_seconds: float) -> None:
         self._generation = generation
         self._path = path
         self._load_seconds = load_seconds
@@ -51,8 +51,9 @@ class Answer:
     def print_text(self, verbose: bool, quiet: bool) -> int:
         """The answer as it comes on stdout, then its rates on stderr; the exit code."""
         last = ""
-        for last in self._pieces():
-            click.echo(last, nl=False)
+        for piece in self._pieces():
+            click.echo(piece, nl=False)
+            last = piece or last
         if not last.endswith("\n"):
             click.echo()
         completion = self._generation.result()
@@ -71,7 +72,8 @@ class Answer:
 
     def _pieces(self) -> Iterator[str]:
         with self._interruptible():
-            yield from self._generation
+            for delta in self._generation:
+                yield str(delta)
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:

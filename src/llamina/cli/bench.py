@@ -159,7 +159,7 @@ def serve_command(model: str | None, hf: str | None, **given: Any) -> int:
     """
     from llamina.bench import Load, Options, find_peer, measure_serving
     from llamina.cli.rates import model_notes, serving_table
-    from llamina.engine.load import default_threads
+    from llamina.engine.runner.load import default_threads
 
     earlier = _baseline(given["baseline"])
     peer = find_peer(given["against"], serving=True) if given["against"] else None
@@ -194,7 +194,7 @@ def kernels_command(formats: tuple[str, ...], threads: tuple[int, ...] | None, *
     from llamina.bench import measure_kernels
     from llamina.bench.kernels import Sizes
     from llamina.cli.rates import kernel_notes, kernel_table
-    from llamina.engine.load import default_threads
+    from llamina.engine.runner.load import default_threads
 
     earlier = _baseline(given["baseline"])
     counts = threads or tuple(dict.fromkeys((1, default_threads())))
@@ -207,7 +207,7 @@ def kernels_command(formats: tuple[str, ...], threads: tuple[int, ...] | None, *
 
 def _measure(path: Path, peer: Any, given: dict[str, Any]) -> dict[str, Any]:
     from llamina.bench import Options, grid, measure_model
-    from llamina.engine.load import default_threads
+    from llamina.engine.runner.load import default_threads
 
     tasks = grid(given["prompts"], given["generates"], given["batches"], given["depths"])
     options = Options(tasks, given["threads"] or default_threads(), given["repeats"], given["kv_type"], peer)

@@ -71,7 +71,7 @@ def diff_command(
     from llamina.engine.diff import compare, end_to_end
 
     with Meter("kernels") as meter:
-        engine = load(locate(model), threads=threads, context=512, max_tokens=512, max_sequences=1, progress=meter)
+        engine = load(locate(model), threads=threads, context=512, step_tokens=512, max_sequences=1, progress=meter)
     with engine:
         tokens = _tokens(engine, prompt)
         found: list[Difference] = []
@@ -92,9 +92,9 @@ def diff_command(
 
 def _tokens(engine: "Engine", prompt: str) -> list[int]:
     """The prompt's tokens; a file without a vocabulary gets some ids."""
-    if "tokenizer.ggml.tokens" in engine.file.metadata:
+    if "tokenizer.ggml.tokens" in engine.runner.file.metadata:
         return engine.encode(prompt)[: engine.context]
-    return [(7 * i + 1) % engine.plan.vocab for i in range(16)]
+    return [(7 * i + 1) % engine.runner.plan.vocab for i in range(16)]
 
 
 def _line(difference: "Difference") -> str:

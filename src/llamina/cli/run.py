@@ -145,13 +145,13 @@ def command(
     if options["logprobs"] is not None and not as_json:
         raise click.UsageError("--logprobs are told in JSON: add --json")
     options = {"max_tokens": max_tokens, "adapters": adapters, **take_constraint(options), **given(options)}
-    request_of([0], **options)  # mistakes are told before any download
+    request_of([0], options)  # mistakes are told before any download
     path = locate(model, hf, quiet)
     from llamina.engine import load
 
     start = time.perf_counter()
     with Meter("kernels", quiet) as meter:
-        room = {"kv_type": kv_type, "offload": offload, "memory_budget": memory_budget}
+        room: Any = {"kv_type": kv_type, "offload": offload, "memory_budget": memory_budget}
         engine = load(path, backend=backend, threads=threads, context=context, draft=draft, progress=meter, **room)
         options["adapters"] = load_adapters(engine, adapters)
     with engine:

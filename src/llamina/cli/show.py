@@ -26,7 +26,7 @@ def command(model: str, tensors: bool, metadata: bool, as_json: bool) -> None:
       llamina show smollm2 --metadata
       llamina show https://example.org/model.gguf --tensors --json
     """
-    from llamina.engine.load import locate
+    from llamina.engine.runner.load import locate
     from llamina.gguf import open_model, open_url
 
     file = open_url(model) if model.startswith(("http://", "https://")) else open_model(locate(model))

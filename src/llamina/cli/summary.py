@@ -8,7 +8,7 @@ from llamina.backends import Capacity, KvType, state_shapes
 from llamina.backends.cpu.layout import VECTORS, page_bytes
 from llamina.backends.states import UNITS, Unit
 from llamina.cli.features import features
-from llamina.engine.load import weights_of
+from llamina.engine.runner.load import weights_of
 from llamina.errors import LlaminaError
 from llamina.gguf import GGUF
 from llamina.models import about, architectures, build

@@ -1,26 +1,30 @@
-"""Requests, the scheduler, and the step that advances them."""
+"""Requests, the scheduler, the step that advances sequences, and what callers ask for."""
 
-from llamina.engine.bars import progress
-from llamina.engine.dispatch import ToolRun
+from llamina.engine.delta import Delta
 from llamina.engine.engine import Engine
-from llamina.engine.generation import Generation
-from llamina.engine.load import load
-from llamina.engine.readings import Score
-from llamina.engine.request import Event, Request
-from llamina.engine.result import Completion, Usage
-from llamina.engine.session import Session
-from llamina.engine.turn import ChatCompletion, Talk, Turn
+from llamina.engine.progress import progress
+from llamina.engine.request import Request
+from llamina.engine.runner.load import load
+from llamina.engine.sequence import Sequence
+from llamina.engine.snapshot.session import Session
+from llamina.engine.tasks.chat import ChatCompletion, ChatDelta, ChatSettings, Turn
+from llamina.engine.tasks.completion import Completion, Usage
+from llamina.engine.tasks.generation import Generation
+from llamina.engine.tasks.scoring import Score
+from llamina.engine.tasks.tools import ToolRun
 
 __all__ = [
     "ChatCompletion",
+    "ChatDelta",
+    "ChatSettings",
     "Completion",
+    "Delta",
     "Engine",
-    "Event",
     "Generation",
     "Request",
     "Score",
+    "Sequence",
     "Session",
-    "Talk",
     "ToolRun",
     "Turn",
     "Usage",

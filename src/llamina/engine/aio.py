@@ -3,90 +3,167 @@
 import asyncio
 import inspect
 import os
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial, wraps
+from collections import abc
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import wraps
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
-from llamina.chat import ChatEvent, Collected
-from llamina.engine.aside import Aside
-from llamina.engine.dispatch import Rounds, ToolRun
-from llamina.engine.engine import Engine
-from llamina.engine.load import load
-from llamina.engine.pooling import Array
-from llamina.engine.readings import Readings, Score, Text
-from llamina.engine.request import Event, Request, request_of
-from llamina.engine.result import Completion, completion_of
-from llamina.engine.several import Several, check_count
-from llamina.engine.turn import ChatCompletion, chat_completion, prepare
-from llamina.engine.worker import Worker
+from llamina.engine.delta import Delta
+from llamina.engine.engine import MAX_TOKENS, SCOPE, Engine, Scope
+from llamina.engine.options import ChatOptions, StreamOptions
+from llamina.engine.request import Request, request_of
+from llamina.engine.runner.load import load
+from llamina.engine.sequence import Sequence
+from llamina.engine.tasks.chat import AnswerParser, ChatCompletion, ChatDelta, Messages, prepare
+from llamina.engine.tasks.completion import Completion, completion_of
+from llamina.engine.tasks.n_best import check_count
+from llamina.engine.tasks.scoring import Text
+from llamina.engine.tasks.tools import ToolRun
 
 Result = TypeVar("Result")
-Listener = Callable[[Event], None]
+Params = ParamSpec("Params")
+THREADS = 64  # calls that wait at a time, each in a thread; more wait for one of them to end
 
 
-class AsyncGeneration:
-    """Iterate over it for text as it comes; it begins when it is first awaited. Dropped early, it is cancelled."""
+def _awaitable(
+    verb: Callable[Concatenate[Engine, Params], Result],
+) -> Callable[Concatenate["AsyncEngine", Params], Coroutine[Any, Any, Result]]:
+    """A verb of `Engine` for a task: it waits in a thread of its own. Cancelling the task cancels its requests."""
 
-    def __init__(self, worker: Worker, make: Callable[[Listener], Request]) -> None:
-        self.request: Request | None = None
-        self._worker = worker
-        self._make = make
-        self._events: asyncio.Queue[Event] = asyncio.Queue()
-        self._done = False
+    @wraps(verb)
+    async def call(self: "AsyncEngine", *args: Params.args, **kwargs: Params.kwargs) -> Result:
+        scope = Scope()
 
-    def __aiter__(self) -> Self:
+        def run() -> Result:
+            SCOPE.set(scope)
+            try:
+                return verb(self.engine, *args, **kwargs)
+            finally:
+                SCOPE.set(None)
+
+        try:
+            return await self.in_thread(run)
+        except asyncio.CancelledError:
+            scope.cancel()
+            raise
+
+    return call  # type: ignore[return-value]
+
+
+class AsyncEngine:
+    """An engine whose verbs are awaited, with the options that `Engine`'s have."""
+
+    def __init__(self, engine: Engine) -> None:
+        """A thread makes the engine's steps from now on."""
+        self.engine = engine
+        self._threads = ThreadPoolExecutor(THREADS, "llamina-call")
+        self._outbox: list[tuple[asyncio.AbstractEventLoop, asyncio.Queue[Delta], Delta]] = []
+        engine.stepper.after_step.append(self._deliver)
+        engine.stepper.serve()
+
+    @classmethod
+    async def load(cls, model: str | os.PathLike[str], **options: Any) -> Self:
+        """Load a model while the event loop goes on; options are those of `load`."""
+        return cls(await asyncio.to_thread(load, model, **options))
+
+    generate = _awaitable(Engine.generate)
+    embed = _awaitable(Engine.embed)
+    rerank = _awaitable(Engine.rerank)
+    score = _awaitable(Engine.score)
+    token_scores = _awaitable(Engine.token_scores)
+    perplexity = _awaitable(Engine.perplexity)
+    logits = _awaitable(Engine.logits)
+    hidden = _awaitable(Engine.hidden)
+    snapshot = _awaitable(Engine.snapshot)
+    resume = _awaitable(Engine.resume)
+    fork = _awaitable(Engine.fork)
+    load_adapter = _awaitable(Engine.load_adapter)
+    unload_adapter = _awaitable(Engine.unload_adapter)
+    memory = _awaitable(Engine.memory)
+    _run_tools = _awaitable(Engine.run_tools)
+
+    def stream(self, prompt: Text, **options: Unpack[StreamOptions]) -> "AsyncGeneration":
+        """An asynchronous iterator of deltas; `await .result()` is the whole. It begins when it is first awaited."""
+
+        def make() -> tuple[Request, Any]:
+            given: dict[str, Any] = {"max_tokens": MAX_TOKENS, **options}
+            listener = given.pop("on_delta", None)
+            return request_of(self.engine.encode(prompt), given, self.engine.runner.sampling), listener
+
+        return AsyncGeneration(self, make)
+
+    async def streams(self, prompt: Text, n: int, **options: Unpack[StreamOptions]) -> "list[AsyncGeneration]":
+        """n answers to one prompt, which is computed once; the first is what `stream` would give."""
+        check_count("n", n)
+        first = self.stream(prompt, **options)
+        await first.begin()
+        others = []
+        for index in range(1, n):
+            options["index"] = index
+            others.append(self.stream(prompt, **options))
+            others[-1].leader = first.sequence
+        return [first, *others]
+
+    def stream_chat(self, messages: Messages, **options: Unpack[ChatOptions]) -> "AsyncTurn":
+        """The model's turn in a conversation: asynchronous chat deltas; `await .result()` is the whole."""
+        return AsyncTurn(self, messages, dict(options))
+
+    async def chat(self, messages: Messages, **options: Unpack[ChatOptions]) -> ChatCompletion:
+        """The model's answer to a conversation."""
+        return await self.stream_chat(messages, **options).result()
+
+    async def run_tools(
+        self,
+        messages: Messages,
+        functions: abc.Sequence[Callable[..., Any]],
+        *,
+        max_rounds: int = 8,
+        **options: Unpack[ChatOptions],
+    ) -> ToolRun:
+        """As `Engine.run_tools`. Functions are called in a thread, unless they are coroutines."""
+        loop = asyncio.get_running_loop()
+        blocking = [_blocking(function, loop) for function in functions]
+        return await self._run_tools(messages, blocking, max_rounds=max_rounds, **options)
+
+    async def call(self, function: Callable[..., Result], *args: Any) -> Result:
+        """Have a function called between two steps."""
+        return await self.in_thread(lambda: self.engine.stepper.call(function, *args))
+
+    async def in_thread(self, function: Callable[[], Result]) -> Result:
+        """What a function returns that may have to wait."""
+        self.engine.runner.check_open()
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+
+    def post(self, loop: asyncio.AbstractEventLoop, queue: "asyncio.Queue[Delta]", delta: Delta) -> None:
+        """Leave a delta for a task; all of a step are delivered together."""
+        self._outbox.append((loop, queue, delta))
+
+    def _deliver(self) -> None:
+        letters, self._outbox = self._outbox, []
+        for loop in {letter[0] for letter in letters}:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(_put, [(queue, delta) for to, queue, delta in letters if to is loop])
+
+    async def close(self) -> None:
+        """End whatever is under way with an error, and the engine and its threads."""
+        await asyncio.to_thread(self.engine.close)
+        self._threads.shutdown(wait=False)
+
+    async def __aenter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> str:
-        try:
-            await self.begin()
-            while not self._done:
-                event = await self._events.get()
-                self._done = event.finish_reason is not None
-                if event.text:
-                    return event.text
-        except BaseException:
-            self.drop()
-            raise
-        if self.request is not None and self.request.error is not None:
-            raise self.request.error
-        raise StopAsyncIteration
-
-    async def begin(self) -> None:
-        """Have it submitted; waiting for its first text does so, too."""
-        if self.request is None:
-            loop, events = asyncio.get_running_loop(), self._events
-            self.request = await asyncio.to_thread(self._make, partial(_post, loop, events))
-            await asyncio.wrap_future(self._worker.call(self._worker.engine.submit, self.request))
-
-    async def result(self) -> Completion:
-        """Everything, once it is done."""
-        async for _ in self:
-            pass
-        assert self.request is not None
-        return completion_of(self.request)
-
-    async def aclose(self) -> None:
-        """Stop here: nothing more is computed for it."""
-        self._done = True
-        if self.request is not None:
-            await asyncio.wrap_future(self._worker.call(self._worker.engine.cancel, self.request))
-
-    def drop(self) -> None:
-        """As `aclose`, without waiting for it."""
-        self._done = True
-        if self.request is not None and self.request.finish_reason is None and not self._worker.closed:
-            self._worker.call(self._worker.engine.cancel, self.request)
-
-    def __del__(self) -> None:
-        self.drop()
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
 
-def _post(loop: asyncio.AbstractEventLoop, events: "asyncio.Queue[Event]", event: Event) -> None:
-    """From the engine's thread to the loop that waits."""
-    loop.call_soon_threadsafe(events.put_nowait, event)
+def _put(letters: "list[tuple[asyncio.Queue[Delta], Delta]]") -> None:
+    for queue, delta in letters:
+        queue.put_nowait(delta)
 
 
 def _blocking(function: Callable[..., Any], loop: asyncio.AbstractEventLoop) -> Callable[..., Any]:
@@ -101,149 +178,109 @@ def _blocking(function: Callable[..., Any], loop: asyncio.AbstractEventLoop) -> 
     return call
 
 
-class AsyncEngine:
-    """An engine in a thread of its own, which nobody else may use from now on. Options are those of `Engine`."""
+class AsyncGeneration:
+    """Iterate over it for deltas as they come. Dropped early, it is cancelled."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._worker = Worker(engine)
-        self.engine = engine
-
-    @classmethod
-    async def load(cls, model: str | os.PathLike[str], **options: Any) -> Self:
-        """Load a model while the event loop goes on."""
-        return cls(await asyncio.to_thread(load, model, **options))
-
-    def stream(self, prompt: str | Sequence[int], *, max_tokens: int | None = 256, **options: Any) -> AsyncGeneration:
-        """An asynchronous iterator of text pieces; `await .result()` is the whole."""
-        options, also = options | {"max_tokens": max_tokens}, options.pop("on_event", None)
-
-        def make(heard: Listener) -> Request:
-            def tell(event: Event) -> None:
-                heard(event)
-                if also is not None:
-                    also(event)
-
-            return request_of(self.engine.encode(prompt), **options | {"on_event": tell})
-
-        return AsyncGeneration(self._worker, make)
-
-    async def streams(self, prompt: str | Sequence[int], n: int, **options: Any) -> list[AsyncGeneration]:
-        """n answers to one prompt, which is computed once; the first is what `stream` would give."""
-        check_count("n", n)
-        first = self.stream(prompt, **options)
-        await first.begin()
-        return [first, *(self.stream(prompt, **options, index=i, leader=first.request) for i in range(1, n))]
-
-    async def generate(
-        self, prompt: str | Sequence[int], *, n: int = 1, best_of: int | None = None, **options: Any
-    ) -> Completion:
-        """Continue a prompt to its end, as `Engine.generate` does."""
-        if "beam_width" in options:
-            tokens = await asyncio.to_thread(self.engine.encode, prompt)
-            begin = partial(self.engine.search, tokens, n=n, best_of=best_of, **options)
-            return await asyncio.wrap_future(self._worker.search(begin))
-        asked = Several(n, best_of)
-        begun = await self.streams(prompt, asked.count, **asked.options(options))
-        try:
-            found = await asyncio.gather(*(generation.result() for generation in begun))
-        except BaseException:
-            for generation in begun:
-                generation.drop()
-            raise
-        return asked.choose(found, options)
-
-    def stream_chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> "AsyncTurn":
-        """The model's turn in a conversation: an asynchronous iterator of events; `await .result()` is the whole."""
-        return AsyncTurn(self, messages, options)
-
-    async def chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> ChatCompletion:
-        """The model's answer to a conversation."""
-        return await self.stream_chat(messages, **options).result()
-
-    async def run_tools(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        functions: Sequence[Callable[..., Any]],
-        *,
-        max_rounds: int = 8,
-        **options: Any,
-    ) -> ToolRun:
-        """As `Engine.run_tools`. Functions are called in a thread, unless they are coroutines."""
-        loop = asyncio.get_running_loop()
-        rounds = Rounds(messages, [_blocking(function, loop) for function in functions], max_rounds, options)
-        while True:
-            result = await self.chat(rounds.said, **rounds.options)
-            if (done := await asyncio.to_thread(rounds.take, result)) is not None:
-                return done
-
-    async def embed(self, texts: Text | Sequence[Text], **options: Any) -> Array:
-        """A vector for each text; options are those of `Engine.embed`."""
-        return await self._read(Readings.embed, texts, **options)
-
-    async def rerank(self, query: str, documents: Sequence[str], **options: Any) -> Array:
-        """How well each document answers the query, as `Engine.rerank` has it."""
-        return await self._read(Readings.rerank, query, documents, **options)
-
-    async def score(self, prompt: Text, continuation: Text, **options: Any) -> Score:
-        """How likely the model finds a continuation of a prompt, token by token."""
-        return await self._read(Readings.score, prompt, continuation, **options)
-
-    async def token_scores(self, text: Text, **options: Any) -> Score:
-        """How likely the model finds each token of a text after the first."""
-        return await self._read(Readings.token_scores, text, **options)
-
-    async def _read(self, reading: Callable[..., Result], *args: Any, **options: Any) -> Result:
-        """In a thread that waits for it, beside what other tasks ask for."""
-        aside = Aside(self._worker)
-        try:
-            return await asyncio.to_thread(reading, aside, *args, **options)
-        except asyncio.CancelledError:
-            aside.drop()
-            raise
-
-    async def call(self, function: Callable[..., Result], *args: Any) -> Result:
-        """Have a function called between two steps, such as `engine.snapshot` or `engine.memory`."""
-        return await asyncio.wrap_future(self._worker.call(function, *args))
-
-    async def close(self) -> None:
-        """Cancel all requests, and end the thread and the engine."""
-        await asyncio.to_thread(self._worker.close)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-
-class AsyncTurn:
-    """The model's turn in a conversation: events, as they come."""
-
-    def __init__(self, engine: AsyncEngine, messages: Sequence[Mapping[str, Any]], options: dict[str, Any]) -> None:
-        self.generation: AsyncGeneration | None = None
-        self._prepare = partial(prepare, engine.engine, messages, options)
+    def __init__(self, engine: AsyncEngine, make: Callable[[], tuple[Request, Any]]) -> None:
+        self.sequence: Sequence | None = None
+        self.leader: Sequence | None = None  # of several answers to a prompt, the first
         self._engine = engine
-        self._events: deque[ChatEvent] = deque()
-        self._collected = Collected()
+        self._make = make
+        self._deltas: asyncio.Queue[Delta] = asyncio.Queue()
         self._done = False
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> ChatEvent:
+    async def __anext__(self) -> Delta:
+        """The next delta with tokens or text in it; the last has a finish reason. Raises what ended the sequence."""
+        try:
+            await self.begin()
+            while not self._done:
+                delta = await self._deltas.get()
+                self._done = delta.finish_reason is not None
+                if self._done and self.sequence is not None and self.sequence.error is not None:
+                    raise self.sequence.error
+                if delta.tokens or delta.text or delta.finish_reason:
+                    return delta
+        except BaseException:
+            self.drop()
+            raise
+        raise StopAsyncIteration
+
+    async def begin(self) -> None:
+        """Have it submitted; waiting for its first delta does so, too."""
+        if self.sequence is not None or self._done:
+            return
+        engine, loop, deltas, scope = self._engine, asyncio.get_running_loop(), self._deltas, Scope()
+
+        def submit() -> Sequence:
+            request, listener = self._make()
+
+            def tell(delta: Delta) -> None:
+                if listener is not None:
+                    listener(delta)
+                engine.post(loop, deltas, delta)
+
+            SCOPE.set(scope)
+            try:
+                return engine.engine.submit(request, on_delta=tell, leader=self.leader)
+            finally:
+                SCOPE.set(None)
+
+        try:
+            self.sequence = await engine.in_thread(submit)
+        except asyncio.CancelledError:
+            scope.cancel()
+            raise
+
+    async def result(self) -> Completion:
+        """Everything, once it is done."""
+        async for _ in self:
+            pass
+        assert self.sequence is not None
+        return completion_of(self.sequence)
+
+    async def aclose(self) -> None:
+        """Stop here: nothing more is computed for it."""
+        self._done = True
+        if self.sequence is not None:
+            await self._engine.call(self._engine.engine.core.cancel, self.sequence)
+
+    def drop(self) -> None:
+        """As `aclose`, without waiting for it."""
+        self._done = True
+        if self.sequence is not None:
+            self._engine.engine.stepper.post(self._engine.engine.core.cancel, self.sequence)
+
+    def __del__(self) -> None:
+        self.drop()
+
+
+class AsyncTurn:
+    """The model's turn in a conversation: chat deltas, as they come."""
+
+    def __init__(self, engine: AsyncEngine, messages: Messages, options: dict[str, Any]) -> None:
+        self.generation: AsyncGeneration | None = None
+        self._engine, self._messages, self._options = engine, messages, options
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ChatDelta:
+        """The next chat delta; the last has a finish reason. Raises what ended the sequence."""
+        generation = await self._begin()
+        return self._answer.push(await anext(generation))
+
+    async def _begin(self) -> AsyncGeneration:
         if self.generation is None:
-            prompt, options, self._parser = await asyncio.to_thread(self._prepare)
-            self.generation = self._engine.stream(prompt, **options)
-        while not self._events and not self._done:
-            piece = await anext(self.generation, None)
-            self._done = piece is None
-            self._events.extend(self._parser.finish() if piece is None else self._parser.push(piece))
-        if not self._events:
-            raise StopAsyncIteration
-        self._collected.add(event := self._events.popleft())
-        return event
+            options = dict(self._options)
+            also = {"on_delta": options.pop("on_delta")} if "on_delta" in options else {}
+            prepared = await self._engine.in_thread(lambda: prepare(self._engine.engine, self._messages, options))
+            prompt, options, parser = prepared
+            self._answer = AnswerParser(parser)
+            self.generation = self._engine.stream(prompt, **options, **also)  # type: ignore[misc, typeddict-item]
+        return self.generation
 
     async def aclose(self) -> None:
         """Stop here: nothing more is computed for it."""
@@ -255,4 +292,4 @@ class AsyncTurn:
         async for _ in self:
             pass
         assert self.generation is not None
-        return chat_completion(await self.generation.result(), self._collected)
+        return self._answer.completion(await self.generation.result())

@@ -2,226 +2,300 @@
 
 import time
 from bisect import insort
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable
 from itertools import accumulate, count
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from llamina.cache import Lease, Pages
-from llamina.engine.machine import Machine
+from llamina.engine.delta import Delta, FinishReason
 from llamina.engine.metrics import Metrics
-from llamina.engine.programs import computed
-from llamina.engine.request import Event, FinishReason, Request
+from llamina.engine.request import Request
+from llamina.engine.runner.model_runner import ModelRunner
+from llamina.engine.runner.programs import computed
 from llamina.engine.schedule import Slice, requeue, schedule
-from llamina.engine.speculation import Costs
+from llamina.engine.sequence import Sequence
+from llamina.engine.speculation.draft_length import Costs
 from llamina.engine.speculation.speculation import Speculation
-from llamina.errors import RequestError
-from llamina.gguf import GGUF
-from llamina.models import Decoder
+from llamina.errors import CapacityError, QueueFull, RequestError
 from llamina.ops.batch import Span
 
 HEAD_START = 64  # how many earlier requests of priority 0 one of priority 1 overtakes; so nobody waits for ever
+MAX_WAITING = 4096
+
+Rows = npt.NDArray[np.float32]
 
 
-class Core(Machine):
-    """A loaded model and the requests it is working on. Not for several threads at once."""
+class Core:
+    """The sequences of one model and the steps that advance them. Not for several threads at once: see `Stepper`."""
 
-    def __init__(self, file: GGUF, model: Decoder, **options: Any) -> None:
-        """Options are those of `Machine`."""
-        super().__init__(file, model, **options)
-        self.running: list[Request] = []
-        self.waiting: list[Request] = []
+    def __init__(self, runner: ModelRunner, max_waiting: int = MAX_WAITING) -> None:
+        self.runner = runner
+        self.pages, self.limits, self.budget = runner.pages, runner.limits, runner.budget
+        self.running: list[Sequence] = []
+        self.waiting: list[Sequence] = []
         self.speculation = Speculation(self)
         self.costs = Costs()
         self.metrics = Metrics(self._gauges)
+        self.max_waiting = max_waiting
         self._arrivals = count()
+        self._suspects: deque[Sequence] = deque()  # of a failed step: each is computed alone once
+        self._acquitted = False  # all suspects were, and none of them failed
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.running or self.waiting)
 
     # ---- the step ----------------------------------------------------------------------------------------
 
-    def step(self) -> list[Event]:
-        """Advance every request that has a place in the next batch."""
-        self.check_open()
+    def step(self) -> list[Delta]:
+        """Advance every sequence that has a place in the next batch; their deltas, which listeners were told."""
+        self.runner.check_open()
+        self._fail_unfit()
+        while self._suspects:
+            if (suspect := self._suspects.popleft()) in self.waiting:
+                return self._step_alone(suspect)
         self.speculation.draft()
         before = list(self.running)
         slices = schedule(self.running, self.waiting, self.pages, self.budget)
-        self.metrics.step(slices, preempted=sum(r.lease is None for r in before))
-        events: list[Event] = []
+        self.metrics.step(slices, preempted=sum(s.lease is None for s in before))
+        return self._run(slices)
+
+    def _run(self, slices: list[Slice]) -> list[Delta]:
         try:
-            for s, rows in zip(slices, self._compute(slices), strict=True):
-                events.append(self._advance(s, rows))
-        except BaseException:
-            for s in slices[len(events) :]:  # nobody knows how far these came: they are computed again
-                if s.request.lease is not None:
-                    requeue(s.request, self.running, self.waiting, self.pages)
-            raise
-        for event in events:
-            self._tell(event)
-        return events
+            rows = self._compute(slices)
+        except BaseException as error:
+            for s in slices:  # nobody knows how far these came: they are computed again
+                if s.sequence.lease is not None:
+                    requeue(s.sequence, self.running, self.waiting, self.pages)
+            if not isinstance(error, Exception):
+                raise
+            return self._blame([s.sequence for s in slices], error)
+        if len(slices) > 1:
+            self._acquitted = False
+        deltas = [(s.sequence, self._advance(s, r)) for s, r in zip(slices, rows, strict=True)]
+        return [self._tell(sequence, delta) for sequence, delta in deltas]
 
-    def _compute(self, slices: list[Slice]) -> list[npt.NDArray[np.float32]]:
+    def _compute(self, slices: list[Slice]) -> list[Rows]:
         """The outputs that each slice asked for."""
-        self.copy_states()
-        if sampled := [s.request for s in slices if s.request.reads is None]:
-            self.samplers.prepare(sampled)
+        runner = self.runner
+        runner.copy_states()
+        if sampled := [s.sequence for s in slices if s.sequence.request.reads is None]:
+            runner.samplers.prefetch_masks(sampled)
         self.speculation.save(slices)
-        found: dict[Request, npt.NDArray[np.float32]] = {}
-        for kind in self.programs.kinds():
-            if same := [s for s in slices if computed(s.request.reading) == kind]:
-                self.batch.fill([_span(s, self.pages) for s in same])
+        outputs: dict[Sequence, Rows] = {}
+        for kind in runner.programs.kinds():
+            if same := [s for s in slices if computed(s.sequence.request.reading) == kind]:
+                runner.batch.fill([_span(s, self.pages) for s in same])
                 start = time.perf_counter()
-                rows = self.programs[kind].run(self.batch)
-                self.costs.learn(self.batch.n_tokens, time.perf_counter() - start)
+                rows = runner.programs[kind].run(runner.batch)
+                self.costs.learn(runner.batch.n_tokens, time.perf_counter() - start)
                 ends = [*accumulate(len(s.outputs) for s in same)]
-                found.update({s.request: rows[end - len(s.outputs) : end] for s, end in zip(same, ends, strict=True)})
-        return [found[s.request] for s in slices]
+                outputs |= {s.sequence: rows[end - len(s.outputs) : end] for s, end in zip(same, ends, strict=True)}
+        return [outputs[s.sequence] for s in slices]
 
-    def _advance(self, s: Slice, rows: npt.NDArray[np.float32]) -> Event:
-        if s.drafts:
-            return self._verify(s, rows)
-        request, caught_up = s.request, s.caught_up
+    def _advance(self, s: Slice, rows: Rows) -> Delta:
+        try:
+            return self._verify(s, rows) if s.drafts else self._catch_up(s, rows)
+        except Exception as error:  # of this sequence alone: others go on
+            s.sequence.error = error
+            return self._finish(s.sequence, reason="error")
+
+    def _catch_up(self, s: Slice, rows: Rows) -> Delta:
+        sequence, caught_up = s.sequence, s.caught_up
         self._reach(s, s.stop)
-        if request.reads is not None:
-            request.read(s.start + s.outputs.start, rows)
-        request.scores.add_prompt(rows)
+        if sequence.request.reads is not None:
+            sequence.read(s.start + s.outputs.start, rows)
+        sequence.logprobs.add_prompt(rows)
         if not caught_up:
-            return Event(request)
-        return self._draw(request, rows[-1]) if request.reads is None else self._finish(request)
+            return sequence.delta()
+        return self._draw(sequence, rows[-1]) if sequence.request.reads is None else self._finish(sequence)
 
     def _reach(self, s: Slice, computed: int) -> None:
-        lease = s.request.lease
+        lease = s.sequence.lease
         assert lease is not None
-        s.request.computed = computed
+        s.sequence.computed = computed
         if computed == s.stop or not self.pages.recurrent:  # recurrent states are those after the last token
-            self.pages.keep(lease, s.request.known, computed)
+            self.pages.keep(lease, s.sequence.known, computed)
 
-    def _verify(self, s: Slice, rows: npt.NDArray[np.float32]) -> Event:
-        """Draw after each guess that is what was drawn before it; the others were computed in vain."""
-        request = s.request
+    def _verify(self, s: Slice, rows: Rows) -> Delta:
+        """Sample after each draft token that is what was sampled before it; the others were computed in vain."""
+        sequence = s.sequence
         self._reach(s, s.stop - s.drafts)
-        events = [self._draw(request, rows[0])]
-        for row, guess in zip(rows[1:], request.drafting.tokens, strict=False):
-            if request.lease is None or request.known[request.computed] != guess:
+        deltas = [self._draw(sequence, rows[0])]
+        for row, draft in zip(rows[1:], sequence.drafting.tokens, strict=False):
+            if sequence.lease is None or sequence.known[sequence.computed] != draft:
                 break
-            self._reach(s, request.computed + 1)
-            if len(request.known) == request.computed:  # otherwise a grammar has said what comes next
-                events.append(self._draw(request, row))
-        tokens = tuple(token for event in events for token in event.tokens)
+            self._reach(s, sequence.computed + 1)
+            if len(sequence.known) == sequence.computed:  # otherwise a grammar has said what comes next
+                deltas.append(self._draw(sequence, row))
+        tokens = tuple(token for delta in deltas for token in delta.tokens)
         self.speculation.settle(s, tokens)
-        return Event(request, tokens, "".join(event.text for event in events), events[-1].finish_reason)
+        return sequence.delta(tokens, "".join(delta.text for delta in deltas))
 
-    def _draw(self, request: Request, logits: npt.NDArray[np.float32]) -> Event:
+    def _draw(self, sequence: Sequence, logits: Rows) -> Delta:
+        """Sample, and append what was sampled as far as nothing ends the answer before."""
         try:
-            tokens = request.sample(logits)
-        except Exception as error:  # the caller's own function, or nothing left to choose: others go on
-            request.error = error
-            return self._finish(request, reason="error")
-        return self._append(request, tokens)
-
-    def _append(self, request: Request, tokens: Sequence[int]) -> Event:
-        """Say these tokens, as far as nothing ends the answer before."""
-        text, room = "", self.limits.room
+            tokens = sequence.sample(logits)
+        except Exception as error:  # the caller's own function, or nothing left to choose from
+            sequence.error = error
+            return self._finish(sequence, reason="error")
+        text, room, request = "", self.limits.room, sequence.request
         for i, token in enumerate(tokens, 1):
-            request.known.append(token)
-            text += request.output.push(token)
-            self.metrics.token(request)
-            full = len(request.known) > room and not request.context_shift
-            if request.output.ended or (i == len(tokens) and request.complete):
-                return self._finish(request, tokens[:i], text)
-            if full or len(request.generated) == request.max_tokens:
-                return self._finish(request, tokens[:i], text, "length")
-        if len(request.known) > room:
-            request.shift(room, self._keep(request))
-            requeue(request, self.running, self.waiting, self.pages)
-        return Event(request, tuple(tokens), text)
+            sequence.known.append(token)
+            text += sequence.output.push(token)
+            self.metrics.token(sequence)
+            full = len(sequence.known) > room and not request.context_shift
+            if sequence.output.ended or (i == len(tokens) and sequence.complete):
+                return self._finish(sequence, tokens[:i], text)
+            if full or len(sequence.generated) == request.max_tokens:
+                return self._finish(sequence, tokens[:i], text, "length")
+        if len(sequence.known) > room:
+            sequence.shift(room, self._keep(sequence))
+            requeue(sequence, self.running, self.waiting, self.pages)
+        return sequence.delta(tuple(tokens), text)
 
     def _finish(
-        self, request: Request, tokens: Sequence[int] = (), text: str = "", reason: FinishReason = "stop"
-    ) -> Event:
-        if request.reads is None:
-            text += request.output.finish()
-        self._end(request, reason)
-        return Event(request, tuple(tokens), text, reason)
+        self, sequence: Sequence, tokens: Iterable[int] = (), text: str = "", reason: FinishReason = "stop"
+    ) -> Delta:
+        if sequence.request.reads is None and reason != "error":
+            text += sequence.output.finish()
+        self._end(sequence, reason)
+        return sequence.delta(tuple(tokens), text)
 
-    def _tell(self, event: Event) -> None:
-        request = event.request
-        try:
-            if request.on_event is not None:
-                request.on_event(event)
-        except Exception as error:  # the caller's own function: others go on
-            self.fail(request, error)
+    def _tell(self, sequence: Sequence, delta: Delta) -> Delta:
+        """Pass a delta on. A listener that raises ends its own sequence; others go on."""
+        for listener in list(sequence.listeners):
+            try:
+                listener(delta)
+            except Exception as error:
+                sequence.listeners.remove(listener)
+                self.fail(sequence, error)
+        sequence.done = sequence.finish_reason is not None
+        return delta
 
-    def _end(self, request: Request, reason: FinishReason) -> None:
-        request.finish_reason = reason
-        self.metrics.finish(request)
-        if request.lease is not None:
-            self.pages.release(request.lease)
-            request.lease, request.computed = None, 0
+    def _end(self, sequence: Sequence, reason: FinishReason) -> None:
+        sequence.finish_reason = reason
+        self.metrics.finish(sequence)
+        if sequence.lease is not None:
+            self.pages.release(sequence.lease)
+            sequence.lease = None
         for queue in (self.running, self.waiting):
-            if request in queue:
-                queue.remove(request)
+            if sequence in queue:
+                queue.remove(sequence)
 
-    # ---- requests ----------------------------------------------------------------------------------------
+    # ---- failures ----------------------------------------------------------------------------------------
 
-    def submit(self, request: Request) -> Request:
-        """Queue a request; its events come out of `step`."""
-        self.check_open()
-        self.limits.check_tokens(request.known, "prompt")
+    def _fail_unfit(self) -> None:
+        """A sequence that no cache holds would preempt others, and itself, for ever."""
+        for sequence in [s for s in (*self.running, *self.waiting) if not self.pages.holds(len(s.known))]:
+            message = (
+                f"a sequence of {len(sequence.known)} tokens does not fit the {self.pages.total} KV cache pages: "
+                "load the model with more cache_tokens"
+            )
+            self.fail(sequence, CapacityError(message))
+
+    def _blame(self, sequences: list[Sequence], error: Exception) -> list[Delta]:
+        """A step failed. One of several sequences may be to blame: each is computed alone before they go on."""
+        if len(sequences) > 1 and not self._acquitted:
+            self._suspects.extend(sequences)
+            self._acquitted = True
+            return []
+        self._acquitted = False
+        for sequence in sequences:
+            self.fail(sequence, error)
+        return []
+
+    def _step_alone(self, sequence: Sequence) -> list[Delta]:
+        self.waiting.remove(sequence)
+        running: list[Sequence] = []
+        waiting = [sequence]
+        slices = schedule(running, waiting, self.pages, self.budget)
+        for queue, members in ((self.running, running), (self.waiting, waiting)):
+            for member in members:
+                insort(queue, member, key=_rank)
+        return self._run(slices)
+
+    # ---- sequences ---------------------------------------------------------------------------------------
+
+    def prepare(self, request: Request, leader: Sequence | None = None) -> Sequence:
+        """A sequence that `enqueue` can take, with everything compiled that it needs. For any thread.
+
+        Raises RequestError, CapacityError or another LlaminaError for a request that cannot be computed.
+        """
+        self.runner.check_open()
+        sequence = Sequence(request, leader)
+        self.limits.check_tokens(request.prompt, "prompt")
         self.speculation.check(request)
         if request.truncate or request.context_shift:
-            self.limits.check_keep(self._keep(request))
+            self.limits.check_keep(self._keep(sequence))
         if request.truncate:
-            request.shift(self.limits.room, self._keep(request))
-        self.limits.check_fit(request)
-        self.programs.prepare(request.reading)
-        self.begin(request)
-        self.place(request, None, 0)
-        return request
+            sequence.shift(self.limits.room, self._keep(sequence))
+        self.limits.check_fit(sequence)
+        self.runner.programs.prepare(request.reading)
+        self.equip(sequence)
+        return sequence
 
-    def begin(self, request: Request) -> None:
-        """Give it its adapters, what it speaks with, and its rank."""
-        self.adapters.equip(request)
-        if request.reads is None:
-            request.output.begin(self.tokenizer, request.ignore_eos)
-            request.sampler = self.samplers.make(request)
-        self.metrics.arrive(request)
-        request.rank = next(self._arrivals) - HEAD_START * request.priority
+    def equip(self, sequence: Sequence) -> None:
+        """Give it its detokenizer and its sampler, grammar compiled."""
+        if sequence.request.reads is None:
+            sequence.output.begin(self.runner.tokenizer, sequence.request.ignore_eos)
+            sequence.sampler = self.runner.samplers.make(sequence)
+            self.speculation.prepare(sequence.request)
 
-    def place(self, request: Request, lease: Lease | None, computed: int) -> None:
+    def enqueue(self, sequence: Sequence) -> Sequence:
+        """Let a prepared sequence wait for its turn. Raises QueueFull, or RequestError if it is under way already."""
+        self.runner.check_open()
+        if len(self.waiting) >= self.max_waiting:
+            raise QueueFull(f"{len(self.waiting)} requests wait already, and {self.max_waiting} may: ask again later")
+        self.join(sequence)
+        self.place(sequence, None, 0)
+        return sequence
+
+    def submit(self, request: Request) -> Sequence:
+        """Prepare and enqueue: its deltas come out of `step`."""
+        return self.enqueue(self.prepare(request))
+
+    def join(self, sequence: Sequence) -> None:
+        """Find its adapters and give it its rank."""
+        self.runner.adapters.equip(sequence)
+        self.metrics.arrive(sequence)
+        sequence.rank = next(self._arrivals) - HEAD_START * sequence.request.priority
+
+    def place(self, sequence: Sequence, lease: Lease | None, computed: int) -> None:
         """Let it run with what is computed, if there is a place and nobody waits for it; otherwise let it wait."""
         if lease is not None and (self.waiting or len(self.running) >= self.budget.sequences):
             self.pages.release(lease)  # it will find what it left there when its turn comes
             lease = None
-        request.lease, request.computed = lease, computed if lease else 0
-        insort(self.running if lease else self.waiting, request, key=lambda r: r.rank)
+        sequence.lease, sequence.computed = lease, computed if lease else 0
+        insort(self.running if lease else self.waiting, sequence, key=_rank)
 
-    def cancel(self, request: Request) -> None:
-        """Stop working on a request; its pages are free at once."""
-        if request.finish_reason is None:
-            self._end(request, "cancelled")
-            self._tell(Event(request, finish_reason="cancelled"))
+    def cancel(self, sequence: Sequence) -> None:
+        """Stop working on a sequence; its pages are free at once."""
+        if sequence.finish_reason is None:
+            self._end(sequence, "cancelled")
+            self._tell(sequence, sequence.delta())
 
-    def fail(self, request: Request, error: Exception) -> None:
-        """End a request because of an error, which its caller gets."""
-        request.error = request.error or error
-        if request.finish_reason is None:
-            self._end(request, "error")
-            self._tell(Event(request, finish_reason="error"))
+    def fail(self, sequence: Sequence, error: Exception) -> None:
+        """End a sequence because of an error, which its caller gets."""
+        sequence.error = sequence.error or error
+        if sequence.finish_reason is None:
+            self._end(sequence, "error")
+            self._tell(sequence, sequence.delta())
 
-    def _keep(self, request: Request) -> int:
+    def _keep(self, sequence: Sequence) -> int:
         """The first tokens that are never dropped."""
-        return max(request.n_keep, int(request.known[0] == self.tokenizer.bos))
+        return max(sequence.request.n_keep, int(sequence.known[0] == self.runner.tokenizer.bos))
 
-    def unload_adapter(self, name: str) -> None:
-        """Forget an adapter that no request uses."""
-        self.check_open()
-        users = sum(name in request.adapters for request in (*self.running, *self.waiting))
+    def check_unused(self, adapter: str) -> None:
+        """Raise RequestError if a sequence uses an adapter."""
+        users = sum(adapter in sequence.request.adapters for sequence in (*self.running, *self.waiting))
         if users:
             raise RequestError(
-                f"{users} requests use adapter {name!r}: wait until they are done, or cancel them", "name"
+                f"{users} requests use adapter {adapter!r}: wait until they are done, or cancel them", "name"
             )
-        self.programs.adapt(self.adapters.remove(name), {})
 
     def _gauges(self) -> dict[str, float]:
         pages = self.pages
@@ -229,16 +303,21 @@ class Core(Machine):
         return {"requests_running": len(self.running), "requests_waiting": len(self.waiting), **used}
 
     def close(self) -> None:
-        """End the backend's threads and forget all requests."""
-        for request in [*self.running, *self.waiting]:
-            self.cancel(request)
+        """End all sequences with an error, and the backend's threads."""
+        for sequence in [*self.running, *self.waiting]:
+            self.fail(
+                sequence, RequestError("the engine was closed before the answer was complete: load the model again")
+            )
         self.speculation.close()
-        super().close()
+        self.runner.close()
+
+
+def _rank(sequence: Sequence) -> int:
+    return sequence.rank
 
 
 def _span(s: Slice, pages: Pages) -> Span:
-    lease = s.request.lease
+    sequence, lease = s.sequence, s.sequence.lease
     assert lease is not None
-    tokens = s.request.known[s.start : s.stop] + s.request.drafting.tokens[: s.drafts]
-    near = pages.seen(lease)
-    return Span(tokens, s.start, lease.pages, lease.slot, s.outputs, s.request.applied, near)
+    tokens = sequence.known[s.start : s.stop] + sequence.drafting.tokens[: s.drafts]
+    return Span(tokens, s.start, lease.pages, lease.slot, s.outputs, sequence.applied, pages.seen(lease))

@@ -48,9 +48,9 @@ def compare(engine: Engine, tokens: Sequence[int], tolerance: float | None = Non
 
     Without `tolerance`, a step with weights in blocks may differ by `ROUNDED` and any other by `EXACT`.
     """
-    program, plan = _traced(engine.program), engine.plan
+    program, plan = _traced(engine.runner.program), engine.runner.plan
     with _laid_out(engine, tokens) as batch:
-        reference = ReferenceProgram(plan, engine.capacity).reference
+        reference = ReferenceProgram(plan, engine.runner.capacity).reference
         n, last = batch.n_tokens, plan.last_uses()
         values: dict[int, Array] = {plan.tokens.id: batch.tokens[:n], plan.positions.id: batch.positions[:n]}
         for index, outputs in program.trace(batch):
@@ -67,8 +67,8 @@ def compare(engine: Engine, tokens: Sequence[int], tolerance: float | None = Non
 def end_to_end(engine: Engine, tokens: Sequence[int]) -> float:
     """How far the CPU's logits are from those of the reference on its own."""
     with _laid_out(engine, tokens) as batch:
-        expected = ReferenceProgram(engine.plan, engine.capacity).run(batch)
-        return distance(engine.program.run(batch), expected)
+        expected = ReferenceProgram(engine.runner.plan, engine.runner.capacity).run(batch)
+        return distance(engine.runner.program.run(batch), expected)
 
 
 def distance(found: Array, expected: Array) -> float:
@@ -87,19 +87,19 @@ def _rounds(step: Step) -> bool:
 @contextmanager
 def _laid_out(engine: Engine, tokens: Sequence[int]) -> Iterator[Batch]:
     """All tokens as one sequence in pages of its own, with logits wanted of all that there is room for."""
-    room = min(engine.budget.tokens, engine.context, PAGE * engine.pages.free)
+    room = min(engine.runner.budget.tokens, engine.runner.context, PAGE * engine.runner.pages.free)
     if not 0 < len(tokens) <= room:
         raise RequestError(f"{len(tokens)} tokens were given: from 1 to {room} can be compared", "prompt")
-    lease = engine.pages.admit()
+    lease = engine.runner.pages.admit()
     if lease is None:
         raise RequestError("the engine is busy: compare when it has nothing to do")
     try:
-        engine.pages.extend(lease, 0, len(tokens))
-        outputs = range(len(tokens))[-engine.budget.outputs :]
-        near = engine.pages.seen(lease)
-        yield engine.batch.fill([Span(tokens, 0, lease.pages, lease.slot, outputs, near=near)])
+        engine.runner.pages.extend(lease, 0, len(tokens))
+        outputs = range(len(tokens))[-engine.runner.budget.outputs :]
+        near = engine.runner.pages.seen(lease)
+        yield engine.runner.batch.fill([Span(tokens, 0, lease.pages, lease.slot, outputs, near=near)])
     finally:
-        engine.pages.release(lease)
+        engine.runner.pages.release(lease)
 
 
 def _traced(program: Program) -> Traced:

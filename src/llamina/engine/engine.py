@@ -1,89 +1,179 @@
-"""What callers ask of a loaded model: text and conversations, beside what it reads."""
+"""What callers ask of a loaded model: text, conversations, embeddings, scores. Any thread may ask."""
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections import abc
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self, Unpack, cast, overload
 
-from llamina.engine import several
-from llamina.engine.beam import SEARCH, BeamSearch, Search
-from llamina.engine.branch import fork, rewind
-from llamina.engine.dispatch import Rounds, ToolRun
-from llamina.engine.generation import Generation
-from llamina.engine.memory import Memory, measure
-from llamina.engine.readings import Readings
+import numpy as np
+
+from llamina.engine.core import Core
+from llamina.engine.delta import Delta
+from llamina.engine.metrics import Metrics
+from llamina.engine.options import ChatOptions, GenerateOptions, StreamOptions
 from llamina.engine.request import Request, request_of
-from llamina.engine.result import Completion
-from llamina.engine.shelf import put_away, take_up
-from llamina.engine.snapshot import Snapshot
-from llamina.engine.turn import ChatCompletion, Turn, open_turn
+from llamina.engine.runner.memory import Memory, measure
+from llamina.engine.sequence import Listener, Sequence
+from llamina.engine.snapshot.format import Snapshot
+from llamina.engine.snapshot.transfer import resume, take_snapshot
+from llamina.engine.stepper import Stepper
+from llamina.engine.tasks import n_best, scoring
+from llamina.engine.tasks.beam import SEARCH, BeamSearch, Search
+from llamina.engine.tasks.chat import ChatCompletion, Messages, Turn, conversation, open_turn
+from llamina.engine.tasks.completion import Completion
+from llamina.engine.tasks.fork import fork, rewind
+from llamina.engine.tasks.generation import Generation
+from llamina.engine.tasks.pooling import Array, Pooling, pooling_of
+from llamina.engine.tasks.scoring import Scales, Score, Text
+from llamina.engine.tasks.tools import Rounds, ToolRun
+from llamina.errors import RequestError
 from llamina.sampling import Sampling
+from llamina.tokenizer import Tokenizer
 
-Message = Mapping[str, Any]
+MAX_TOKENS = 256  # of an answer, unless told otherwise
+AHEAD = 4  # times as many sequences are submitted as can run, where many are asked for at once
 
 
-class Engine(Readings):
-    """A loaded model and the requests it is working on. Not for several threads at once."""
+class Scope:
+    """What one caller has under way, so that all of it can be cancelled from another thread."""
 
-    def stream(self, prompt: str | Sequence[int], *, max_tokens: int | None = 256, **options: Any) -> Generation:
-        """An iterator of text pieces; `.result()` is the whole. Dropping it early cancels the request.
+    def __init__(self) -> None:
+        self._cancels: list[Callable[[], None]] = []
+        self._cancelled = False
 
-        Options are the fields of `Request` and of `Sampling`.
+    def add(self, cancel: Callable[[], None]) -> None:
+        """Remember how something is cancelled. Raises RequestError if the scope was cancelled."""
+        self._cancels.append(cancel)
+        if self._cancelled:
+            cancel()
+            raise RequestError("the request was cancelled")
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        for cancel in self._cancels:
+            cancel()
+
+
+SCOPE: ContextVar[Scope | None] = ContextVar("llamina_scope", default=None)
+
+
+class Engine:
+    """A loaded model. Verbs may be called from several threads: their requests are computed in the same batches."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.runner = core.runner
+        self.stepper = Stepper(core)
+
+    # ---- what it is --------------------------------------------------------------------------------------
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.runner.tokenizer
+
+    @property
+    def context(self) -> int:
+        """How many tokens a sequence can have."""
+        return self.runner.context
+
+    @property
+    def metrics(self) -> Metrics:
+        return self.core.metrics
+
+    @property
+    def pooling(self) -> Pooling:
+        """How `embed` makes one vector of a text's, unless told otherwise."""
+        return pooling_of(self.runner.model.config, self.runner.model.causal)
+
+    def memory(self) -> Memory:
+        """Who has how much memory, in bytes."""
+        return self.stepper.call(measure, self.core)
+
+    # ---- text --------------------------------------------------------------------------------------------
+
+    def encode(self, prompt: Text, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        """Text as prompt tokens; token ids pass through. Raises RequestError for anything else."""
+        if isinstance(prompt, str):
+            return self.tokenizer.encode(prompt, add_special=add_special, parse_special=parse_special)
+        return list(Request(prompt).prompt) if _counted(prompt) else []
+
+    def stream(self, prompt: Text, **options: Unpack[StreamOptions]) -> Generation:
+        """An iterator of deltas; `.result()` is the whole. Dropping it early cancels the sequence.
+
+        Options are the fields of `Request` and of `Sampling`; `max_tokens` is 256 unless given. `on_delta` is told of
+        every delta, by whichever thread makes the step.
         """
-        request = request_of(self.encode(prompt), max_tokens=max_tokens, **options)
-        return Generation(self, self.submit(request))
+        given, listener = _listener({"max_tokens": MAX_TOKENS, **options})
+        return self.start(request_of(self.encode(prompt), given, self.runner.sampling), on_delta=listener)
 
-    def streams(self, prompt: str | Sequence[int], n: int, **options: Any) -> list[Generation]:
+    def streams(self, prompt: Text, n: int, **options: Unpack[StreamOptions]) -> list[Generation]:
         """n answers to one prompt, which is computed once; the first is what `stream` would give."""
-        return several.begin(self, self.encode(prompt), n, {"max_tokens": 256, **options})
+        given, listener = _listener({"max_tokens": MAX_TOKENS, **options})
+        return n_best.begin(self, self.encode(prompt), n, given, listener)
+
+    @overload
+    def generate(self, prompt: str | abc.Sequence[int], **options: Unpack[GenerateOptions]) -> Completion: ...
+
+    @overload
+    def generate(
+        self, prompt: list[str] | tuple[str, ...] | list[list[int]], **options: Unpack[GenerateOptions]
+    ) -> list[Completion]: ...
 
     def generate(
-        self, prompt: str | Sequence[int], *, n: int = 1, best_of: int | None = None, **options: Any
-    ) -> Completion:
-        """Continue a prompt to its end; options are those of `stream`.
+        self, prompt: Text | abc.Sequence[Text], **options: Unpack[GenerateOptions]
+    ) -> Completion | list[Completion]:
+        """Continue a prompt to its end, or each of several; options are those of `stream`.
 
-        With n, other answers come as `alternatives`; with best_of, so many are made and the n likeliest told; with
+        With n, other answers come as `alternatives`; with best_of, so many are generated and the n likeliest told; with
         beam_width (length_penalty, early_stopping), the n best that a beam search finds.
         """
+        if _several(prompt):
+            prompts = cast(abc.Sequence[Text], prompt)
+            return self._in_order([lambda p=p: self._begin(p, dict(options)) for p in prompts])  # type: ignore[misc]
+        return self._begin(cast(Text, prompt), dict(options))()
+
+    def _begin(self, prompt: Text, options: dict[str, Any]) -> Callable[[], Completion]:
+        """Submit what `generate` needs; what waits for its result."""
+        n, best_of = options.pop("n", 1), options.pop("best_of", None)
         if "beam_width" in options:
-            return self.search(prompt, n=n, best_of=best_of, **options).run()
-        asked, options = several.Several(n, best_of), {"max_tokens": 256, **options}
-        begun = several.begin(self, self.encode(prompt), asked.count, asked.options(options))
-        return asked.choose([generation.result() for generation in begun], options)
+            search = self._search(self.encode(prompt), n, best_of, options)
+            return lambda: self._wait(search)
+        asked = n_best.NBest(n, best_of)
+        given, listener = _listener({"max_tokens": MAX_TOKENS, **options})
+        begun = n_best.begin(self, self.encode(prompt), asked.count, asked.options(given), listener)
+        return lambda: asked.choose([generation.result() for generation in begun], given)
 
-    def search(self, prompt: str | Sequence[int], *, n: int = 1, best_of: int | None = None, **options: Any) -> Search:
-        """A beam search that has begun; whoever steps the engine polls it after each step and closes it at the end."""
-        how = {name: options.pop(name) for name in SEARCH if name in options}
+    def _in_order(self, begin: list[Callable[[], Callable[[], Completion]]]) -> list[Completion]:
+        """The results of many generations, so many of them submitted at a time that none waits for a place in vain."""
+        ahead, results = AHEAD * self.runner.budget.sequences, []
+        under_way = [start() for start in begin[:ahead]]
+        for i in range(len(begin)):
+            results.append(under_way[i]())
+            if ahead + i < len(begin):
+                under_way.append(begin[ahead + i]())
+        return results
+
+    def _search(self, tokens: list[int], n: int, best_of: int | None, options: dict[str, Any]) -> Search:
+        given = {name: options.pop(name) for name in SEARCH if name in options}
         options |= {"best_of": best_of} if best_of is not None else {}
-        return BeamSearch(n=n, **how).begin(self, self.encode(prompt), options)
+        search = BeamSearch(n=n, **given).begin(self, tokens, options)
+        self._remember(lambda: self.stepper.post(search.cancel))
+        return search
 
-    def render_chat(self, messages: Sequence[dict[str, Any]], **kwargs: Any) -> str:
+    def _wait(self, search: Search) -> Completion:
+        try:
+            self.stepper.wait(search.future.done)
+            return search.future.result()
+        finally:
+            self.stepper.post(search.cancel)
+
+    # ---- conversations -----------------------------------------------------------------------------------
+
+    def render_chat(self, messages: Messages, **kwargs: Any) -> str:
         """The model's own chat template applied to messages, ready for its answer."""
-        return self.tokenizer.render_chat(messages, **kwargs)
-
-    def stream_chat(self, messages: Sequence[Message], **options: Any) -> Turn:
-        """The model's turn in a conversation: an iterator of events; `.result()` is the whole.
-
-        Options are the fields of `Talk` (tools, tool_choice, reasoning, ...) and those of `stream`.
-        """
-        return open_turn(self, messages, options)
-
-    def chat(self, messages: Sequence[Message], **options: Any) -> ChatCompletion:
-        """The model's answer to a conversation; options are those of `stream_chat`."""
-        return self.stream_chat(messages, **options).result()
-
-    def run_tools(
-        self,
-        messages: Sequence[Message],
-        functions: Sequence[Callable[..., Any]],
-        *,
-        max_rounds: int = 8,
-        **options: Any,
-    ) -> ToolRun:
-        """`chat` with Python functions as tools, called until an answer needs none or `max_rounds` are used up."""
-        rounds = Rounds(messages, functions, max_rounds, options)
-        while (done := rounds.take(self.chat(rounds.said, **rounds.options))) is None:
-            pass
-        return done
+        return self.tokenizer.render_chat(conversation(messages), **kwargs)
 
     def chat_tokens(self, rendered: str) -> list[int]:
         """The tokens of a rendered chat. Where a template writes no BOS and the model wants it, it is put in front."""
@@ -91,40 +181,190 @@ class Engine(Readings):
         wanted = self.tokenizer.add_bos and bos is not None and tokens[:1] != [bos]
         return [bos, *tokens] if wanted and bos is not None else tokens
 
-    def fork(self, request: Request, sampling: Sampling | None = None) -> Request:
-        """A second request that goes on from where this one is. They share pages until they differ.
+    def stream_chat(self, messages: Messages, **options: Unpack[ChatOptions]) -> Turn:
+        """The model's turn in a conversation: an iterator of chat deltas; `.result()` is the whole.
+
+        A text alone is a message of the user. Options are the fields of `ChatSettings` (tools, tool_choice, reasoning,
+        ...) and those of `stream`.
+        """
+        given, listener = _listener(dict(options))
+        return open_turn(self, messages, given, on_delta=listener)
+
+    def chat(self, messages: Messages, **options: Unpack[ChatOptions]) -> ChatCompletion:
+        """The model's answer to a conversation; options are those of `stream_chat`."""
+        return self.stream_chat(messages, **options).result()
+
+    def run_tools(
+        self,
+        messages: Messages,
+        functions: abc.Sequence[Callable[..., Any]],
+        *,
+        max_rounds: int = 8,
+        **options: Unpack[ChatOptions],
+    ) -> ToolRun:
+        """`chat` with Python functions as tools, called until an answer needs none or `max_rounds` are used up."""
+        rounds = Rounds(messages, functions, max_rounds, dict(options))
+        while (done := rounds.take(self.chat(rounds.messages, **rounds.options))) is None:
+            pass
+        return done
+
+    # ---- outputs -----------------------------------------------------------------------------------------
+
+    def logits(self, tokens: str | Iterable[int], adapters: Scales | None = None) -> Array:
+        """Logits after every token, [tokens, vocab]; a text is encoded first."""
+        return scoring.outputs(self, "logits", self._known(tokens), adapters)
+
+    def hidden(self, tokens: str | Iterable[int], adapters: Scales | None = None) -> Array:
+        """The last hidden state of every token, normed as the output matrix sees it, [tokens, width]."""
+        return scoring.outputs(self, "hidden", self._known(tokens), adapters)
+
+    def _known(self, tokens: str | Iterable[int]) -> list[int]:
+        return self.encode(tokens if isinstance(tokens, str) else list(tokens))
+
+    def embed(
+        self,
+        texts: Text | abc.Sequence[Text],
+        *,
+        pooling: Pooling | None = None,
+        normalize: bool = True,
+        adapters: Scales | None = None,
+    ) -> Array:
+        """A vector for each text, [texts, width], of length 1 if `normalize`.
+
+        `pooling` makes it of the tokens' hidden states: their mean or max, the first (cls) or the last. Without it, as
+        the file says; if it says nothing, the last of a causal model, else the mean. `rank` gives a classifier's scores
+        instead, as they are.
+        """
+        return scoring.embed(self, texts, pooling, normalize, adapters)
+
+    def rerank(self, query: str, documents: abc.Sequence[str], *, adapters: Scales | None = None) -> Array:
+        """How well each document answers the query, [documents]: the more the better, on the model's own scale."""
+        return scoring.rerank(self, query, documents, adapters)
+
+    def score(self, prompt: Text, continuation: Text, *, adapters: Scales | None = None) -> Score:
+        """The log-probability of a continuation of a prompt, token by token."""
+        return scoring.score(self, prompt, continuation, adapters)
+
+    def token_scores(self, text: Text, *, adapters: Scales | None = None) -> Score:
+        """The log-probability of each token of a text after the first.
+
+        A text longer than the context is read in windows that overlap by half.
+        """
+        return scoring.token_scores(self, text, adapters)
+
+    def perplexity(self, text: Text, *, adapters: Scales | None = None) -> float:
+        """The exponential of the mean negative log-probability of a text's tokens: see `token_scores`."""
+        return self.token_scores(text, adapters=adapters).perplexity
+
+    def read(self, requests: abc.Sequence[Request]) -> list[Array]:
+        """The outputs that each request reads; nothing of them is left if one cannot be computed."""
+        ahead = AHEAD * self.runner.budget.sequences
+        sequences: list[Sequence] = []
+        rows = []
+        try:
+            for i in range(len(requests)):
+                while len(sequences) < min(len(requests), i + ahead):
+                    sequences.append(self.submit(requests[len(sequences)]))
+                sequence = sequences[i]
+                self.stepper.wait(lambda sequence=sequence: sequence.done)  # type: ignore[misc]
+                if sequence.finish_reason != "stop":
+                    raise sequence.error or RequestError("the request was cancelled: ask again")
+                rows.append(np.concatenate(sequence.rows))
+        except BaseException:
+            for sequence in sequences:
+                self.cancel(sequence)
+            raise
+        return rows
+
+    # ---- sequences ---------------------------------------------------------------------------------------
+
+    def submit(self, request: Request, *, on_delta: Listener | None = None, leader: Sequence | None = None) -> Sequence:
+        """Queue a request. What it needs is compiled here, while others go on; raises if it cannot be computed."""
+        return self._enqueue(self.core.prepare(request, leader), on_delta)
+
+    def start(
+        self, request: Request, *, on_delta: Listener | None = None, leader: Sequence | None = None
+    ) -> Generation:
+        """Queue a request, and follow it from its first delta on."""
+        sequence = self.core.prepare(request, leader)
+        if on_delta is not None:
+            sequence.listeners.append(on_delta)  # which is told before the caller sees the delta
+        generation = Generation(self, sequence)
+        self._enqueue(sequence)
+        return generation
+
+    def follow(self, sequence: Sequence) -> Generation:
+        """The deltas that a sequence, such as one that was forked or resumed, has yet to bring."""
+        return Generation(self, sequence)
+
+    def _enqueue(self, sequence: Sequence, on_delta: Listener | None = None) -> Sequence:
+        if on_delta is not None:
+            sequence.listeners.append(on_delta)
+        self._remember(lambda: self.stepper.post(self.core.cancel, sequence))
+        return self.stepper.call(self.core.enqueue, sequence)
+
+    def _remember(self, cancel: Callable[[], None]) -> None:
+        if (scope := SCOPE.get()) is not None:
+            scope.add(cancel)
+
+    def step(self) -> list[Delta]:
+        """Make one step for all sequences; callers that wait for an answer do so by themselves."""
+        return self.stepper.step()
+
+    def cancel(self, sequence: Sequence) -> None:
+        """Stop working on a sequence; its pages are free at once."""
+        self.stepper.call(self.core.cancel, sequence)
+
+    def fork(self, sequence: Sequence, sampling: Sampling | None = None) -> Sequence:
+        """A second sequence that goes on from where this one is. They share pages until they differ.
 
         Without `sampling` it says the same as the first: give it another seed.
         """
-        self.check_open()
-        return fork(self, request, sampling)
+        twin: Sequence = self._between(fork, sequence, sampling)
+        return twin
 
-    def rewind(self, request: Request, n: int, tokens: Sequence[int] = ()) -> None:
-        """Take back the last n tokens that a request made, and go on as if it had made `tokens` instead.
+    def rewind(self, sequence: Sequence, n: int, tokens: abc.Sequence[int] = ()) -> None:
+        """Take back the last n tokens that a sequence generated, and go on as if it had generated `tokens` instead.
 
         One that was done is taken up again, unless there is nothing left for it to do.
         """
-        self.check_open()
-        rewind(self, request, n, tokens)
+        self._between(rewind, sequence, n, tokens)
 
-    def follow(self, request: Request) -> Generation:
-        """The text that a request has yet to make; for one that was forked or resumed."""
-        request.output.read = len(request.output.pieces)
-        return Generation(self, request)
+    def snapshot(self, sequence: Sequence) -> bytes:
+        """A sequence as bytes: its tokens, its KV cache, and the state of its sampler."""
+        snapshot: Snapshot = self._between(take_snapshot, sequence)
+        return snapshot.pack()
 
-    def snapshot(self, request: Request) -> bytes:
-        """A request as bytes: its tokens, what is computed of them, and where its sampler stands."""
-        self.check_open()
-        return put_away(self, request).pack()
+    def resume(self, data: bytes) -> Sequence:
+        """Go on with a sequence from a snapshot, as it would have gone on; one that was done is only remembered."""
+        sequence: Sequence = self._between(resume, Snapshot.unpack(data))
+        return sequence
 
-    def resume(self, data: bytes) -> Request:
-        """Go on with a request from a snapshot, as it would have gone on; one that was done is only remembered."""
-        self.check_open()
-        return take_up(self, Snapshot.unpack(data))
+    def _between(self, function: Callable[..., Any], *args: Any) -> Any:
+        """A function of the core, called between two steps."""
+        self.runner.check_open()
+        return self.stepper.call(function, self.core, *args)
 
-    def memory(self) -> Memory:
-        """Who has how much memory, in bytes."""
-        return measure(self)
+    # ---- adapters ----------------------------------------------------------------------------------------
+
+    def load_adapter(self, path: str | os.PathLike[str], name: str | None = None) -> str:
+        """Load a LoRA for requests to use by its name, which is that of the file unless given.
+
+        One that adapts matrices which none has adapted before has the programs compiled again; sequences go on.
+        """
+        with self.runner.compiling:
+            name, adapter, programs = self.runner.read_adapter(path, name)
+            self.stepper.call(self.runner.install_adapter, name, adapter, programs)
+        return name
+
+    def unload_adapter(self, name: str) -> None:
+        """Forget an adapter. Raises RequestError if a request uses it."""
+        with self.runner.compiling:
+            self._between(_unload_adapter, name)
+
+    def close(self) -> None:
+        """End the backend's threads. Whatever is under way ends with an error."""
+        self.stepper.close()
 
     def __enter__(self) -> Self:
         return self
@@ -133,3 +373,31 @@ class Engine(Readings):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError("an engine cannot be copied or pickled: load the model in each process")
+
+
+def _unload_adapter(core: Core, name: str) -> None:
+    core.check_unused(name)
+    core.runner.remove_adapter(name)
+
+
+def _listener(options: dict[str, Any]) -> tuple[dict[str, Any], Listener | None]:
+    """The options without `on_delta`, and that."""
+    listener = options.pop("on_delta", None)
+    if listener is not None and not callable(listener):
+        raise RequestError(f"on_delta is {listener!r}: it must be a function of a delta", "on_delta")
+    return options, listener
+
+
+def _several(prompt: object) -> bool:
+    """Whether it is a list of prompts: texts, or lists of token ids."""
+    if isinstance(prompt, str | bytes) or not isinstance(prompt, abc.Sequence):
+        return False
+    return len(prompt) > 0 and all(isinstance(item, str | list | tuple) for item in prompt)
+
+
+def _counted(prompt: object) -> bool:
+    """Whether there is something in it; what has no length is left to the request to refuse."""
+    return not hasattr(prompt, "__len__") or len(prompt) > 0

@@ -1,9 +1,9 @@
 """What can be asked of an engine, refused before anything changes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from llamina.engine.request import Request
+from llamina.engine.sequence import Sequence
 from llamina.errors import CapacityError, ContextTooLong, RequestError
 
 
@@ -21,7 +21,7 @@ class Limits:
         """The longest sequence that can be continued."""
         return min(self.context - 1, self.cache)
 
-    def check_tokens(self, tokens: Sequence[int], param: str) -> None:
+    def check_tokens(self, tokens: Iterable[int], param: str) -> None:
         if any(not 0 <= t < self.vocab for t in tokens):
             raise RequestError(f"the {param} has a token outside the vocabulary of {self.vocab}", param)
 
@@ -33,9 +33,9 @@ class Limits:
                 "n_keep",
             )
 
-    def check_fit(self, request: Request) -> None:
-        n = len(request.known)
-        if n > (self.context if request.reads is not None else self.context - 1):
+    def check_fit(self, sequence: Sequence) -> None:
+        n = len(sequence.known)
+        if n > (self.context if sequence.request.reads is not None else self.context - 1):
             raise ContextTooLong(
                 f"the prompt has {n} tokens and the context holds {self.context}: shorten it, load the model with a "
                 "larger context, or have old tokens dropped (truncate=True)",
@@ -46,7 +46,7 @@ class Limits:
                 f"the prompt has {n} tokens and the cache holds {self.cache}: "
                 "shorten it, or load the model with more cache_tokens"
             )
-        if self.step is not None and (request.reads is None or request.reading == "logprobs"):
+        if self.step is not None and (sequence.request.reads is None or sequence.request.reading == "logprobs"):
             raise RequestError(
                 "the model reads its tokens both ways and cannot write one after the other: "
                 "ask for their logits or embeddings"
@@ -54,21 +54,21 @@ class Limits:
         if self.step is not None and n > self.step:
             raise CapacityError(
                 f"the prompt has {n} tokens and must be computed in one step, which holds {self.step}: "
-                "shorten it, or load the model with more max_tokens"
+                "shorten it, or load the model with more step_tokens"
             )
 
-    def check_fork(self, request: Request) -> None:
-        if request.finish_reason is not None or request.reads is not None:
-            why = "makes no tokens" if request.reads is not None else f"is done ({request.finish_reason})"
+    def check_fork(self, sequence: Sequence) -> None:
+        if sequence.finish_reason is not None or sequence.request.reads is not None:
+            why = "makes no tokens" if sequence.request.reads is not None else f"is done ({sequence.finish_reason})"
             raise RequestError(f"the request {why}: one that is generating can be forked", "request")
 
-    def check_rewind(self, request: Request, n: int, more: int) -> None:
+    def check_rewind(self, sequence: Sequence, n: int, more: int) -> None:
         """Whether `more` tokens can take the place of the last n."""
-        made, most = len(request.generated), request.max_tokens
-        there = min(made, len(request.known) - max(1, request.n_keep)) if request.dropped else made
-        if request.reads is not None or not 0 <= n <= there:
+        made, most = len(sequence.generated), sequence.request.max_tokens
+        there = min(made, len(sequence.known) - max(1, sequence.request.n_keep)) if sequence.dropped else made
+        if sequence.request.reads is not None or not 0 <= n <= there:
             raise RequestError(f"{n} tokens cannot be taken back: the request knows {there} that it made", "n")
-        if len(request.known) - n + more > self.room:
+        if len(sequence.known) - n + more > self.room:
             raise ContextTooLong(f"{more} more tokens do not fit: there is room for {self.room} in all", "tokens")
         if most is not None and made - n + more >= most:
             raise RequestError(f"max_tokens is {most}: after these tokens nothing is left to make", "tokens")

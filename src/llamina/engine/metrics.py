@@ -3,12 +3,12 @@
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from llamina.engine.request import Request
 from llamina.engine.schedule import Slice
+from llamina.engine.sequence import Sequence
 
 SECONDS = tuple(base * 10**power for power in range(-3, 3) for base in (1, 2.5, 5))
 COUNTS = tuple(2**power for power in range(14))
@@ -53,10 +53,10 @@ class Metrics:
     inter_token_seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS))
     request_seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS))
 
-    def arrive(self, request: Request) -> None:
-        request.times.submitted = time.perf_counter()
+    def arrive(self, sequence: Sequence) -> None:
+        sequence.times.submitted = time.perf_counter()
 
-    def step(self, slices: Sequence[Slice], preempted: int) -> None:
+    def step(self, slices: list[Slice], preempted: int) -> None:
         """A step that is about to be computed."""
         self.preemptions += preempted
         if not slices:
@@ -65,19 +65,19 @@ class Metrics:
         self.batch_sequences.observe(len(slices))
         self.batch_tokens.observe(sum(s.stop - s.start for s in slices))
         for s in slices:
-            self.prompt_tokens += max(0, min(s.stop, len(s.request.prompt)) - s.start)
-            if s.request.times.started is None:
-                self._start(s.request)
+            self.prompt_tokens += max(0, min(s.stop, len(s.sequence.request.prompt)) - s.start)
+            if s.sequence.times.started is None:
+                self._start(s.sequence)
 
-    def _start(self, request: Request) -> None:
-        times = request.times
+    def _start(self, sequence: Sequence) -> None:
+        times = sequence.times
         times.started = time.perf_counter()
         self.queue_seconds.observe(times.started - times.submitted)
-        self.cached_tokens += request.cached or 0
+        self.cached_tokens += sequence.cached or 0
 
-    def token(self, request: Request) -> None:
+    def token(self, sequence: Sequence) -> None:
         """A token that was made."""
-        now, times = time.perf_counter(), request.times
+        now, times = time.perf_counter(), sequence.times
         self.generated_tokens += 1
         if times.last is None:
             times.first = now
@@ -86,9 +86,9 @@ class Metrics:
             self.inter_token_seconds.observe(now - times.last)
         times.last = now
 
-    def finish(self, request: Request) -> None:
-        self.requests[request.finish_reason or ""] += 1
-        self.request_seconds.observe(time.perf_counter() - request.times.submitted)
+    def finish(self, sequence: Sequence) -> None:
+        self.requests[sequence.finish_reason or ""] += 1
+        self.request_seconds.observe(time.perf_counter() - sequence.times.submitted)
 
     def text(self, labels: Labels | None = None) -> str:
         """Everything in the text format of Prometheus; `labels` are put on every line."""

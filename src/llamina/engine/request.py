@@ -1,223 +1,175 @@
-"""A request from its submission to its last token."""
+"""What is asked of the engine: an immutable request, checked when it is made."""
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import count
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, Literal
 
-import numpy as np
-import numpy.typing as npt
-
-from llamina.cache import Lease
-from llamina.engine.output import Output
-from llamina.engine.scores import Scores
-from llamina.engine.speculation import Drafting, Speculate, check_mode
+from llamina.engine.speculation.modes import Speculate, check_mode
 from llamina.errors import RequestError
-from llamina.grammar import Triggers, source
-from llamina.ops.batch import Applied
-from llamina.sampling import LogitsProcessor, Sampler, Sampling, TokenLogprob, logprob_of
+from llamina.grammar import Source, Triggers, source
+from llamina.sampling import LogitsProcessor, Sampling
 
-FinishReason = Literal["stop", "length", "cancelled", "error"]
 Reading = Literal["logits", "logprobs", "hidden", "rank"]
-_numbers = count()
 
 
-@dataclass(slots=True)
-class Times:
-    """When things happened to a request, in seconds of a clock that only counts."""
-
-    submitted: float = 0.0
-    started: float | None = None  # computing
-    first: float | None = None  # token
-    last: float | None = None
-
-
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Request:
-    """`known` are the tokens so far, the first `computed` of them in the cache: work is the difference."""
+    """A prompt and how to continue it, or what to read from it. Submitting one twice gives two sequences."""
 
     prompt: Sequence[int]
     sampling: Sampling = field(default_factory=Sampling)
     max_tokens: int | None = None  # None: until the context is full
-    stop: Sequence[str] = ()
+    stop: Sequence[str] | str = ()
     markers: Sequence[str] = ()  # control tokens, by name, that are part of the text
-    all_logits: bool = False  # logits for every prompt token, and no sampling: short for `reads`
-    ignore_eos: bool = False  # go on after a token that ends a generation
-    priority: int = 0  # each level is worth a head start of some earlier requests; below 0, later ones go first
+    ignore_eos: bool = False  # go on after an end-of-generation token
+    priority: int = 0  # each level is worth a head start over some earlier requests; below 0, later ones go first
     logits_processor: LogitsProcessor | None = None  # (tokens so far, logits) → logits, before everything else
-    cache_prompt: bool = True  # begin with what others have computed, and leave one's own work to others
-    cache_salt: str = ""  # work is shared only between requests with the same salt
+    cache_prompt: bool = True  # reuse cached prefixes, and leave this one's pages to others
+    cache_salt: str = ""  # prefixes are shared only between requests with the same salt
     truncate: bool = False  # drop old tokens of a prompt that is too long
     context_shift: bool = False  # drop old tokens when the context is full, and go on
-    logprobs: int | None = None  # how likely each token was, and so many of the likeliest; None: not told
+    n_keep: int = 0  # the first tokens that are never dropped; BOS is not dropped in any case
+    logprobs: int | None = None  # log-probability of each token, and of so many of the likeliest; None: not told
     prompt_logprobs: int | None = None  # the same of the prompt's tokens
-    index: int = 0  # of several answers to a prompt, which: each draws for itself
-    leader: "Request | None" = None  # computes the same prompt; this one waits for that
+    index: int = 0  # of several answers to a prompt, which: each has a random stream of its own
     grammar: str | None = None  # GBNF that the answer follows; of these five, one at most
     json_schema: str | Mapping[str, Any] | bool | None = None
     regex: str | None = None
     choices: Sequence[str] | None = None
     lark: str | None = None
     triggers: Triggers | None = None  # the answer is free until one of these texts; None: all of it follows the grammar
-    on_event: Callable[["Event"], None] | None = None  # told what each step did for it; may cancel it
-    n_keep: int = 0  # the first tokens that are never dropped; BOS is not dropped in any case
-    adapters: Mapping[str, float] = field(default_factory=dict)  # names of loaded ones and their scales, added in order
-    speculate: Speculate = "auto"  # "ngram", "draft", "off", or how many tokens to guess ahead in every step
-    reads: range | None = None  # positions whose outputs are kept in `rows`, and no sampling
+    adapters: Mapping[str, float] = field(default_factory=dict)  # loaded LoRAs by name with their scales, in order
+    speculate: Speculate = "auto"  # "ngram", "draft", "off", or how many draft tokens in every step
+    reads: range | None = None  # positions whose outputs are returned; nothing is generated
     reading: Reading = "logits"  # logits, the next token's log-probability, hidden states, or a classifier's scores
+    source: Source | None = field(init=False, default=None)  # the grammar, of whichever kind
 
     def __post_init__(self) -> None:
-        limit = self.max_tokens
-        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
-            raise RequestError(f"max_tokens is {limit!r}: a whole number of at least 1 is expected", "max_tokens")
-        if not len(self.prompt):
+        self._set(prompt=_tokens(self.prompt))
+        if not self.prompt:
             raise RequestError("the prompt is empty: at least one token is needed to continue from", "prompt")
-        if not isinstance(self.priority, int) or isinstance(self.priority, bool):
-            raise RequestError(f"priority is {self.priority!r}: a whole number is expected", "priority")
-        if not isinstance(self.n_keep, int) or isinstance(self.n_keep, bool) or self.n_keep < 0:
-            raise RequestError(f"n_keep is {self.n_keep!r}: a whole number of at least 0 is expected", "n_keep")
-        for name, of in (("logits_processor", "tokens and logits"), ("on_event", "an event")):
-            if (given := getattr(self, name)) is not None and not callable(given):
-                raise RequestError(f"{name} is {given!r}: a function of {of} is expected", name)
-        if self.truncate and self.prompt_logprobs is not None:
-            message = "prompt_logprobs are asked for with truncate: they belong to a prompt that is taken whole"
-            raise RequestError(message, "prompt_logprobs")
-        if not isinstance(self.index, int) or isinstance(self.index, bool) or not 0 <= self.index < 1 << 64:
-            raise RequestError(f"index is {self.index!r}: a whole number of at least 0 is expected", "index")
-        self.source = source(self.grammar, self.json_schema, self.regex, self.choices, self.lark)
+        if self.max_tokens is not None:
+            _check_count("max_tokens", self.max_tokens, least=1)
+        _check_count("priority", self.priority)
+        _check_count("n_keep", self.n_keep, least=0)
+        _check_count("index", self.index, least=0, below=1 << 64)
+        for name in ("logprobs", "prompt_logprobs"):
+            if getattr(self, name) is not None:
+                _check_count(name, getattr(self, name), least=0)
+        for name in ("ignore_eos", "cache_prompt", "truncate", "context_shift"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise RequestError(f"{name} is {value!r}: it must be True or False", name)
+        if self.logits_processor is not None and not callable(self.logits_processor):
+            what = f"logits_processor is {self.logits_processor!r}: it must be a function of tokens and logits"
+            raise RequestError(what, "logits_processor")
+        self._set(stop=_stop(self.stop), markers=tuple(self.markers), adapters=_scales(self.adapters))
+        check_mode(self.speculate)
+        self._check_grammar()
+        self._check_dropping()
+
+    def _set(self, **fields: Any) -> None:
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
+    def _check_grammar(self) -> None:
+        self._set(source=source(self.grammar, self.json_schema, self.regex, self.choices, self.lark))
         if self.triggers is not None and self.source is None:
-            raise RequestError("triggers are given without a grammar: say what they begin", "triggers")
+            raise RequestError("triggers are given without a grammar: give the grammar that they begin", "triggers")
         if self.source is not None and self.ignore_eos and self.triggers is None:
             message = f"ignore_eos is given with {self.source.kind}: an answer that follows it must be able to end"
             raise RequestError(message, "ignore_eos")
-        _check_scales(self.adapters)
-        self.adapters = dict(self.adapters)
-        check_mode(self.speculate)
-        if self.all_logits:
-            self.reads = range(len(self.prompt))
+
+    def _check_dropping(self) -> None:
+        if self.truncate and self.prompt_logprobs is not None:
+            message = "prompt_logprobs are given with truncate: they need the whole prompt"
+            raise RequestError(message, "prompt_logprobs")
         if self.reads is not None and (self.truncate or self.context_shift):
-            raise RequestError("outputs are read of the tokens as they are: none can be dropped", "truncate")
-        self.id = next(_numbers)
-        self.rank = self.id  # the engine's order of service, smaller first
-        self.known: list[int] = [int(t) for t in self.prompt]
-        self.computed = 0
-        self.lease: Lease | None = None
-        self.cached: int | None = None  # tokens of the prompt that others had computed, once it has run
-        self.dropped = 0  # old tokens that are not known any more
-        self.finish_reason: FinishReason | None = None
-        self.error: Exception | None = None  # why it ended, if nothing could be drawn
-        self.output = Output(self.stop, self.markers)
-        self.scores = Scores(self.prompt, self.logprobs, self.prompt_logprobs)
-        self.rows: list[npt.NDArray[np.float32]] = []  # what is read
-        self.sampler: Sampler | None = None
-        self.applied: tuple[Applied, ...] = ()  # its adapters, once the engine has found them
-        self.adapter_key: tuple[Hashable, ...] = ()  # which they are, by their contents
-        self.drafting = Drafting()
-        self.times = Times()
-
-    @property
-    def generated(self) -> list[int]:
-        return self.output.tokens
-
-    @property
-    def pieces(self) -> list[str]:
-        return self.output.pieces
-
-    @property
-    def pending(self) -> int:
-        """Known tokens that are not in the cache yet."""
-        return len(self.known) - self.computed
-
-    @property
-    def held(self) -> bool:
-        """It would compute what its leader is computing."""
-        leader = self.leader
-        return leader is not None and leader.finish_reason is None and not leader.generated
-
-    @property
-    def wanted(self) -> range:
-        """The positions whose outputs are wanted: those to be read or scored, else the last, to go on from."""
-        if self.reads is not None:
-            return self.reads
-        first = len(self.scores.prompt) if self.scores.wants_prompt else len(self.known)
-        return range(first - 1, len(self.known))
-
-    def read(self, position: int, rows: npt.NDArray[np.float32]) -> None:
-        """Keep the outputs of the positions from this one on."""
-        if self.reading == "logprobs":
-            pairs = zip(rows, self.known[position + 1 :], strict=False)
-            rows = np.array([logprob_of(row, token, 0).logprob for row, token in pairs], np.float32)
-        self.rows.append(rows.copy())
-
-    @property
-    def scope(self) -> Hashable | None:
-        """Requests of one scope compute the same for the same tokens and may see it; None: nothing is shared."""
-        return (self.cache_salt, *self.adapter_key) if self.cache_prompt else None
-
-    def sample(self, logits: npt.NDArray[np.float32]) -> list[int]:
-        """The next token, and those that a grammar leaves no choice about; `logits` is used up."""
-        assert self.sampler is not None
-        before = logits if self.logprobs is None else logits.copy()
-        token = self.sampler.sample(logits, self.known, len(self.known) + self.dropped)
-        self.scores.add(before, token)
-        return [token, *(self.sampler.forced() if self.logprobs is None else [])]
-
-    @property
-    def complete(self) -> bool:
-        """Its grammar allows no more tokens."""
-        return self.sampler is not None and self.sampler.done
-
-    def fork(self, sampling: Sampling | None = None) -> "Request":
-        """Another that knows and has said the same."""
-        twin = replace(self, sampling=sampling or self.sampling)
-        twin.known, twin.cached, twin.dropped = list(self.known), self.cached, self.dropped
-        twin.output.tokens = list(self.output.tokens)
-        twin.scores.tokens, twin.scores.prompt = list(self.scores.tokens), list(self.scores.prompt)
-        return twin
-
-    def shift(self, room: int, keep: int) -> None:
-        """Forget old tokens after the first `keep`, half of them at a time, until the known ones are within `room`."""
-        while len(self.known) > room:
-            half = (len(self.known) - keep) // 2
-            del self.known[keep : keep + half]
-            self.dropped += half
+            raise RequestError(
+                "truncate and context_shift are for generating: outputs are read of all tokens", "truncate"
+            )
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """What a step did for a request: the tokens that were made, the text they completed, whether it is done."""
-
-    request: Request
-    tokens: tuple[int, ...] = ()
-    text: str = ""
-    finish_reason: FinishReason | None = None
-
-    @property
-    def logprobs(self) -> list[TokenLogprob | None]:
-        """Of the tokens, if they were asked for; until the next step."""
-        found = self.request.scores.tokens
-        return found[len(found) - len(self.tokens) :]
+def _tokens(prompt: object) -> tuple[int, ...]:
+    if isinstance(prompt, str | bytes) or not hasattr(prompt, "__iter__"):
+        raise RequestError(f"the prompt is {_kind(prompt)}: token ids are expected", "prompt")
+    tokens = tuple(prompt)
+    for token in tokens:
+        if isinstance(token, bool) or not hasattr(token, "__index__"):
+            raise RequestError(f"the prompt has {token!r} in it: token ids are whole numbers", "prompt")
+    return tuple(int(token) for token in tokens)
 
 
-def _check_scales(adapters: Mapping[str, float]) -> None:
+def _kind(value: object) -> str:
+    return "text" if isinstance(value, str) else "bytes" if isinstance(value, bytes) else repr(value)
+
+
+def _stop(stop: object) -> tuple[str, ...]:
+    """Stop strings as a tuple; one may be given by itself."""
+    texts = (stop,) if isinstance(stop, str) else stop
+    if not isinstance(texts, Sequence) or not all(isinstance(text, str) and text for text in texts):
+        raise RequestError(f"stop is {stop!r}: a text or a list of texts is expected, none of them empty", "stop")
+    return tuple(texts)
+
+
+def _scales(adapters: object) -> dict[str, float]:
     if not isinstance(adapters, Mapping):
         raise RequestError(f"adapters is {adapters!r}: names with their scales are expected", "adapters")
     for name, scale in adapters.items():
         number = isinstance(scale, int | float) and not isinstance(scale, bool)
         if not isinstance(name, str) or not number or not math.isfinite(scale):
             raise RequestError(f"adapter {name!r} has the scale {scale!r}: a finite number is expected", "adapters")
+    return dict(adapters)
 
 
-OPTIONS = Request.__dataclass_fields__.keys() - {"prompt", "sampling", "all_logits", "reads", "reading"}
+def _check_count(name: str, value: object, least: int | None = None, below: int | None = None) -> None:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or (least is not None and value < least) or (below is not None and value >= below):  # type: ignore[operator]
+        limit = "" if least is None else f" of at least {least}"
+        raise RequestError(f"{name} is {value!r}: a whole number{limit} is expected", name)
 
 
-def request_of(prompt: Sequence[int], **options: Any) -> Request:
-    """A request from options by name: those of the request itself, and those of its sampling."""
-    unknown = options.keys() - OPTIONS - Sampling.__dataclass_fields__.keys()
-    if unknown:
-        known = ", ".join([*sorted(OPTIONS), *Sampling.__dataclass_fields__])
-        raise RequestError(f"unknown option {', '.join(sorted(unknown))}: known are {known}", sorted(unknown)[0])
+OPTIONS = Request.__dataclass_fields__.keys() - {"prompt", "sampling", "reads", "reading", "source"}
+SAMPLING = Sampling.__dataclass_fields__.keys()
+
+
+def request_of(prompt: Sequence[int], options: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> Request:
+    """A request from options by name: those of the request itself, and those of its sampling.
+
+    `defaults` are sampling parameters that the model comes with. An unknown option raises RequestError.
+    """
+    check_names(options, OPTIONS | SAMPLING)
     own = {name: value for name, value in options.items() if name in OPTIONS}
-    rest = {name: value for name, value in options.items() if name not in OPTIONS}
-    return Request(prompt, Sampling(**rest), **own)
+    rest = {name: value for name, value in options.items() if name in SAMPLING}
+    return Request(prompt, Sampling(**{**(defaults or {}), **rest}), **own)
+
+
+OTHER_NAMES = {  # as other libraries call it
+    "n_ctx": "context",
+    "ctx_size": "context",
+    "n_threads": "threads",
+    "temp": "temperature",
+    "max_new_tokens": "max_tokens",
+    "n_predict": "max_tokens",
+    "num_predict": "max_tokens",
+    "repetition_penalty": "repeat_penalty",
+    "stop_sequences": "stop",
+    "lora": "adapters",
+    "max_num_seqs": "max_sequences",
+    "max_batch_size": "max_sequences",
+    "n_batch": "step_tokens",
+    "type_k": "kv_type",
+    "cache_type_k": "kv_type",
+    "kv_cache_dtype": "kv_type",
+}
+
+
+def check_names(options: Mapping[str, Any], known: "set[str] | frozenset[str]") -> None:
+    """Raise RequestError for the first option that is not known, with the name that was probably meant."""
+    for name in options:
+        if name not in known:
+            meant = OTHER_NAMES.get(name, "")
+            near = [meant] if meant in known else get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
+            raise RequestError(f"unknown option {name}: {hint}", name)

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from llamina.engine.request import Request
+from llamina.engine.sequence import Sequence
 from llamina.grammar import Source, Triggers
 from llamina.sampling import BreakerTable, Sampler
 from llamina.tokenizer import Tokenizer
@@ -23,8 +23,9 @@ class Samplers:
         self._tokenizer = tokenizer
         self._vocab = vocab
 
-    def make(self, request: Request) -> Sampler:
+    def make(self, sequence: Sequence) -> Sampler:
         """The sampler of a request, after what it has said so far."""
+        request = sequence.request
         params = request.sampling
         return Sampler(
             params,
@@ -33,15 +34,16 @@ class Samplers:
             suppressed=self._tokenizer.suppressed,
             breakers=self._breakers(params.dry_sequence_breakers) if params.dry_multiplier else None,
             processor=request.logits_processor,
-            constraint=self._constraint(request),
+            constraint=self._constraint(sequence),
         )
 
-    def _constraint(self, request: Request) -> "Constraint | Lazy | None":
+    def _constraint(self, sequence: Sequence) -> "Constraint | Lazy | None":
+        request = sequence.request
         if request.source is None:
             return None
         constraint = self._compiler.constraint(request.source)
         found = constraint if request.triggers is None else self._lazy(constraint, request.triggers, request.markers)
-        found.restart(request.generated)
+        found.restart(sequence.generated)
         return found
 
     def _lazy(self, constraint: "Constraint", triggers: Triggers, markers: Iterable[str]) -> "Lazy":
@@ -53,11 +55,11 @@ class Samplers:
         """Raises what is wrong with a grammar."""
         self._compiler.constraint(source)
 
-    def prepare(self, requests: Iterable[Request]) -> None:
-        """Begin with what the next draws will need, in a thread beside the model."""
-        for request in requests:
-            if request.sampler is not None and request.sampler.constraint is not None:
-                request.sampler.constraint.begin(self._executor)
+    def prefetch_masks(self, sequences: Iterable[Sequence]) -> None:
+        """Begin to compute the masks of grammars that the next tokens need, in a thread beside the model."""
+        for sequence in sequences:
+            if sequence.sampler is not None and sequence.sampler.constraint is not None:
+                sequence.sampler.constraint.begin(self._executor)
 
     @cached_property
     def _breakers(self) -> BreakerTable:

@@ -1,6 +1,6 @@
 """Who computes what in the next step. Pure bookkeeping over integers: no arrays, no clock, no model.
 
-There is no prefill and no decode: every request's `computed` catches up with its `known` tokens.
+There is no prefill and no decode: every sequence's `computed` catches up with its `known` tokens.
 """
 
 from bisect import insort_left
@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from llamina.cache import Pages
-from llamina.engine.request import Request
-from llamina.errors import CapacityError
+from llamina.engine.sequence import Sequence
 from llamina.ops.batch import PAGE
 
 
@@ -20,13 +19,13 @@ class Budget:
     tokens: int
     outputs: int
     sequences: int
-    whole: bool = False  # a request is computed in one step, for its tokens see each other both ways
+    whole: bool = False  # a sequence is computed in one step, for its tokens see each other both ways
 
 
 class Slice(NamedTuple):
-    """Tokens [start, stop) of a request, computed in this step; the last `drafts` of them are guesses."""
+    """Tokens [start, stop) of a sequence, computed in this step; the last `drafts` of them are guesses."""
 
-    request: Request
+    sequence: Sequence
     start: int
     stop: int
     outputs: range  # offsets into the slice whose outputs are wanted; of guesses too
@@ -34,22 +33,22 @@ class Slice(NamedTuple):
 
     @property
     def caught_up(self) -> bool:
-        return self.stop - self.drafts == len(self.request.known)
+        return self.stop - self.drafts == len(self.sequence.known)
 
 
-def schedule(running: list[Request], waiting: list[Request], pages: Pages, budget: Budget) -> list[Slice]:
-    """Slices for the next step; requests move between the two lists, which are kept in the order of rank.
+def schedule(running: list[Sequence], waiting: list[Sequence], pages: Pages, budget: Budget) -> list[Slice]:
+    """Slices for the next step; sequences move between the two lists, which are kept in the order of rank.
 
-    Requests with one token to compute come first, so that nobody's generation waits for another's prompt; with them
-    go their drafts, where there is room. What the step has left goes to prompts. A request that lacks pages takes them
-    from the lowest in rank, which waits to be computed again; nobody overtakes a request that waits with a better
+    Sequences with one token to compute come first, so that nobody's generation waits for another's prompt; with them
+    go their drafts, where there is room. What the step has left goes to prompts. A sequence that lacks pages takes them
+    from the lowest in rank, which waits to be computed again; nobody overtakes a sequence that waits with a better
     rank.
     """
     step = _Step(running, waiting, pages, budget)
     while (first := next((r for r in waiting if not r.held), None)) is not None and step.admit(first):
         pass
-    for request in [r for r in running if r.pending == 1]:
-        step.grant(request, 1)
+    for sequence in [r for r in running if r.pending == 1]:
+        step.grant(sequence, 1)
     step.grant_drafts()
     step.grant_prompts()
     return list(step.slices.values())
@@ -59,116 +58,109 @@ def schedule(running: list[Request], waiting: list[Request], pages: Pages, budge
 class _Step:
     """The step being put together."""
 
-    running: list[Request]
-    waiting: list[Request]
+    running: list[Sequence]
+    waiting: list[Sequence]
     pages: Pages
     budget: Budget
-    slices: dict[Request, Slice] = field(default_factory=dict)
+    slices: dict[Sequence, Slice] = field(default_factory=dict)
     tokens_left: int = field(init=False)
     outputs_left: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.tokens_left, self.outputs_left = self.budget.tokens, self.budget.outputs
 
-    def _cut(self, request: Request, start: int, stop: int, drafts: int = 0) -> None:
-        """The slice of a request, in the place of the one it had."""
-        self._return(request)
-        wanted = request.wanted
+    def _cut(self, sequence: Sequence, start: int, stop: int, drafts: int = 0) -> None:
+        """The slice of a sequence, in the place of the one it had."""
+        self._return(sequence)
+        wanted = sequence.wanted
         outputs = overlap(range(wanted.start, wanted.stop + drafts), start, stop)
-        self.slices[request] = Slice(request, start, stop, outputs, drafts)
+        self.slices[sequence] = Slice(sequence, start, stop, outputs, drafts)
         self.tokens_left -= stop - start
         self.outputs_left -= len(outputs)
 
-    def _return(self, request: Request) -> None:
+    def _return(self, sequence: Sequence) -> None:
         """What its slice has of the budget."""
-        if (s := self.slices.get(request)) is not None:
+        if (s := self.slices.get(sequence)) is not None:
             self.tokens_left += s.stop - s.start
             self.outputs_left += len(s.outputs)
 
     def grant_drafts(self) -> None:
         """Drafts take no pages from others, and leave an output for each prompt."""
-        for request, s in self.slices.items():
+        for sequence, s in self.slices.items():
             outputs = self.outputs_left - (len(self.running) - len(self.slices))
-            n = min(len(request.drafting.tokens), self.tokens_left, outputs)
-            assert request.lease is not None
-            if n > 0 and s.caught_up and self.pages.extend(request.lease, s.start, s.stop + n):
-                self._cut(request, s.start, s.stop + n, n)
+            n = min(len(sequence.drafting.tokens), self.tokens_left, outputs)
+            assert sequence.lease is not None
+            if n > 0 and s.caught_up and self.pages.extend(sequence.lease, s.start, s.stop + n):
+                self._cut(sequence, s.start, s.stop + n, n)
 
     def grant_prompts(self) -> None:
         """Each prompt gets half of what is left, or more where those behind it cannot use as much."""
         prompts = [r for r in self.running if r not in self.slices]
         behind = sum(r.pending for r in prompts)
-        for request in prompts:
-            behind -= request.pending
+        for sequence in prompts:
+            behind -= sequence.pending
             left = self.tokens_left
-            self.grant(request, max(min(PAGE, left), left // 2, left - behind))
+            self.grant(sequence, max(min(PAGE, left), left // 2, left - behind))
 
-    def grant(self, request: Request, tokens: int) -> None:
-        """Up to so many tokens for a running request, at the cost of those lower in rank if it must be."""
-        self._check_fit(request)
-        n = self._limit(request, tokens)
-        while request in self.running and n > 0:
-            assert request.lease is not None
-            start, known = request.computed, len(request.known)
-            stop = self.pages.stop(request.lease, start, start + n, known)
-            if self.pages.extend(request.lease, start, stop):
-                self._cut(request, start, stop)
+    def grant(self, sequence: Sequence, tokens: int) -> None:
+        """Up to so many tokens for a running sequence, at the cost of those lower in rank if it must be."""
+        n = self._limit(sequence, tokens)
+        while sequence in self.running and n > 0:
+            assert sequence.lease is not None
+            start, known = sequence.computed, len(sequence.known)
+            stop = self.pages.stop(sequence.lease, start, start + n, known)
+            if self.pages.extend(sequence.lease, start, stop):
+                self._cut(sequence, start, stop)
                 return
             self._preempt(self.running[-1])
 
-    def _limit(self, request: Request, tokens: int) -> int:
-        n, start = min(request.pending, tokens, self.tokens_left), request.computed
+    def _limit(self, sequence: Sequence, tokens: int) -> int:
+        n, start = min(sequence.pending, tokens, self.tokens_left), sequence.computed
         if self.budget.whole:
-            fits = request.pending <= self.tokens_left and len(request.wanted) <= self.outputs_left
-            return request.pending if fits else 0
-        if n <= self.outputs_left or len(overlap(request.wanted, start, start + n)) <= self.outputs_left:
+            fits = sequence.pending <= self.tokens_left and len(sequence.wanted) <= self.outputs_left
+            return sequence.pending if fits else 0
+        if n <= self.outputs_left or len(overlap(sequence.wanted, start, start + n)) <= self.outputs_left:
             return n
-        return max(request.wanted.start - start, 0) + self.outputs_left  # the rest waits for a step that can give them
+        return max(sequence.wanted.start - start, 0) + self.outputs_left  # the rest waits for a step that can give them
 
-    def _check_fit(self, request: Request) -> None:
-        if not self.pages.holds(len(request.known)):  # preempting others, or itself, would go on for ever
-            raise CapacityError(
-                f"a sequence of {len(request.known)} tokens does not fit the {self.pages.total} pages of the cache: "
-                "load the model with more cache_tokens"
-            )
-
-    def admit(self, request: Request) -> bool:
-        """Let a waiting request run if all its known tokens find room; those lower in rank make room for it."""
-        self._check_fit(request)
-        while not self._seat(request):
-            if not self.running or self.running[-1].rank <= request.rank:
+    def admit(self, sequence: Sequence) -> bool:
+        """Let a waiting sequence run if all its known tokens find room; those lower in rank make room for it."""
+        while not self._seat(sequence):
+            if not self.running or self.running[-1].rank <= sequence.rank:
                 return False
             self._preempt(self.running[-1])
         return True
 
-    def _seat(self, request: Request) -> bool:
+    def _seat(self, sequence: Sequence) -> bool:
         if len(self.running) >= self.budget.sequences:
             return False
         promised = sum(_pages_ahead(r) for r in self.running)
-        lease = self.pages.admit(request.known, request.scope, request.wanted.start + 1 >= len(request.known), promised)
+        lease = self.pages.admit(
+            sequence.known, sequence.scope, sequence.wanted.start + 1 >= len(sequence.known), promised
+        )
         if lease is None:
             return False
-        request.lease, request.computed = lease, lease.found
-        if request.cached is None:  # not again when it was preempted
-            request.cached = lease.found
-        self.waiting.remove(request)
-        insort_left(self.running, request, key=_rank)
+        sequence.lease, sequence.computed = lease, lease.found
+        if sequence.cached is None:  # not again when it was preempted
+            sequence.cached = lease.found
+        self.waiting.remove(sequence)
+        insort_left(self.running, sequence, key=_rank)
         return True
 
-    def _preempt(self, request: Request) -> None:
-        self._return(request)
-        self.slices.pop(request, None)
-        requeue(request, self.running, self.waiting, self.pages)
+    def _preempt(self, sequence: Sequence) -> None:
+        self._return(sequence)
+        self.slices.pop(sequence, None)
+        requeue(sequence, self.running, self.waiting, self.pages)
 
 
-def requeue(request: Request, running: list[Request], waiting: list[Request], pages: Pages) -> None:
+def requeue(sequence: Sequence, running: list[Sequence], waiting: list[Sequence], pages: Pages) -> None:
     """Its pages go back to the pool; it will be computed again from its known tokens."""
-    assert request.lease is not None
-    pages.release(request.lease)
-    request.lease, request.computed = None, 0
-    request.rows.clear()
-    running.remove(request)
-    insort_left(waiting, request, key=_rank)
+    assert sequence.lease is not None
+    pages.release(sequence.lease)
+    sequence.lease, sequence.computed = None, 0
+    sequence.rows.clear()
+    running.remove(sequence)
+    insort_left(waiting, sequence, key=_rank)
 
 
 def overlap(wanted: range, start: int, stop: int) -> range:
@@ -177,11 +169,11 @@ def overlap(wanted: range, start: int, stop: int) -> range:
     return range(first, max(min(wanted.stop, stop) - start, first))
 
 
-def _rank(request: Request) -> int:
-    return request.rank
+def _rank(sequence: Sequence) -> int:
+    return sequence.rank
 
 
-def _pages_ahead(request: Request) -> int:
+def _pages_ahead(sequence: Sequence) -> int:
     """How many more pages its known tokens need."""
-    assert request.lease is not None
-    return max(0, -(-len(request.known) // PAGE) - len(request.lease.pages))
+    assert sequence.lease is not None
+    return max(0, -(-len(sequence.known) // PAGE) - len(sequence.lease.pages))

@@ -2,15 +2,11 @@
 
 from collections.abc import Sequence
 
-from llamina.errors import RequestError
-
 
 class StopStrings:
     """Feed it text; it gives back what is safe to show, and says when a stop string is complete."""
 
     def __init__(self, stops: Sequence[str]) -> None:
-        if isinstance(stops, str) or not all(isinstance(s, str) and s for s in stops):
-            raise RequestError(f"stop is {stops!r}: a list of non-empty strings is expected", "stop")
         self._stops = tuple(stops)
         self._held = ""
         self.hit = False

@@ -2,15 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
 
 from llamina.engine.speculation.agreement import common
-from llamina.engine.speculation.lookup import Lookup
-from llamina.engine.speculation.pace import Chances
-from llamina.errors import RequestError
+from llamina.engine.speculation.draft_length import Chances
+from llamina.engine.speculation.prompt_lookup import Lookup
 
-Mode = Literal["auto", "off", "ngram", "draft"]
-Speculate = Mode | int  # a number: that many tokens are drafted in every step, whether or not it pays
 COPY_GUESSES = (0.75, 0.75, 0.75, 0.75, 0.8, 0.93, 0.97)  # before anything is known
 MODEL_GUESS = (0.7,)
 
@@ -46,10 +42,3 @@ class Drafting:
         """So many of the drafted tokens were what was made."""
         self.drafted += len(tokens)
         self.accepted += common(tokens, made)
-
-
-def check_mode(mode: object) -> None:
-    number = isinstance(mode, int) and not isinstance(mode, bool) and mode >= 1
-    if not number and mode not in get_args(Mode):
-        expected = f"{', '.join(get_args(Mode))} or a number of tokens"
-        raise RequestError(f"speculate is {mode!r}: {expected} is expected", "speculate")

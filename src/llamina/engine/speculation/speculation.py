@@ -4,14 +4,15 @@ Draws depend on the seed and the position alone, and logits not on what else is 
 token for token with and without speculation, however it is sampled.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from llamina.engine.request import Request
 from llamina.engine.schedule import Slice
-from llamina.engine.speculation.lookup import LONGEST
-from llamina.engine.speculation.pace import worthwhile
+from llamina.engine.sequence import Sequence
+from llamina.engine.speculation.draft_length import worthwhile
+from llamina.engine.speculation.prompt_lookup import LONGEST
 from llamina.errors import RequestError
 
 if TYPE_CHECKING:
@@ -31,34 +32,40 @@ class Speculation:
         self._before: dict[int, bytes] = {}  # recurrent states by slot, to go back to
 
     def check(self, request: Request) -> None:
+        """Raise RequestError for a request that wants a draft model where there is none."""
         if request.speculate == "draft" and self.drafter is None:
             raise RequestError("speculate is draft and no draft model is loaded: load one with draft=", "speculate")
 
+    def prepare(self, request: Request) -> None:
+        """Compile what the draft model needs for a request; for any thread."""
+        if self.drafter is not None and request.source is not None:
+            self.drafter.prepare(request.source)
+
     def draft(self) -> None:
-        """Decide what to try for each request in the next step."""
+        """Decide what to try for each sequence in the next step."""
         core, beside, wanted = self._core, len(self._core.running), {}
-        for request in core.waiting:
-            request.drafting.tokens = []
-        for request in core.running:
-            request.drafting.tokens = []
+        for sequence in core.waiting:
+            sequence.drafting.tokens = []
+        for sequence in core.running:
+            sequence.drafting.tokens = []
             if (
-                request.pending == 1
-                and request.reads is None
-                and self._speculates(request)
-                and len(request.wanted) == 1
+                sequence.pending == 1
+                and sequence.request.reads is None
+                and self._speculates(sequence)
+                and len(sequence.wanted) == 1
             ):
-                request.drafting.learn(request.known)
-                most = self._most(request)
-                request.drafting.tokens = self._look_up(request, beside - 1, most)
-                if not request.drafting.tokens and (n := self._want(request, beside - 1, most)):
-                    wanted[request] = n
-                beside += len(request.drafting.tokens) or wanted.get(request, 0)
-            elif request.pending > 1:
-                beside += request.pending - 1
+                sequence.drafting.learn(sequence.known)
+                most = self._most(sequence)
+                sequence.drafting.tokens = self._look_up(sequence, beside - 1, most)
+                if not sequence.drafting.tokens and (n := self._want(sequence, beside - 1, most)):
+                    wanted[sequence] = n
+                beside += len(sequence.drafting.tokens) or wanted.get(sequence, 0)
+            elif sequence.pending > 1:
+                beside += sequence.pending - 1
         self._ask_model(wanted)
 
-    def _speculates(self, request: Request) -> bool:
-        drafting, mode = request.drafting, request.speculate
+    def _speculates(self, sequence: Sequence) -> bool:
+        drafting, mode = sequence.drafting, sequence.request.speculate
         if mode == "off":
             drafting.off = "asked to be off"
         elif mode == "auto" and self._core.pages.recurrent:
@@ -69,33 +76,33 @@ class Speculation:
             drafting.off = ""
         return not drafting.off
 
-    def _most(self, request: Request) -> int:
+    def _most(self, sequence: Sequence) -> int:
         """Drafts that can be of use: one token comes in any case, and there must be room for all."""
-        left = self._core.limits.room - len(request.known)
-        if request.max_tokens is not None:
-            left = min(left, request.max_tokens - len(request.generated) - 1)
-        if isinstance(request.speculate, int):
-            left = min(left, request.speculate)
+        left = self._core.limits.room - len(sequence.known)
+        if sequence.request.max_tokens is not None:
+            left = min(left, sequence.request.max_tokens - len(sequence.generated) - 1)
+        if isinstance(sequence.request.speculate, int):
+            left = min(left, sequence.request.speculate)
         return max(0, min(left, LONGEST))
 
-    def _look_up(self, request: Request, beside: int, most: int) -> list[int]:
-        drafting, mode = request.drafting, request.speculate
+    def _look_up(self, sequence: Sequence, beside: int, most: int) -> list[int]:
+        drafting, mode = sequence.drafting, sequence.request.speculate
         if mode == "draft" or (isinstance(mode, int) and self.drafter):
             return []
-        drafting.lookup.follow(request.known)
+        drafting.lookup.follow(sequence.known)
         matched, tokens = drafting.lookup.draft()
         if not tokens:
             return []
         chances = drafting.copied if drafting.lookup.copying else drafting.found
-        drafting.propose(chances, matched, len(request.known), tokens)
+        drafting.propose(chances, matched, len(sequence.known), tokens)
         if isinstance(mode, int):
             return tokens[:most]
         likely = (chances[n] for n in range(matched, matched + most))
         return tokens[: worthwhile(likely, beside, self._core.costs)]
 
-    def _want(self, request: Request, beside: int, most: int) -> int:
+    def _want(self, sequence: Sequence, beside: int, most: int) -> int:
         """How many tokens to ask the smaller model for."""
-        drafting, mode = request.drafting, request.speculate
+        drafting, mode = sequence.drafting, sequence.request.speculate
         if self.drafter is None or mode == "ngram":
             return 0
         if isinstance(mode, int):
@@ -106,31 +113,31 @@ class Speculation:
             drafting.model.relax()
         return n
 
-    def _ask_model(self, wanted: Mapping[Request, int]) -> None:
+    def _ask_model(self, wanted: Mapping[Sequence, int]) -> None:
         if self.drafter is None:
             return
-        for request, tokens in self.drafter.draft(wanted).items():
-            request.drafting.tokens = tokens
-            request.drafting.propose(request.drafting.model, 0, len(request.known), tokens)
+        for sequence, tokens in self.drafter.draft(wanted).items():
+            sequence.drafting.tokens = tokens
+            sequence.drafting.propose(sequence.drafting.model, 0, len(sequence.known), tokens)
 
     # ---- verification ------------------------------------------------------------------------------------
 
     def save(self, slices: Iterable[Slice]) -> None:
         """Remember recurrent states that drafts may spoil."""
         if self._core.pages.recurrent:
-            slots = [s.request.lease.slot for s in slices if s.drafts and s.request.lease]
-            self._before = {slot: self._core.program.states.read("slot", slot) for slot in slots}
+            slots = [s.sequence.lease.slot for s in slices if s.drafts and s.sequence.lease]
+            self._before = {slot: self._core.runner.program.states.read("slot", slot) for slot in slots}
 
-    def settle(self, s: Slice, made: Sequence[int]) -> None:
+    def settle(self, s: Slice, made: Iterable[int]) -> None:
         """Count what came true, and take back what did not."""
-        request, core = s.request, self._core
-        request.drafting.verified(request.drafting.tokens[: s.drafts], list(made))
-        if request.lease is None or request.computed == s.stop:
+        sequence, core = s.sequence, self._core
+        sequence.drafting.verified(sequence.drafting.tokens[: s.drafts], list(made))
+        if sequence.lease is None or sequence.computed == s.stop:
             return
         if core.pages.recurrent:  # back to where the step began: the tokens that came true are computed again
-            core.program.states.write("slot", request.lease.slot, self._before[request.lease.slot])
-            request.computed = s.start
-        back = core.pages.rewind(request.lease, request.computed)
+            core.runner.program.states.write("slot", sequence.lease.slot, self._before[sequence.lease.slot])
+            sequence.computed = s.start
+        back = core.pages.rewind(sequence.lease, sequence.computed)
         assert back, "drafts are not told to the pages, so windows have not moved on"
 
     def close(self) -> None:

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from llamina.engine.request import FinishReason, Request
+from llamina.engine.delta import FinishReason
+from llamina.engine.sequence import Sequence
 from llamina.sampling import TokenLogprob
 
 
@@ -46,6 +47,7 @@ class Completion:
     logprobs: list[TokenLogprob | None] | None = None  # of the tokens, if they were asked for
     prompt_logprobs: list[TokenLogprob | None] | None = None  # the first token of a prompt has none
     alternatives: list["Completion"] = field(default_factory=list)  # other answers, where several were asked for
+    seed: int | None = None  # that was drawn with
 
     @property
     def cumulative_logprob(self) -> float | None:
@@ -56,28 +58,29 @@ class Completion:
         return self.text
 
 
-def completion_of(request: Request) -> Completion:
-    """What a request has said; the token that ended it is left out."""
-    tokens, scores = request.output.spoken, request.scores
+def completion_of(sequence: Sequence) -> Completion:
+    """What a sequence has generated; the token that ended it is left out."""
+    tokens, logprobs, sampler = sequence.output.spoken, sequence.logprobs, sequence.sampler
     return Completion(
-        "".join(request.pieces),
+        sequence.text,
         tokens,
-        request.finish_reason or "cancelled",
-        usage_of(request),
-        scores.tokens[: len(tokens)] if scores.n is not None else None,
-        scores.prompt if scores.n_prompt is not None else None,
+        sequence.finish_reason or "cancelled",
+        usage_of(sequence),
+        logprobs.tokens[: len(tokens)] if logprobs.n is not None else None,
+        logprobs.prompt if logprobs.n_prompt is not None else None,
+        seed=sampler.random.seed if sampler is not None else None,
     )
 
 
-def usage_of(request: Request) -> Usage:
-    times, drafting = request.times, request.drafting
+def usage_of(sequence: Sequence) -> Usage:
+    times, drafting = sequence.times, sequence.drafting
     first, last = (times.submitted if t is None else t for t in (times.first, times.last))
     return Usage(
-        prompt_tokens=len(request.prompt),
-        completion_tokens=len(request.generated),
+        prompt_tokens=len(sequence.request.prompt),
+        completion_tokens=len(sequence.generated),
         prompt_seconds=first - times.submitted,
         completion_seconds=last - first,
-        cached_tokens=request.cached or 0,
+        cached_tokens=sequence.cached or 0,
         drafted_tokens=drafting.drafted,
         accepted_tokens=drafting.accepted,
         speculation_off=drafting.off,

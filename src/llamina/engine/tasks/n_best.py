@@ -1,30 +1,33 @@
-"""Several answers to one prompt."""
+"""Several answers to one prompt, which is computed once."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from llamina.engine.generation import Generation
 from llamina.engine.request import request_of
-from llamina.engine.result import Completion
+from llamina.engine.sequence import Listener
+from llamina.engine.tasks.completion import Completion
+from llamina.engine.tasks.generation import Generation
 from llamina.errors import RequestError
 
 if TYPE_CHECKING:
     from llamina.engine.engine import Engine
 
 
-def begin(engine: "Engine", tokens: list[int], n: int, options: dict[str, Any]) -> list[Generation]:
-    """n requests that draw each for itself; the first computes the prompt, the others wait for that."""
+def begin(
+    engine: "Engine", tokens: list[int], n: int, options: dict[str, Any], on_delta: Listener | None = None
+) -> list[Generation]:
+    """n sequences with random streams of their own; the first computes the prompt, the others wait for that."""
     check_count("n", n)
-    first = request_of(tokens, **options)
-    others = [request_of(tokens, **options, index=i, leader=first) for i in range(1, n)]
-    return [Generation(engine, engine.submit(request)) for request in (first, *others)]
+    requests = [request_of(tokens, options | ({"index": i} if i else {}), engine.runner.sampling) for i in range(n)]
+    first = engine.start(requests[0], on_delta=on_delta)
+    return [first, *(engine.start(r, on_delta=on_delta, leader=first.sequence) for r in requests[1:])]
 
 
 @dataclass(frozen=True, slots=True)
-class Several:
-    """How many answers are wanted and, if that is more, how many are made for the likeliest of them to be told."""
+class NBest:
+    """How many answers are wanted and, if that is more, how many are generated for the likeliest of them to be told."""
 
     n: int = 1
     best_of: int | None = None
@@ -47,17 +50,16 @@ class Several:
         """Those of each request."""
         return options | ({"logprobs": options.get("logprobs") or 0} if self._ranked else {})
 
-    def choose(self, found: Sequence[Completion], options: dict[str, Any]) -> Completion:
+    def choose(self, answers: Sequence[Completion], options: dict[str, Any]) -> Completion:
         """The first or the likeliest, with the other n - 1 as its alternatives; logprobs only if asked for."""
         if self._ranked:
-            found = sorted(found, key=_likeliness, reverse=True)
+            answers = sorted(answers, key=_mean_logprob, reverse=True)
         if options.get("logprobs") is None:
-            found = [replace(completion, logprobs=None) for completion in found]
-        return replace(found[0], alternatives=list(found[1 : self.n]))
+            answers = [replace(completion, logprobs=None) for completion in answers]
+        return replace(answers[0], alternatives=list(answers[1 : self.n]))
 
 
-def _likeliness(completion: Completion) -> float:
-    """The mean log-probability of its tokens."""
+def _mean_logprob(completion: Completion) -> float:
     total = completion.cumulative_logprob
     return total / len(completion.tokens) if total is not None and completion.tokens else -math.inf
 

@@ -6,19 +6,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from llamina.errors import RequestError
 from llamina.sampling import TokenLogprob, logprob_of
 
 Row = npt.NDArray[np.float32]
 
 
-class Scores:
+class Logprobs:
     """Of generated tokens, and of the prompt's: how many of the likeliest to tell with each, None for not at all."""
 
     def __init__(self, prompt: Sequence[int], logprobs: int | None, prompt_logprobs: int | None) -> None:
-        for name, value in (("logprobs", logprobs), ("prompt_logprobs", prompt_logprobs)):
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-                raise RequestError(f"{name} is {value!r}: a whole number of at least 0 is expected", name)
         self.n, self.n_prompt = logprobs, prompt_logprobs
         self._prompt_tokens = prompt
         self.tokens: list[TokenLogprob | None] = []  # None: the token was put there, not drawn

@@ -1,17 +1,20 @@
 """Beam search: the likeliest answers as a whole, not token by token.
 
-Beams are ordinary requests that share the pages of what they have in common. Each takes its likeliest token; whoever
+Beams are ordinary sequences that share the pages of what they have in common. Each takes its likeliest token; one that
 should have taken another is rewound by it, and where two beams come from one, it is forked.
 """
 
 import time
-from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from llamina.engine.request import FinishReason, Request, request_of
-from llamina.engine.result import Completion, Usage
-from llamina.engine.several import check_count
+from llamina.engine.delta import FinishReason
+from llamina.engine.request import request_of
+from llamina.engine.sequence import Sequence
+from llamina.engine.tasks.completion import Completion, Usage
+from llamina.engine.tasks.fork import fork, rewind
+from llamina.engine.tasks.n_best import check_count
 from llamina.errors import RequestError
 
 if TYPE_CHECKING:
@@ -23,9 +26,9 @@ OPTIONS = {"priority", "cache_prompt", "cache_salt"}  # what a beam's request ma
 
 @dataclass(frozen=True, slots=True)
 class Beam:
-    """Tokens with the sum of their log-probabilities, and the request that goes on with them."""
+    """Tokens with the sum of their log-probabilities, and the sequence that goes on with them."""
 
-    request: Request
+    sequence: Sequence
     tokens: tuple[int, ...] = ()
     total: float = 0.0
 
@@ -52,51 +55,70 @@ class BeamSearch:
         if not isinstance(self.length_penalty, int | float) or isinstance(self.length_penalty, bool):
             raise RequestError(f"length_penalty is {self.length_penalty!r}: a number is expected", "length_penalty")
         if not isinstance(self.early_stopping, bool):
-            raise RequestError(f"early_stopping is {self.early_stopping!r}: a truth is expected", "early_stopping")
+            raise RequestError(f"early_stopping is {self.early_stopping!r}: it must be True or False", "early_stopping")
 
-    def begin(self, engine: "Engine", prompt: Sequence[int], options: dict[str, Any]) -> "Search":
-        """Submit the first beam."""
+    def begin(self, engine: "Engine", prompt: list[int], options: dict[str, Any]) -> "Search":
+        """Submit the first beam. Raises RequestError for options that beams cannot have."""
         if refused := sorted(options.keys() - OPTIONS):
             message = f"{', '.join(refused)} cannot be given with beam_width: beams choose by themselves"
             raise RequestError(message, refused[0])
-        if self.beam_width > engine.budget.sequences:
-            most = engine.budget.sequences
+        if self.beam_width > engine.runner.budget.sequences:
+            most = engine.runner.budget.sequences
             raise RequestError(
                 f"beam_width is {self.beam_width}: the engine runs {most} sequences at once", "beam_width"
             )
-        return Search(self, engine, list(prompt), options)
+        return Search(self, engine, prompt, options)
 
     def score(self, total: float, length: int) -> float:
         return float(total / max(length, 1) ** self.length_penalty)
 
 
 class Search:
-    """A search that goes on whenever it is polled and all its beams have their next token."""
+    """A search that goes on after each step in which all its beams got their next token; `future` is its result."""
 
     def __init__(self, search: BeamSearch, engine: "Engine", prompt: list[int], options: dict[str, Any]) -> None:
-        self._search, self._engine, self._prompt = search, engine, prompt
+        self._search, self._core, self._prompt = search, engine.core, prompt
+        self._stepper, self._tokenizer = engine.stepper, engine.tokenizer
         likeliest = search.beam_width + len(engine.tokenizer.eog)  # enough to go on with, should all ends be among them
-        request = request_of(
-            prompt, max_tokens=None, temperature=0, ignore_eos=True, logprobs=likeliest, speculate="off", **options
-        )
-        check = request_of(prompt, max_tokens=search.max_tokens)
-        self._most = min(check.max_tokens or engine.limits.room, engine.limits.room + 1 - len(prompt))
+        asked = {"temperature": 0, "ignore_eos": True, "logprobs": likeliest, "speculate": "off"}
+        request = request_of(prompt, asked | options)
+        limit = request_of(prompt, {"max_tokens": search.max_tokens}).max_tokens
+        room = engine.core.limits.room
+        self._most = min(limit or room, room + 1 - len(prompt))
         self._start = self._first = time.perf_counter()
-        self._requests = [engine.submit(request)]
-        self._beams = [Beam(request)]
         self._length = 0
         self._done: list[tuple[float, Beam, FinishReason]] = []
+        self.future: Future[Completion] = Future()
+        self._sequences = [engine.submit(request)]
+        self._beams = [Beam(self._sequences[0])]
+        engine.stepper.after_step.append(self._poll)
 
-    def run(self) -> Completion:
-        """Step until it is done."""
+    def cancel(self) -> None:
+        """Nothing more is computed for it; between two steps."""
+        self._end(RequestError("the search was cancelled: ask again"))
+
+    def _poll(self) -> None:
+        """Go on as far as the steps so far allow; whoever made the last step calls it."""
         try:
-            while (found := self.poll()) is None:
-                self._engine.step()
-            return found
-        finally:
-            self.close()
+            best = self._advance()
+        except Exception as error:
+            self._end(error)
+        else:
+            if best is not None:
+                self._end(best)
 
-    def poll(self) -> Completion | None:
+    def _end(self, outcome: Completion | Exception) -> None:
+        if self.future.done():
+            return
+        self._stepper.after_step.remove(self._poll)
+        for sequence in self._sequences:
+            self._core.cancel(sequence)
+        if isinstance(outcome, Exception):
+            self.future.set_exception(outcome)
+        else:
+            self.future.set_result(outcome)
+
+    def _advance(self) -> Completion | None:
         """The best answer, with the next n - 1 as its alternatives; None while there are steps to be made."""
         if self._wants_tokens:
             if not self._ready():
@@ -109,24 +131,20 @@ class Search:
             self._finish(beam, self._length, "length")
         return self._completion()
 
-    def close(self) -> None:
-        """Nothing more is computed for it."""
-        for request in self._requests:
-            self._engine.cancel(request)
-
     @property
     def _wants_tokens(self) -> bool:
         return bool(self._beams) and self._length < self._most
 
     def _ready(self) -> bool:
         """Whether every beam has its next token; some may be ahead of others that wait for pages."""
-        for request in (beam.request for beam in self._beams):
-            if request.error is not None:
-                raise request.error
-            if request.finish_reason == "cancelled":
+        for sequence in (beam.sequence for beam in self._beams):
+            if sequence.error is not None:
+                raise sequence.error
+            if sequence.finish_reason == "cancelled":
                 raise RequestError("the search was cancelled: ask again")
-            assert request.finish_reason is None or len(request.generated) > self._length, "its room was counted wrong"
-        ready = all(len(beam.request.generated) > self._length for beam in self._beams)
+            ended_early = sequence.finish_reason is not None and len(sequence.generated) <= self._length
+            assert not ended_early, "its room was counted wrong"
+        ready = all(len(beam.sequence.generated) > self._length for beam in self._beams)
         if ready and not self._length:
             self._first = time.perf_counter()
         return ready
@@ -142,8 +160,8 @@ class Search:
         chosen: list[tuple[int, Beam]] = []
         for total, at, token in found:
             parent = self._beams[at]
-            beam = Beam(parent.request, (*parent.tokens, token), total)
-            if token in self._engine.tokenizer.eog:
+            beam = Beam(parent.sequence, (*parent.tokens, token), total)
+            if token in self._tokenizer.eog:
                 self._finish(beam, length, "stop")
             else:
                 chosen.append((at, beam))
@@ -168,38 +186,38 @@ class Search:
         del self._done[self._search.beam_width :]
 
     def _branch(self, chosen: list[tuple[int, Beam]], length: int) -> list[Beam]:
-        """A request for each chosen way: the beam's own for the first that comes from it, forks for the others."""
-        engine, found, taken = self._engine, [], set()
+        """A sequence for each chosen way: the beam's own for the first that comes from it, forks for the others."""
+        core, beams, taken = self._core, [], set()
         for _, beam in chosen:
-            if (ahead := len(beam.request.generated) - length) > 0:
-                engine.rewind(beam.request, ahead)
+            if (ahead := len(beam.sequence.generated) - length) > 0:
+                rewind(core, beam.sequence, ahead, ())
         for at, beam in chosen:
-            found.append(replace(beam, request=engine.fork(beam.request)) if at in taken else beam)
+            beams.append(replace(beam, sequence=fork(core, beam.sequence)) if at in taken else beam)
             taken.add(at)
-        for beam in found:
-            if beam.request.generated[-1] != beam.tokens[-1]:
-                engine.rewind(beam.request, 1, beam.tokens[-1:])
-        live = [beam.request for beam in found]
-        for request in self._requests:
-            if request not in live:
-                engine.cancel(request)
-        self._requests = live
-        return found
+        for beam in beams:
+            if beam.sequence.generated[-1] != beam.tokens[-1]:
+                rewind(core, beam.sequence, 1, beam.tokens[-1:])
+        live = [beam.sequence for beam in beams]
+        for sequence in self._sequences:
+            if sequence not in live:
+                core.cancel(sequence)
+        self._sequences = live
+        return beams
 
     def _completion(self) -> Completion:
         now = time.perf_counter()
         answers = []
         for _, beam, reason in self._done[: self._search.n]:
             tokens = list(beam.tokens[:-1] if reason == "stop" else beam.tokens)
-            text = self._engine.tokenizer.decode(tokens, continued=True)
+            text = self._tokenizer.decode(tokens, continued=True)
             times = self._first - self._start, now - self._first
-            usage = Usage(len(self._prompt), len(beam.tokens), *times, beam.request.cached or 0)
+            usage = Usage(len(self._prompt), len(beam.tokens), *times, beam.sequence.cached or 0)
             answers.append(Completion(text, tokens, reason, usage))
         return replace(answers[0], alternatives=answers[1:])
 
 
 def _top(beam: Beam, length: int) -> tuple[tuple[int, float], ...]:
     """The likeliest tokens after the beam's, of which `length` - 1 were before."""
-    found = beam.request.scores.tokens[length - 1]
+    found = beam.sequence.logprobs.tokens[length - 1]
     assert found is not None
     return found.top

@@ -1,10 +1,11 @@
-"""What a model can be asked for, each by a plan of its own; they share states and adapters."""
+"""What a model can be asked for, each kind of output by a plan of its own; they share states and adapters."""
 
 from collections.abc import Callable, Iterator, Mapping
+from threading import RLock
 
 from llamina.backends import Program
-from llamina.engine.adapters import Adapters
 from llamina.engine.request import Reading
+from llamina.engine.runner.adapters import Adapters
 from llamina.errors import RequestError
 from llamina.models import Decoder
 from llamina.ops import LowRank
@@ -14,42 +15,47 @@ Compile = Callable[[Plan, Program | None], Program]
 
 
 class Programs:
-    """`main` is that of the forward pass. What is beside it is recorded and compiled when it is first asked for."""
+    """`main` is that of the forward pass. Others are recorded and compiled when they are first asked for."""
 
-    def __init__(self, model: Decoder, plan: Plan, adapters: Adapters, compile: Compile) -> None:
+    def __init__(self, model: Decoder, plan: Plan, adapters: Adapters, compile: Compile, lock: RLock) -> None:  # type: ignore[valid-type]
         self._model, self._adapters, self._compile_plan = model, adapters, compile
+        self._lock = lock
         self.main = compile(plan, None)
-        self._made: dict[Reading, Program] = {"hidden" if model.headless else "logits": self.main}
+        self._compiled: dict[Reading, Program] = {"hidden" if model.headless else "logits": self.main}
 
     def __iter__(self) -> Iterator[Program]:
-        return iter(self._made.values())
+        return iter(self._compiled.values())
 
     def kinds(self) -> list[Reading]:
-        return list(self._made)
+        return list(self._compiled)
 
     def __getitem__(self, kind: Reading) -> Program:
-        return self._made[kind]
+        return self._compiled[kind]
 
     def prepare(self, reading: Reading) -> None:
-        """Have what computes it."""
+        """Have the program that computes it; for any thread. Raises RequestError if the model cannot."""
         kind = computed(reading)
-        if kind in self._made:
+        if kind in self._compiled:
             return
         if self._model.headless and kind == "logits":
             raise RequestError("the model has no output matrix: it embeds text and writes none")
-        self._made[kind] = self._compile(self._plan(kind, self._adapters.matrices))
+        with self._lock:
+            if kind not in self._compiled:
+                self._compiled[kind] = self._compile(self._plan(kind, self._adapters.matrices))
 
-    def make_places(self, matrices: frozenset[str]) -> Plan:
-        """Compile all again, with a place for adapters beside these matrices; states stay as they are."""
-        before, plans = self._made, {kind: self._plan(kind, matrices) for kind in self._made}
-        self._made = {kind: self._compile(plan) for kind, plan in plans.items()}
+    def adapted(self, matrices: frozenset[str]) -> dict[Reading, Program]:
+        """All programs compiled again with a place for adapters beside these matrices; states are shared."""
+        return {kind: self._compile(self._plan(kind, matrices)) for kind in self._compiled}
+
+    def replace(self, compiled: dict[Reading, Program]) -> None:
+        """Go on with these programs; between two steps."""
+        before, self._compiled = self._compiled, compiled
+        self.main = next(iter(compiled.values()))
         for program in before.values():
             program.close()
-        self._adapters.matrices, self.main = matrices, next(iter(self._made.values()))
-        return next(iter(plans.values()))
 
     def _plan(self, kind: Reading, matrices: frozenset[str]) -> Plan:
-        if kind == next(iter(self._made)):
+        if kind == next(iter(self._compiled)):
             return self._adapters.plan(matrices)
         return adapt(record(self._model.hidden if kind == "hidden" else self._model.rank), matrices)
 
@@ -70,5 +76,5 @@ class Programs:
 
 
 def computed(reading: Reading) -> Reading:
-    """What the model computes for it."""
+    """The kind of output that is computed for it."""
     return "logits" if reading == "logprobs" else reading

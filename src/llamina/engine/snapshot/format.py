@@ -15,13 +15,14 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from llamina.engine.request import Request
+from llamina.engine.sequence import Sequence
 from llamina.errors import RequestError, SnapshotError
 from llamina.grammar import Triggers
 from llamina.sampling import Sampling
 
 MAGIC = b"LLAMINA\x1a"
-VERSION = 3
-LEFT_OUT = ("prompt", "sampling", "triggers", "on_event", "leader")  # written on their own, or of this process alone
+VERSION = 4
+LEFT_OUT = ("prompt", "sampling", "triggers", "source")  # written on their own, or made of the others
 HEAD = struct.Struct("<8sII16s")
 
 
@@ -64,38 +65,40 @@ def _digest(*parts: bytes) -> bytes:
     return found.digest()
 
 
-def write_request(request: Request) -> dict[str, Any]:
-    """A request as plain values."""
+def write_sequence(sequence: Sequence) -> dict[str, Any]:
+    """A sequence as plain values. Raises RequestError for one that reads outputs or has a function in it."""
+    request = sequence.request
     if request.reads is not None or request.logits_processor is not None:
         what = request.reading if request.reads is not None else "a logits_processor, a function"
         raise RequestError(f"a request with {what} cannot be put into a snapshot", "request")
     asked = {f.name: getattr(request, f.name) for f in fields(request) if f.name not in LEFT_OUT}
     sampling = asdict(request.sampling) | {"logit_bias": [*request.sampling.logit_bias.items()]}
     return {
-        "prompt": [int(t) for t in request.prompt],
+        "prompt": list(request.prompt),
         "asked": asked | {"stop": list(request.stop), "markers": list(request.markers)},
         "sampling": sampling,
         "triggers": asdict(request.triggers) if request.triggers else None,
-        "sampler": request.sampler.state() if request.sampler else None,
-        "known": request.known,
-        "generated": request.generated,
-        "scores": request.scores.state(),
-        "dropped": request.dropped,
-        "cached": request.cached,
-        "drafted": [request.drafting.drafted, request.drafting.accepted],
-        "finish_reason": request.finish_reason,
+        "sampler": sequence.sampler.state() if sequence.sampler else None,
+        "known": sequence.known,
+        "generated": sequence.generated,
+        "logprobs": sequence.logprobs.state(),
+        "dropped": sequence.dropped,
+        "cached": sequence.cached,
+        "drafted": [sequence.drafting.drafted, sequence.drafting.accepted],
+        "finish_reason": sequence.finish_reason,
     }
 
 
-def read_request(values: dict[str, Any]) -> Request:
-    """The request, not yet begun; `sampler` is left to whoever begins it."""
+def read_sequence(values: dict[str, Any]) -> Sequence:
+    """The sequence, not yet prepared; `sampler` is left to whoever prepares it."""
     sampling = Sampling(**values["sampling"] | {"logit_bias": dict(values["sampling"]["logit_bias"])})
     triggers = Triggers(**values["triggers"]) if values["triggers"] else None
-    request = Request(values["prompt"], sampling, triggers=triggers, **values["asked"])
-    request.known = values["known"]
-    request.output.tokens = values["generated"]
-    request.scores.restore(values["scores"])
-    request.dropped, request.cached = values["dropped"], values["cached"]
-    request.finish_reason = values["finish_reason"]
-    request.drafting.drafted, request.drafting.accepted = values["drafted"]
-    return request
+    sequence = Sequence(Request(values["prompt"], sampling, triggers=triggers, **values["asked"]))
+    sequence.known = values["known"]
+    sequence.output.tokens = values["generated"]
+    sequence.logprobs.restore(values["logprobs"])
+    sequence.dropped, sequence.cached = values["dropped"], values["cached"]
+    sequence.finish_reason = values["finish_reason"]
+    sequence.done = sequence.finish_reason is not None
+    sequence.drafting.drafted, sequence.drafting.accepted = values["drafted"]
+    return sequence

@@ -1,12 +1,12 @@
 """Python functions that the model calls, round by round."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from llamina.chat import ToolCall
 from llamina.chat.functions import Functions, ToolFailed
-from llamina.engine.turn import ChatCompletion
+from llamina.engine.tasks.chat import ChatCompletion, Messages, conversation
 from llamina.errors import RequestError
 
 
@@ -20,11 +20,11 @@ class ToolRun:
 
 
 class Rounds:
-    """Answers, and the calls that they ask for. `said` and `options` are those of the next one."""
+    """Answers, and the calls that they ask for. `messages` and `options` are those of the next one."""
 
     def __init__(
         self,
-        messages: Sequence[Mapping[str, Any]],
+        messages: Messages,
         functions: Sequence[Callable[..., Any]],
         max_rounds: int,
         options: dict[str, Any],
@@ -33,16 +33,16 @@ class Rounds:
             raise RequestError(f"max_rounds is {max_rounds}: at least 1 is expected", "max_rounds")
         self._functions = Functions(functions)
         self._most, self._rounds = max_rounds, 0
-        self.said = [dict(message) for message in messages]
+        self.messages = conversation(messages)
         self.options = options | {"tools": self._functions.tools}
 
     def take(self, result: ChatCompletion) -> ToolRun | None:
         """Call what an answer asks for; None: go on with the results."""
-        self.said.append(result.message())
+        self.messages.append(result.message())
         if not result.tool_calls or self._rounds == self._most:
-            return ToolRun(result, self.said, self._rounds)
+            return ToolRun(result, self.messages, self._rounds)
         for call in result.tool_calls:
-            self.said.append(_answer(self._functions, call))
+            self.messages.append(_answer(self._functions, call))
         self._rounds += 1
         self.options |= {"tool_choice": "auto"}  # what must be called has been called
         return None

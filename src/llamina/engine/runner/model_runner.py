@@ -1,16 +1,18 @@
-"""A model made ready to run: its plan compiled, with memory for what sequences keep and room for adapters."""
+"""A model made ready to run: its plan compiled, memory for the KV cache and states, room for adapters."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Literal, get_args
+from threading import RLock
+from typing import Any, Literal, get_args
 
+from llamina.adapters import Adapter
 from llamina.backends import Capacity, KvType, Offload, Program, compile_plan
 from llamina.cache import Near, Pages
-from llamina.engine.adapters import Adapters
 from llamina.engine.limits import Limits
-from llamina.engine.memory import available_bytes, find_room
-from llamina.engine.programs import Programs
+from llamina.engine.runner.adapters import Adapters
+from llamina.engine.runner.memory import available_bytes, find_room
+from llamina.engine.runner.programs import Programs
 from llamina.engine.samplers import Samplers
 from llamina.engine.schedule import Budget
 from llamina.errors import RequestError, UnsupportedModel
@@ -24,7 +26,7 @@ STEP_TOKENS = 512  # of one step, unless told otherwise
 LOGITS_BYTES = 256 << 20  # address space for one step's logits; only what is used becomes resident
 
 
-class Machine:
+class ModelRunner:
     """What a file becomes when it is loaded. It knows of no requests."""
 
     def __init__(
@@ -35,18 +37,20 @@ class Machine:
         backend: str = "cpu",
         threads: int = 1,
         kv_type: KvType = "f16",
-        max_tokens: int | None = None,
+        step_tokens: int | None = None,
         max_sequences: int = 16,
         cache_tokens: int | None = None,
         offload: Literal["none", "budget", "pinned"] = "none",
         memory_budget: int | None = None,
+        sampling: Mapping[str, Any] | None = None,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> None:
-        _check_options(kv_type, max_tokens=max_tokens, max_sequences=max_sequences, cache_tokens=cache_tokens)
+        _check_options(kv_type, step_tokens=step_tokens, max_sequences=max_sequences, cache_tokens=cache_tokens)
         self.file = file
         self.model = model
         self.backend, self.kv_type = backend, kv_type
         self.context = model.config.context
+        self.sampling = dict(sampling or {})  # parameters that requests have unless they say otherwise
         self.plan: Plan = record(model.forward)
         if self.plan.causal != model.causal:
             key = f"{model.config.architecture}.attention.causal"
@@ -58,20 +62,21 @@ class Machine:
             file.read_ahead()
         weights = min(self.weight_bytes, paged.budget) if paged else self.weight_bytes
         whole = not model.causal
-        max_tokens = max_tokens or (max(self.context, STEP_TOKENS) if whole else STEP_TOKENS)
-        room = find_room(self.plan, weights, self.context, max_sequences, max_tokens, kv_type, cache_tokens)
+        step_tokens = step_tokens or (max(self.context, STEP_TOKENS) if whole else STEP_TOKENS)
+        room = find_room(self.plan, weights, self.context, max_sequences, step_tokens, kv_type, cache_tokens)
         near = Near(room.near, room.reach)
         self.pages = Pages(room.pages, max_sequences, room.checkpoints, near, sharing=model.causal)
         slots = max_sequences + (room.checkpoints or 0)
         self.capacity = Capacity(room.pages, slots, kv_type, threads, paged, room.near)
-        outputs = max(1, min(max_tokens, LOGITS_BYTES // (4 * self.plan.vocab)))
-        self.budget = Budget(max_tokens, outputs, min(max_sequences, outputs), whole)  # a token for each in every step
-        self.batch = Batch(max_tokens, outputs, max_sequences, -(-self.context // PAGE))
+        outputs = max(1, min(step_tokens, LOGITS_BYTES // (4 * self.plan.vocab)))
+        self.budget = Budget(step_tokens, outputs, min(max_sequences, outputs), whole)  # a token for each in every step
+        self.batch = Batch(step_tokens, outputs, max_sequences, -(-self.context // PAGE))
         vocab = model.embeddings.shape[0]
         self.limits = Limits(self.context, PAGE * self.pages.total, vocab, outputs if whole else None)
         self._closed = False
         self._progress = progress
-        self.programs = Programs(model, self.plan, self.adapters, self._compile)
+        self.compiling = RLock()  # one change of programs at a time, whoever makes it
+        self.programs = Programs(model, self.plan, self.adapters, self._compile, self.compiling)
 
     def _compile(self, plan: Plan, before: Program | None) -> Program:
         return compile_plan(self.backend, plan, self.batch, self.capacity, self._progress, before)
@@ -81,14 +86,20 @@ class Machine:
         """The forward pass, compiled."""
         return self.programs.main
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """Built on first use: a file without a vocabulary still has logits."""
-        return Tokenizer.from_metadata(self.file.metadata)
+        with self.compiling:
+            return Tokenizer.from_metadata(self.file.metadata)
 
     @cached_property
     def samplers(self) -> Samplers:
-        return Samplers(self.tokenizer, self.plan.vocab)
+        with self.compiling:
+            return Samplers(self.tokenizer, self.plan.vocab)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -96,21 +107,31 @@ class Machine:
         return fingerprint(self.file)
 
     def copy_states(self) -> None:
-        """What the pool has promised to copy; states are as they should be afterwards."""
+        """Make the copies that the page pool has promised; pages are as they should be afterwards."""
         for unit, source, target in self.pages.take_copies():
             self.program.states.copy(unit, source, target)
 
-    def load_adapter(self, path: str | os.PathLike[str], name: str | None = None) -> str:
-        """Load a LoRA for requests to use by its name, which is that of the file unless given.
-
-        One that adapts matrices which none has adapted before has the plan compiled again; requests go on with it.
-        """
+    def read_adapter(
+        self, path: str | os.PathLike[str], name: str | None = None
+    ) -> tuple[str, Adapter, dict[Any, Program] | None]:
+        """A LoRA, its name, and the programs compiled again if it adapts matrices that none has adapted before."""
         self.check_open()
         name, adapter = self.adapters.read(path, name)
-        if not adapter.pairs.keys() <= self.adapters.matrices:
-            self.plan = self.programs.make_places(self.adapters.matrices | adapter.pairs.keys())
+        if adapter.pairs.keys() <= self.adapters.matrices:
+            return name, adapter, None
+        return name, adapter, self.programs.adapted(self.adapters.matrices | adapter.pairs.keys())
+
+    def install_adapter(self, name: str, adapter: Adapter, programs: dict[Any, Program] | None) -> None:
+        """Let requests use a LoRA that was read; between two steps."""
+        if programs is not None:
+            self.adapters.matrices = self.adapters.matrices | adapter.pairs.keys()
+            self.programs.replace(programs)
+            self.plan = self.adapters.plan(self.adapters.matrices)
         self.programs.adapt(self.adapters.add(name, adapter), adapter.pairs)
-        return name
+
+    def remove_adapter(self, name: str) -> None:
+        """Forget a LoRA; between two steps."""
+        self.programs.adapt(self.adapters.remove(name), {})
 
     def check_open(self) -> None:
         if self._closed:
@@ -137,7 +158,7 @@ def _offload(policy: str, budget: int | None) -> Offload | None:
 
 def _check_options(kv_type: str, **counts: int | None) -> None:
     for name, value in counts.items():
-        if value is not None and value < 1:
-            raise RequestError(f"{name} is {value}: at least 1 is expected", name)
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            raise RequestError(f"{name} is {value!r}: a whole number of at least 1 is expected", name)
     if kv_type not in get_args(KvType):
         raise RequestError(f"kv_type is {kv_type!r}: {' or '.join(get_args(KvType))} is expected", "kv_type")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from llamina.adapters import Adapter, read_adapter
-from llamina.engine.request import Request
+from llamina.engine.sequence import Sequence
 from llamina.errors import CapacityError, RequestError
 from llamina.ops import LowRank
 from llamina.ops.batch import ADAPTERS, Applied
@@ -64,34 +64,34 @@ class Adapters:
             raise RequestError(f"there is no adapter {name!r}: {known}", param)
         return self._loaded[name]
 
-    def equip(self, request: Request) -> None:
+    def equip(self, sequence: Sequence) -> None:
         """Find the adapters that a request names, and where in its prompt they begin to act."""
         applied: list[Applied] = []
         key: list[Hashable] = []
-        for name, scale in request.adapters.items():
+        for name, scale in sequence.request.adapters.items():
             slot, adapter = self._find(name, "adapters")
             if scale:
-                start = _start(name, adapter, request)
+                start = _start(name, adapter, sequence)
                 applied.append(Applied(slot, float(scale), start))
                 key.append((adapter.fingerprint, float(scale), start))
-        request.applied, request.adapter_key = tuple(applied), tuple(key)
+        sequence.applied, sequence.adapter_key = tuple(applied), tuple(key)
 
     def fingerprints(self, names: Collection[str]) -> dict[str, str]:
         """Which adapters are meant by names, by their contents."""
         return {name: self._find(name, "adapters")[1].fingerprint for name in names}
 
 
-def _start(name: str, adapter: Adapter, request: Request) -> int:
+def _start(name: str, adapter: Adapter, sequence: Sequence) -> int:
     """0, or where the prompt says the adapter's invocation for the last time."""
     wanted = list(adapter.invocation)
     if not wanted:
         return 0
-    if request.context_shift:
+    if sequence.request.context_shift:
         raise RequestError(
             f"adapter {name!r} acts from its invocation on, which a context_shift may drop: use one or the other",
             "context_shift",
         )
-    prompt = request.known[: len(request.known) - len(request.generated)]
+    prompt = sequence.known[: len(sequence.known) - len(sequence.generated)]
     for start in range(len(prompt) - len(wanted), -1, -1):
         if prompt[start : start + len(wanted)] == wanted:
             return start

@@ -88,17 +88,18 @@ def available_bytes() -> int:
     return min([free, *limits])
 
 
-def measure(engine: "Core") -> Memory:
+def measure(core: "Core") -> Memory:
     """Who has how much now."""
-    pages, near, states = engine.pages, engine.pages.near, engine.program.states
+    runner = core.runner
+    pages, near, states = runner.pages, runner.pages.near, runner.program.states
     page, place = states.size("page"), states.size("near")
     return Memory(
-        weights=engine.weight_bytes,
+        weights=runner.weight_bytes,
         cache=page * pages.total + place * near.total,
         cache_used=page * (pages.total - pages.free) + place * (near.total - near.free),
         cache_kept=page * pages.kept + place * near.kept,
-        states=states.size("slot") * engine.capacity.slots,
-        workspace=sum(program.workspace for program in engine.programs),
+        states=states.size("slot") * runner.capacity.slots,
+        workspace=sum(program.workspace for program in runner.programs),
         resident=int(psutil.Process().memory_info().rss),
         available=available_bytes(),
     )

@@ -1,13 +1,13 @@
-"""A conversation that can be put away and taken up again."""
+"""A conversation that can be saved, with its KV cache, and loaded again."""
 
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from llamina.engine.generation import Generation
-from llamina.engine.shelf import put_away, take_up
-from llamina.engine.snapshot import Snapshot
+from llamina.engine.snapshot.format import Snapshot
+from llamina.engine.snapshot.transfer import resume, take_snapshot
+from llamina.engine.tasks.chat import Message, Turn, conversation
 from llamina.errors import RequestError, SnapshotError
 
 if TYPE_CHECKING:
@@ -15,32 +15,33 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """Messages, and the model's answers to them. A saved one goes on without computing what was said before."""
+    """Messages, and the model's answers to them. A saved one goes on without computing again what was said before."""
 
-    def __init__(self, engine: "Engine", messages: Sequence[dict[str, Any]] = ()) -> None:
+    def __init__(self, engine: "Engine", messages: Sequence[Message] = ()) -> None:
         self._engine = engine
-        self._messages = list(messages)
-        self._turn: Generation | None = None
+        self._messages = conversation(messages)
+        self._turn: Turn | None = None
 
     @property
     def messages(self) -> list[dict[str, Any]]:
         """What was said so far, the answer under way included."""
-        answer = [{"role": "assistant", "content": "".join(self._turn.request.pieces)}] if self._turn else []
-        return [*self._messages, *answer]
+        return [*self._messages, *([self._turn.message()] if self._turn else [])]
 
-    def ask(self, text: str, **options: Any) -> Generation:
-        """The answer to a message, as it comes; options are those of `Engine.stream`."""
+    def ask(self, text: str, **options: Any) -> Turn:
+        """The answer to a message, as it comes; options are those of `Engine.stream_chat`."""
         messages = [*self.messages, {"role": "user", "content": text}]
-        prompt = self._engine.chat_tokens(self._engine.render_chat(messages))
-        turn = self._engine.stream(prompt, **options)
+        turn = self._engine.stream_chat(messages, **options)
         self._messages, self._turn = messages, turn
         return turn
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the conversation and what is computed of it; a file that is there is replaced as a whole."""
+        """Write the conversation and its KV cache; a file that is there is replaced as a whole.
+
+        Raises RequestError if nothing was asked yet, SnapshotError if the file cannot be written.
+        """
         if self._turn is None:
             raise RequestError("nothing was asked yet: there is nothing to save")
-        snapshot = put_away(self._engine, self._turn.request)
+        snapshot = self._engine.stepper.call(take_snapshot, self._engine.core, self._turn.generation.sequence)
         data = Snapshot(snapshot.header | {"messages": self.messages}, snapshot.states).pack()
         part = Path(f"{os.fspath(path)}.part")
         try:
@@ -52,7 +53,7 @@ class Session:
 
     @classmethod
     def load(cls, engine: "Engine", path: str | os.PathLike[str]) -> "Session":
-        """The conversation that was saved there."""
+        """The conversation that was saved there. Raises SnapshotError if there is none, or it is another model's."""
         try:
             data = Path(path).read_bytes()
         except OSError as error:
@@ -60,5 +61,10 @@ class Session:
         snapshot = Snapshot.unpack(data)
         if "messages" not in snapshot.header:
             raise SnapshotError(f"{os.fspath(path)} holds a request, not a conversation: give it to Engine.resume")
-        engine.cancel(take_up(engine, snapshot))
+        engine.stepper.call(_restore, engine, snapshot)
         return cls(engine, snapshot.header["messages"])
+
+
+def _restore(engine: "Engine", snapshot: Snapshot) -> None:
+    """Bring the KV cache back; the prefix tree keeps it for the next question."""
+    engine.core.cancel(resume(engine.core, snapshot))

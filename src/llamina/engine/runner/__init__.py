@@ -1,0 +1,1 @@
+"""A loaded model: its programs, memory, adapters and limits. Knows no requests."""

@@ -1,0 +1,98 @@
+"""From a file or a model's name to an engine."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+
+from llamina.engine.core import MAX_WAITING, Core
+from llamina.engine.engine import Engine
+from llamina.engine.options import LoadOptions
+from llamina.engine.request import check_names
+from llamina.engine.runner.model_runner import ModelRunner
+from llamina.engine.speculation.draft_file import open_draft
+from llamina.engine.speculation.drafter import Drafter
+from llamina.errors import RequestError
+from llamina.gguf import GGUF, open_model
+from llamina.models import build
+from llamina.ops import Weight
+from llamina.quant import format_of
+
+DEFAULT_CONTEXT = 8192
+MAX_CONTEXT = 1 << 24  # no trained context comes near this
+Progress = Callable[[str, int, int], None]
+
+
+def load(
+    model: str | os.PathLike[str] | GGUF,
+    *,
+    backend: str = "cpu",
+    threads: int | None = None,
+    context: int | None = None,
+    draft: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+    **options: Unpack[LoadOptions],
+) -> Engine:
+    """Load a GGUF file, or a pulled model by its name. Without `context`, the trained one, at most 8192.
+
+    `draft` is a smaller model with the same vocabulary that drafts tokens, or a folder to choose one from. `kv_type`
+    is the type of the KV cache, `cache_tokens` its size in tokens, `max_sequences` how many are computed at once,
+    `step_tokens` how many tokens one step computes at the most, `max_waiting` how many requests may wait. With
+    `offload` the weights are read as they are needed, within a `memory_budget` in bytes.
+    """
+    check_names(options, LoadOptions.__optional_keys__)
+    _check_whole("threads", threads, 1)
+    _check_whole("context", context, 2, MAX_CONTEXT)
+    _check_whole("max_waiting", options.get("max_waiting"), 1)
+    file = model if isinstance(model, GGUF) else open_model(locate(model))
+    weights = weights_of(file)
+    trained = build(file.metadata, weights).config.trained_context
+    built = build(file.metadata, weights, context or min(trained, DEFAULT_CONTEXT))
+    threads = threads or default_threads()
+    smaller = None if draft is None else open_draft(locate(draft), file)
+    own: dict[str, Any] = {name: value for name, value in options.items() if name != "max_waiting"}
+    runner = ModelRunner(file, built, backend=backend, threads=threads, progress=progress, **own)
+    engine = Engine(Core(runner, options.get("max_waiting", MAX_WAITING)))
+    if smaller is not None:
+        same = {name: value for name, value in own.items() if name in ("kv_type", "step_tokens", "max_sequences")}
+        drafts = load(smaller, backend=backend, threads=threads, context=engine.context, progress=progress, **same)  # type: ignore[arg-type]
+        engine.core.speculation.drafter = Drafter(drafts.core, runner.plan.vocab)
+    return engine
+
+
+def _check_whole(name: str, value: object, least: int, most: int | None = None) -> None:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if value is not None and (not whole or value < least or (most is not None and value > most)):  # type: ignore[operator]
+        limit = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise RequestError(f"{name} is {value!r}: a whole number {limit} is expected", name)
+
+
+def locate(model: str | os.PathLike[str]) -> Path:
+    """The path itself if it is there, else the pulled model of that name. Raises ModelNotFound."""
+    if not isinstance(model, str | os.PathLike):
+        raise RequestError(f"model is of type {type(model).__name__}: a path or a model's name is expected", "model")
+    path = Path(model)
+    if path.exists():
+        return path
+    from llamina.hub import find
+
+    return find(os.fspath(model))
+
+
+def weights_of(file: GGUF, read: bool = True) -> dict[str, Weight]:
+    """Every tensor as a weight (without data, unless `read`); NAME.bias and NAME.scale come along with NAME.weight."""
+    weights: dict[str, Weight] = {}
+    for name, tensor in sorted(file.tensors.items()):  # biases and scales sort before weights
+        stem = name.removesuffix("weight")
+        bias, scale = (weights.get(stem + part) if stem != name else None for part in ("bias", "scale"))
+        data = tensor.data if read else np.zeros(0, np.uint8)
+        weights[name] = Weight(name, tensor.shape, format_of(tensor.type), data, bias, scale)
+    return weights
+
+
+def default_threads() -> int:
+    """The cores this process may use."""
+    usable = getattr(os, "sched_getaffinity", None)
+    return len(usable(0)) if usable else os.cpu_count() or 1

@@ -1,0 +1,137 @@
+"""A request on its way: how far it is computed, what was generated, why it ended."""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+import numpy.typing as npt
+
+from llamina.cache import Lease
+from llamina.engine.delta import Delta, FinishReason
+from llamina.engine.logprobs import Logprobs
+from llamina.engine.output import Output
+from llamina.engine.request import Request
+from llamina.engine.speculation.drafting import Drafting
+from llamina.ops.batch import Applied
+from llamina.sampling import Sampler, logprob_of
+
+Listener = Callable[[Delta], None]
+_ids = count()
+
+
+@dataclass(slots=True)
+class Times:
+    """When things happened, by `time.perf_counter`."""
+
+    submitted: float = 0.0
+    started: float | None = None  # first step
+    first: float | None = None  # token
+    last: float | None = None
+
+
+class Sequence:
+    """`known` are the tokens so far, the first `computed` of them in the KV cache: work is the difference."""
+
+    def __init__(self, request: Request, leader: "Sequence | None" = None) -> None:
+        """`leader` computes the same prompt; this one waits for that and reuses its pages."""
+        self.request = request
+        self.leader = leader
+        self.id = next(_ids)
+        self.rank = self.id  # the order of service, smaller first
+        self.known: list[int] = list(request.prompt)
+        self.computed = 0
+        self.lease: Lease | None = None
+        self.cached: int | None = None  # tokens of the prompt that came from the prefix cache, once it has run
+        self.dropped = 0  # old tokens that are not known any more
+        self.finish_reason: FinishReason | None = None
+        self.error: Exception | None = None  # why it ended, if it failed
+        self.output = Output(request.stop, request.markers)
+        self.logprobs = Logprobs(request.prompt, request.logprobs, request.prompt_logprobs)
+        self.rows: list[npt.NDArray[np.float32]] = []  # outputs that are read
+        self.sampler: Sampler | None = None
+        self.applied: tuple[Applied, ...] = ()  # its adapters, once the engine has found them
+        self.adapter_key: tuple[Hashable, ...] = ()  # which they are, by their contents
+        self.drafting = Drafting()
+        self.times = Times()
+        self.listeners: list[Listener] = []  # told of every delta, in order
+        self.done = False  # all listeners were told of the last delta
+
+    @property
+    def generated(self) -> list[int]:
+        return self.output.tokens
+
+    @property
+    def text(self) -> str:
+        """The text that is certain so far."""
+        return "".join(self.output.pieces)
+
+    @property
+    def pending(self) -> int:
+        """Known tokens that are not in the KV cache yet."""
+        return len(self.known) - self.computed
+
+    @property
+    def held(self) -> bool:
+        """It would compute what its leader is computing."""
+        leader = self.leader
+        return leader is not None and leader.finish_reason is None and not leader.generated
+
+    @property
+    def wanted(self) -> range:
+        """The positions whose outputs are wanted: those to be read or scored, else the last, to sample from."""
+        if self.request.reads is not None:
+            return self.request.reads
+        first = len(self.logprobs.prompt) if self.logprobs.wants_prompt else len(self.known)
+        return range(first - 1, len(self.known))
+
+    @property
+    def scope(self) -> Hashable | None:
+        """Sequences of one scope may share prefixes; None: nothing is shared."""
+        return (self.request.cache_salt, *self.adapter_key) if self.request.cache_prompt else None
+
+    @property
+    def complete(self) -> bool:
+        """Its grammar allows no more tokens."""
+        return self.sampler is not None and self.sampler.done
+
+    def read(self, position: int, rows: npt.NDArray[np.float32]) -> None:
+        """Keep the outputs of the positions from this one on."""
+        if self.request.reading == "logprobs":
+            pairs = zip(rows, self.known[position + 1 :], strict=False)
+            rows = np.array([logprob_of(row, token, 0).logprob for row, token in pairs], np.float32)
+        self.rows.append(rows.copy())
+
+    def sample(self, logits: npt.NDArray[np.float32]) -> list[int]:
+        """The next token, and those that the grammar leaves no choice about; `logits` is overwritten."""
+        assert self.sampler is not None
+        before = logits if self.request.logprobs is None else logits.copy()
+        token = self.sampler.sample(logits, self.known, len(self.known) + self.dropped)
+        self.logprobs.add(before, token)
+        return [token, *(self.sampler.forced() if self.request.logprobs is None else [])]
+
+    def fork(self, request: Request) -> "Sequence":
+        """Another that knows and has generated the same, and goes on as `request` says."""
+        twin = Sequence(request, self.leader)
+        twin.known, twin.cached, twin.dropped = list(self.known), self.cached, self.dropped
+        twin.output.tokens = list(self.output.tokens)
+        twin.logprobs.tokens, twin.logprobs.prompt = list(self.logprobs.tokens), list(self.logprobs.prompt)
+        return twin
+
+    def shift(self, room: int, keep: int) -> None:
+        """Drop old tokens after the first `keep`, half of them at a time, until the known ones are within `room`."""
+        while len(self.known) > room:
+            half = (len(self.known) - keep) // 2
+            del self.known[keep : keep + half]
+            self.dropped += half
+
+    def delta(self, tokens: tuple[int, ...] = (), text: str = "") -> Delta:
+        """What has just happened to it; `tokens` are the last that were generated."""
+        scored = self.logprobs.tokens
+        logprobs = tuple(scored[len(scored) - len(tokens) :]) if self.request.logprobs is not None else None
+        return Delta(self.id, tokens, text, logprobs, self.finish_reason, self.computed, len(self.request.prompt))
+
+    def tell(self, delta: Delta) -> None:
+        """Pass a delta on to all listeners; whatever one raises is raised here."""
+        for listener in list(self.listeners):
+            listener(delta)

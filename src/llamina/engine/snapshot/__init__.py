@@ -1,0 +1,1 @@
+"""Sequences and conversations as bytes, to be resumed later or elsewhere."""

@@ -1,0 +1,108 @@
+"""Snapshots of sequences: taken from an engine, and resumed in one."""
+
+from typing import TYPE_CHECKING, Any
+
+from llamina.backends.states import UNITS, Unit
+from llamina.cache import Lease
+from llamina.engine.sequence import Sequence
+from llamina.engine.snapshot.format import Snapshot, read_sequence, write_sequence
+from llamina.errors import SnapshotError
+from llamina.ops.batch import PAGE
+
+if TYPE_CHECKING:
+    from llamina.engine.core import Core
+
+
+def take_snapshot(core: "Core", sequence: Sequence) -> Snapshot:
+    """The sequence with what is computed of it; of one without a lease, what the prefix tree still has."""
+    if sequence.finish_reason is not None:
+        core.runner.adapters.equip(sequence)  # others may have their names by now
+    header = {
+        "model": core.runner.fingerprint,
+        "name": core.runner.file.metadata.get("general.name", ""),
+        "layout": _layout(core),
+        "adapters": core.runner.adapters.fingerprints(sequence.request.adapters),
+        "request": write_sequence(sequence),
+    }
+    borrowed = core.pages.admit(sequence.known, sequence.scope) if sequence.lease is None else None
+    lease = sequence.lease or borrowed
+    computed = sequence.computed if sequence.lease else borrowed.found if borrowed else 0
+    core.runner.copy_states()
+    states = _read(core, lease, computed) if lease else b""
+    if borrowed:
+        core.pages.release(borrowed)
+    return Snapshot(header | {"computed": computed}, states)
+
+
+def resume(core: "Core", snapshot: Snapshot) -> Sequence:
+    """The sequence, running or waiting in this engine unless it was done. Nothing changes if it cannot be."""
+    snapshot.check_model(core.runner.fingerprint)
+    header: dict[str, Any] = snapshot.header
+    sequence, computed = read_sequence(header["request"]), header["computed"]
+    done = sequence.finish_reason is not None
+    if not done:
+        core.limits.check_fit(sequence)
+    fits = header["layout"] == _layout(core)
+    if fits and len(snapshot.states) != _size(core, computed):
+        raise SnapshotError(f"the snapshot has {len(snapshot.states)} bytes of states: it was not written by us")
+    if core.runner.adapters.fingerprints(sequence.request.adapters) != header["adapters"]:
+        names = ", ".join(sequence.request.adapters)
+        raise SnapshotError(f"the snapshot was made with other adapters than are loaded here as {names}: load those")
+    core.equip(sequence)
+    core.join(sequence)
+    if sequence.sampler and header["request"]["sampler"]:
+        sequence.sampler.restore(header["request"]["sampler"])
+    lease = _write(core, sequence, computed, snapshot.states) if fits and computed else None
+    if not done:
+        core.place(sequence, lease, computed)
+    elif lease:
+        core.pages.release(lease)
+    return sequence
+
+
+def _layout(core: "Core") -> list[Any]:
+    """States are moved as they are between programs of the same layout; for another, tokens are computed again."""
+    states = core.runner.program.states
+    return [core.runner.backend, core.runner.kv_type, PAGE, *(states.size(unit) for unit in UNITS)]
+
+
+def _parts(core: "Core", computed: int) -> list[tuple[Unit, int]]:
+    """The states after so many tokens, in the order in which they are written: pages, those that windows see, slot."""
+    pages = range(-(-computed // PAGE))
+    near = pages[min(len(pages), core.pages.near.first(computed)) :]
+    counts: dict[Unit, range] = {"page": pages, "near": near, "slot": range(min(computed, 1))}
+    return [(unit, at) for unit, found in counts.items() for at in found]
+
+
+def _size(core: "Core", computed: int) -> int:
+    return sum(core.runner.program.states.size(unit) for unit, _ in _parts(core, computed))
+
+
+def _index(core: "Core", lease: Lease, unit: Unit, at: int) -> int:
+    """Which page, place or slot of the pool it is."""
+    if unit == "slot":
+        return lease.slot
+    return core.pages.near[lease.pages[at]] if unit == "near" else lease.pages[at]
+
+
+def _read(core: "Core", lease: Lease, computed: int) -> bytes:
+    parts, states = _parts(core, computed), core.runner.program.states
+    return b"".join(states.read(unit, _index(core, lease, unit, at)) for unit, at in parts)
+
+
+def _write(core: "Core", sequence: Sequence, computed: int, data: bytes) -> Lease | None:
+    """The states in a lease of their own; None if there is no room for them now."""
+    tokens, states = sequence.known[:computed], core.runner.program.states
+    lease = core.pages.admit(tokens, sequence.scope, reuse=False)
+    if lease is None:
+        return None
+    if not core.pages.extend(lease, computed, computed):
+        core.pages.release(lease)
+        return None
+    core.runner.copy_states()
+    start = 0
+    for unit, at in _parts(core, computed):
+        states.write(unit, _index(core, lease, unit, at), data[start : start + states.size(unit)])
+        start += states.size(unit)
+    core.pages.keep(lease, sequence.known, computed)
+    return lease
