@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from llamina.engine.sequence import Sequence
@@ -17,11 +18,12 @@ if TYPE_CHECKING:
 
 
 class Samplers:
-    """Makes them, and works out what grammars allow while the model computes."""
+    """Makes them, for any thread, and has the masks of grammars computed while the model runs."""
 
     def __init__(self, tokenizer: Tokenizer, vocab: int) -> None:
         self._tokenizer = tokenizer
         self._vocab = vocab
+        self._lock = Lock()  # what all share is made once
 
     def make(self, sequence: Sequence) -> Sampler:
         """The sampler of a request, after what it has said so far."""
@@ -65,8 +67,14 @@ class Samplers:
     def _breakers(self) -> BreakerTable:
         return BreakerTable(self._tokenizer)
 
-    @cached_property
+    @property
     def _compiler(self) -> "Compiler":
+        with self._lock:
+            return self._made_compiler
+
+    @cached_property
+    def _made_compiler(self) -> "Compiler":
+        """Made on first use: the vocabulary is prepared, which takes a moment."""
         from llamina.grammar.compiler import Compiler
 
         return Compiler(self._tokenizer, self._vocab)

@@ -22,6 +22,7 @@ from llamina.quant import format_of
 
 DEFAULT_CONTEXT = 8192
 MAX_CONTEXT = 1 << 24  # no trained context comes near this
+NAMED = {"backend", "threads", "context", "draft", "progress"}
 Progress = Callable[[str, int, int], None]
 
 
@@ -42,7 +43,7 @@ def load(
     `step_tokens` how many tokens one step computes at the most, `max_waiting` how many requests may wait. With
     `offload` the weights are read as they are needed, within a `memory_budget` in bytes.
     """
-    check_names(options, LoadOptions.__optional_keys__)
+    check_names(options, LoadOptions.__optional_keys__ | NAMED)
     _check_whole("threads", threads, 1)
     _check_whole("context", context, 2, MAX_CONTEXT)
     _check_whole("max_waiting", options.get("max_waiting"), 1)

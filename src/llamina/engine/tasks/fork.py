@@ -55,8 +55,8 @@ def revise(core: "Core", sequence: Sequence, known: list[int]) -> None:
 
 
 def _retreat(core: "Core", sequence: Sequence, computed: int) -> None:
-    """Compute again what comes after so many tokens. What sliding windows do not see any more, and recurrent states, only
-    go back to where they were kept."""
+    """Compute again what comes after so many tokens. Recurrent states, and what sliding windows do not see any more,
+    can only go back to where they were kept."""
     assert sequence.lease is not None
     if computed >= sequence.computed:
         return

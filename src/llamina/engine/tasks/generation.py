@@ -61,6 +61,7 @@ class Generation:
 
     def result(self) -> Completion:
         """Everything, after running what is left of it. Raises what ended the sequence, if it failed."""
+        self._engine.stepper.wait(lambda: self._stopped or self.sequence.done)  # one wait for all that is left
         for _ in self:
             pass
         return completion_of(self.sequence)
