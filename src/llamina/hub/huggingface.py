@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from llamina.errors import DownloadError, LlaminaError, ModelNotFound, RequestError
+from llamina.hub.catalogue import Entry, HubFile, Progress
 from llamina.hub.shards import first_shards, is_first, shard_names, stem
-from llamina.hub.sources import Progress
 
 PREFERRED = "Q4_K_M"
-TIMEOUT = 15.0  # seconds for the list of files
+TIMEOUT = 15.0  # seconds for the list of files, or what is known of one
+_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 _QUANT = re.compile(r"(?:^|[-._/])((?:UD-)?(?:I?Q\d|TQ\d|MXFP\d|NVFP\d|BF16|F16|F32)[A-Z0-9_]*)$", re.IGNORECASE)
 
 
@@ -24,10 +25,15 @@ class Cached:
     repo: str
 
 
+def is_name(name: str) -> bool:
+    """Whether it is spelt like `user/repo[:quant]`, and not like the path of a file."""
+    return _NAME.fullmatch(name.partition(":")[0]) is not None and not name.lower().endswith(".gguf")
+
+
 def parse(name: str) -> tuple[str, str | None]:
-    """`user/repo[:quant]` in its parts."""
+    """The repository and the quantization, if any, of `user/repo[:quant]`; raises `RequestError` if it is none."""
     repo, _, quant = name.partition(":")
-    if not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", repo):
+    if not _NAME.fullmatch(repo):
         raise RequestError(f"{name!r} is not a repository: write user/repo or user/repo:quant", "model")
     return repo, quant or None
 
@@ -100,6 +106,27 @@ def _download(repo: str, file: str, progress: Progress) -> Path:
         return Path(hf_hub_download(repo, file, library_name="llamina"))
     except Exception as error:
         raise _failure(error, repo) from error
+
+
+def fetch_file(source: HubFile, entry: Entry, folder: Path, progress: Progress) -> Path:
+    """Download a file into `folder`, or go on with what an earlier attempt has left there, and return its path.
+
+    What the Hub says of the file is compared first, so that another one is not fetched in vain. Raises `DownloadError`
+    or `ModelNotFound`.
+    """
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
+
+    try:
+        known = get_hf_file_metadata(hf_hub_url(source.repo, source.file), timeout=TIMEOUT, library_name="llamina")
+        digest = known.etag if known.etag and len(known.etag) == len(entry.sha256) else entry.sha256
+        if known.size not in (None, entry.size) or digest != entry.sha256:
+            raise DownloadError(f"its {source.file} is another file ({known.size} bytes, SHA-256 {digest[:12]}…)")
+        progress(entry.name, 0, 0)  # of unknown size: the library draws its own bar
+        return Path(hf_hub_download(source.repo, source.file, local_dir=folder, library_name="llamina"))
+    except LlaminaError:
+        raise
+    except Exception as error:
+        raise _failure(error, source.repo) from error
 
 
 def _failure(error: Exception, repo: str) -> LlaminaError:
