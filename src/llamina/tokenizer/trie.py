@@ -4,7 +4,7 @@ import math
 import re
 
 from llamina.errors import ModelFileError
-from llamina.tokenizer.vocabulary import Mark, Vocabulary
+from llamina.tokenizer.vocabulary import Mark, Vocabulary, byte_value
 
 _ESCAPE = re.compile(rb"\\(x[0-9a-f]{2}|.)", re.DOTALL)
 _ESCAPED = {b"t": b"\t", b"n": b"\n", b"r": b"\r"}
@@ -58,7 +58,7 @@ class BestPath:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         byte_tokens = set(vocabulary.with_mark(Mark.BYTE))
-        self._bytes = {int(vocabulary.texts[t][3:5], 16): t for t in byte_tokens if _is_byte(vocabulary.texts[t])}
+        self._bytes = {byte_value(vocabulary.texts[token]): token for token in byte_tokens}
         if len(self._bytes) < 256:
             raise ModelFileError(f"the vocabulary has {len(self._bytes)} of 256 byte tokens: convert the model again")
         self._pieces: dict[str, tuple[int, int]] = {}
@@ -98,10 +98,6 @@ class BestPath:
                     best = cost + costs[place + length], (length, token)
         unknown = _UNKNOWN_COST + costs[place + 1]
         return best if best is not None and best[0] <= unknown else (unknown, (1, None))
-
-
-def _is_byte(text: str) -> bool:
-    return re.fullmatch("<0x[0-9A-Fa-f]{2}>", text) is not None
 
 
 def _round(value: float) -> int:

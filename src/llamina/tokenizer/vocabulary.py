@@ -1,5 +1,6 @@
 """What a GGUF file says about its vocabulary, as llama.cpp reads it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntFlag
@@ -126,6 +127,15 @@ class Vocabulary:
     def with_mark(self, mark: Mark) -> list[int]:
         """The tokens that bear a mark, ascending."""
         return [int(i) for i in np.flatnonzero(self.marks & mark)]
+
+
+def byte_value(text: str) -> int:
+    """The value of a byte token by its text: 10 for `<0x0A>`. Raises `ModelFileError` if it is spelt another way."""
+    if re.fullmatch("<0x[0-9A-Fa-f]{2}>", text) is None:
+        raise ModelFileError(
+            f"the token {text!r} is said to be a byte, which is spelt like <0x0A>: the file is damaged"
+        )
+    return int(text[3:5], 16)
 
 
 def _unsupported(model: object) -> str:
