@@ -1,4 +1,4 @@
-"""GGUF files on Hugging Face: `user/repo[:quant]` → files in its own cache, shared with other programs."""
+"""GGUF files on the Hugging Face Hub: `user/repo[:quant]` → files in its own cache, shared with other programs."""
 
 import re
 import shutil
@@ -45,7 +45,7 @@ def quant_of(file: str) -> str:
 
 
 def choose(files: Sequence[str], quant: str | None, repo: str) -> str:
-    """The file meant: of that quant, else the preferred one, else the first."""
+    """The file that is meant: of that quantization; without one, Q4_K_M, else the first. Raises `ModelNotFound`."""
     models = sorted(f for f in files if f.lower().endswith(".gguf") and is_first(f) and "mmproj" not in f.lower())
     if not models:
         raise ModelNotFound(f"{repo} has no GGUF files: look for a repository whose name ends in -GGUF")
@@ -70,7 +70,10 @@ def _has_quant(file: str, wanted: str) -> bool:
 
 
 def pull(name: str, progress: Progress) -> Path:
-    """Download what is not in the cache yet (it resumes where it broke), and return the first file."""
+    """Download what is not in the cache yet (a broken transfer is resumed), and return the first file.
+
+    Raises `ModelNotFound`, `DownloadError`, or `RequestError` if the name is no repository's.
+    """
     repo, quant = parse(name)
     try:
         files = shard_names(choose(_files(repo), quant, repo))
@@ -83,7 +86,7 @@ def pull(name: str, progress: Progress) -> Path:
 
 
 def _kept(repo: str, quant: str | None) -> Path | None:
-    """What the cache has, for want of a network."""
+    """The file that is meant among those in the cache, if the repository cannot be asked; None if there are none."""
     have = {entry.path.name: entry.path for entry in cached() if entry.repo.lower() == repo.lower()}
     return have[choose(list(have), quant, repo)] if have else None
 
@@ -130,7 +133,7 @@ def fetch_file(source: HubFile, entry: Entry, folder: Path, progress: Progress) 
 
 
 def _failure(error: Exception, repo: str) -> LlaminaError:
-    """What an exception of the library, or of the HTTP client under it, means to the caller."""
+    """Our exception for one of the library, or of the HTTP client under it."""
     from huggingface_hub import errors
 
     said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -1,8 +1,8 @@
-"""The bytes behind the names of tokens."""
+"""The bytes that tokens stand for, and the spaces that some vocabularies put between them."""
 
 import re
 
-from llamina.tokenizer.trie import unescape
+from llamina.tokenizer.rwkv import unescape
 from llamina.tokenizer.vocabulary import BYTE_PAIR_MODELS, Mark, Vocabulary, byte_value
 
 _SPELT = Mark.CONTROL | Mark.UNKNOWN | Mark.USER_DEFINED
