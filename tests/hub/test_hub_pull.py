@@ -317,7 +317,7 @@ def test_a_full_disk_is_noticed_before(tiny: Callable[..., Entry], pip: Path, mo
 
 @pytest.mark.parametrize("verb", [hub.pull, hub.obtain])
 def test_a_name_nobody_knows(verb: Callable[[str], Path], store: Path) -> None:
-    with pytest.raises(ModelNotFound, match=r"'smolm2' is neither .* did you mean smollm2\? It knows .*tinyllama"):
+    with pytest.raises(ModelNotFound, match=r"'smolm2' is neither .* \(did you mean smollm2\?\): .*tinyllama"):
         verb("smolm2")
     with pytest.raises(ModelNotFound, match=r"did you mean qwen2.5-coder-0.5b or qwen2.5-coder-1.5b"):
         verb("Qwen2.5_Coder-05B")

@@ -37,7 +37,7 @@ def test_any_file_in_the_store_is_found_by_its_stem(store: Path) -> None:
 
 
 def test_a_missing_model_error_says_what_is_known_and_how_to_get_it(store: Path) -> None:
-    with pytest.raises(ModelNotFound, match=r"'nothing' is neither a file nor a model .*smollm2"):
+    with pytest.raises(ModelNotFound, match=r"'nothing' is neither a file nor a pulled model, nor in .*smollm2"):
         hub.find("nothing")
     for name in ("gemma3-270m", "User/Repo:q8_0"):
         with pytest.raises(ModelNotFound, match=rf"'{name}' has not been pulled: get it with `llamina pull {name}`"):

@@ -101,10 +101,10 @@ def unknown(name: str, here: Iterable[Model] = ()) -> str:
     known = list(dict.fromkeys([*(model.name for model in here), *CATALOGUE]))
     spelt = {canonical(name): name for name in known}
     near = [spelt[match] for match in get_close_matches(canonical(name), spelt)]
-    meant = f"did you mean {' or '.join(near)}? " if near else ""
+    meant = f" (did you mean {' or '.join(near)}?)" if near else ""
     return (
-        f"{name!r} is neither a file nor a model that llamina knows: {meant}"
-        f"It knows {', '.join(known)}, and Hugging Face's as user/repo[:quant]"
+        f"{name!r} is neither a file nor a pulled model, nor in the catalogue{meant}: "
+        f"give a file, one of {', '.join(known)}, or a Hugging Face repository as user/repo[:quant]"
     )
 
 
