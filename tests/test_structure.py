@@ -45,7 +45,7 @@ ORDER = [
 ]
 ONLY = {
     "errors": set(),
-    "places": set(),
+    "places": {"errors"},
     "gguf": {"errors"},
     "tokenizer": {"errors", "gguf"},
     "ops": {"errors", "gguf", "quant"},

@@ -161,9 +161,19 @@ def test_tokenize_and_back(invoke: Invoke, stories: Path) -> None:
 
 
 def test_tokenize_as_lines_and_json(invoke: Invoke, stories: Path) -> None:
-    assert "    403  '▁Once'\n" in invoke("tokenize", "Once", "-m", stories).stdout
+    assert "    403  ' Once'\n" in invoke("tokenize", "Once", "-m", stories).stdout
     told = json.loads(invoke("tokenize", "-m", stories, "--json", input="Once").stdout)
-    assert told == {"tokens": [1, 403], "pieces": ["<s>", "▁Once"], "count": 2}
+    assert told == {"tokens": [1, 403], "pieces": ["<s>", " Once"], "count": 2}
+
+
+def test_tokenize_shows_text_and_bytes_where_there_is_none(invoke: Invoke, golden: Callable[[str], Path]) -> None:
+    """A vocabulary of byte-level pairs, whose own spelling of ö is Ã¶."""
+    model = golden("vocab") / "ggml-vocab-gpt-2.gguf"
+    lines = invoke("tokenize", "wörld 🦙", "-m", model).stdout.splitlines()
+    pieces = [line.split(maxsplit=1)[1] for line in lines]
+    assert pieces == ["'w'", "'ör'", "'ld'", "b' \\xf0\\x9f'", "b'\\xa6'", "b'\\x99'"]
+    told = json.loads(invoke("tokenize", "wörld 🦙", "-m", model, "--json").stdout)
+    assert told["pieces"] == ["w", "ör", "ld", [0x20, 0xF0, 0x9F], [0xA6], [0x99]]
 
 
 def test_tokenize_special(invoke: Invoke, stories: Path) -> None:
@@ -180,8 +190,46 @@ def test_detokenize_mistakes(invoke: Invoke, stories: Path, ids: list[str], mess
 
 def test_an_empty_list(invoke: Invoke, empty_store: Path) -> None:
     result = invoke("list")
-    assert (result.exit_code, result.stdout) == (0, "") and "llamina pull smollm2" in result.stderr
+    assert (result.exit_code, result.stdout) == (0, "") and "llamina pull qwen2.5-coder-0.5b" in result.stderr
     assert json.loads(invoke("ls", "--json").stdout) == []
+
+
+def test_a_list_of_all_that_can_be_pulled(invoke: Invoke, empty_store: Path) -> None:
+    lines = {line.split()[0]: line for line in invoke("list", "--all").stdout.splitlines()}
+    assert "491.4 MB" in lines["qwen2.5-coder-0.5b"] and "instruct" in lines["qwen2.5-coder-0.5b"]
+    assert "base" in lines["gemma3-270m"] and lines["gemma3-270m"].endswith("not pulled")
+    rows = {row["name"]: row for row in json.loads(invoke("ls", "-a", "--json").stdout)}
+    assert rows["nomic-embed-text"]["kind"] == "embedding" and rows["nomic-embed-text"]["path"] is None
+
+
+@pytest.fixture
+def base_model(empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a base model that is here."""
+    from dataclasses import replace
+    from hashlib import sha256
+
+    from llamina import hub
+
+    empty_store.mkdir(parents=True)
+    (empty_store / "tiny.gguf").write_bytes(b"GGUF")
+    about = {"name": "tiny", "file": "tiny.gguf", "size": 4, "sha256": sha256(b"GGUF").hexdigest()}
+    monkeypatch.setitem(hub.CATALOGUE, "tiny", replace(hub.CATALOGUE["gemma3-270m"], **about))
+    return "tiny"
+
+
+def test_base_models_are_called_so(invoke: Invoke, base_model: str) -> None:
+    assert invoke("list").stdout.splitlines()[1].split()[:4] == ["tiny", "4", "B", "base"]
+    (row,) = json.loads(invoke("list", "--json").stdout)
+    assert (row["kind"], row["licence"]) == ("base", "Gemma terms of use")
+    assert "tiny is a base model: it continues text" in invoke("pull", "tiny").stderr
+    assert not invoke("pull", "tiny", "-q").stderr
+
+
+def test_rm_of_a_file(invoke: Invoke, empty_store: Path, tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(b"GGUF")
+    result = invoke("rm", path)
+    assert result.exit_code == 2 and "is no pulled model but a path" in result.stderr and path.exists()
 
 
 def test_list_and_remove(invoke: Invoke, empty_store: Path, stories: Path) -> None:

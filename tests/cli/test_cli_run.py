@@ -239,7 +239,7 @@ def test_no_model_means_the_default(invoke: Invoke, empty_store: Path, monkeypat
 
     monkeypatch.setattr(hub, "pull", refuse)
     result = invoke("run", "Hello")
-    assert (result.exit_code, result.stderr) == (1, "error: smollm2 was asked for\n")
+    assert (result.exit_code, result.stderr) == (1, "error: qwen2.5-coder-0.5b was asked for\n")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends a POSIX signal")

@@ -2,6 +2,7 @@
 
 import importlib.util
 import random
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -60,6 +61,10 @@ SNIPPETS = [
 ]
 # fmt: on
 
+# Of WordPiece: llama.cpp keeps the first letter of a decomposed syllable, and takes U+0085 for a space, while BERT's
+# own tokenizer keeps all and drops it (test_wordpiece.py).
+OTHERWISE = re.compile("[\uac00-\ud7a3\x85]")
+
 needs_llama_cpp = pytest.mark.skipif(
     importlib.util.find_spec("xllamacpp") is None, reason="xllamacpp has no wheel for this machine"
 )
@@ -105,6 +110,8 @@ def compare(path: str, tokenizer: Tokenizer, count: int) -> None:
     special = [tokenizer.token_text(token) for token in marked]
     for _ in range(count):
         text = random_text(rng, special)
+        if tokenizer.vocabulary.model == "bert":
+            text = OTHERWISE.sub("", text)
         add, parse = rng.random() < 0.5, rng.random() < 0.5
         expected = oracle.encode(text, add, parse)
         assert tokenizer.encode(text, add, parse) == expected, (text, add, parse)
