@@ -1,5 +1,6 @@
 """Model names → files: the catalogue, pulling, listing, removing, and the model that is meant when none is named."""
 
+from llamina.hub.bar import progress_bar
 from llamina.hub.catalogue import CATALOGUE, DEFAULT, Entry, Progress, entry_of, entry_of_file
 from llamina.hub.pull import obtain, pull
 from llamina.hub.sampling import sampling_for
@@ -21,6 +22,7 @@ __all__ = [
     "models_of",
     "names",
     "obtain",
+    "progress_bar",
     "pull",
     "remove",
     "sampling_for",
