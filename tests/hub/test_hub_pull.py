@@ -290,7 +290,7 @@ def test_a_damaged_model_that_cannot_be_fetched_again(tiny: Callable[..., Entry]
 def test_a_file_is_read_only_if_it_was_written_to(
     tiny: Callable[..., Entry], store: Path, pip: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = import_module("llamina.hub.pull")
+    module = import_module("llamina.hub.download")
     reads: list[Path] = []
     real = module.checksum
     monkeypatch.setattr(module, "checksum", lambda path: reads.append(path) or real(path))

@@ -21,7 +21,7 @@ def complete_model(ctx: click.Context, param: click.Parameter, incomplete: str) 
     """Names of pulled models; failing those, files."""
     from llamina import hub
 
-    known = dict.fromkeys([*hub.names(), *hub.SOURCES])
+    known = dict.fromkeys([*hub.names(), *hub.CATALOGUE])
     found = [CompletionItem(name) for name in known if name.lower().startswith(incomplete.lower())]
     return found or [CompletionItem(incomplete, type="file")]
 
@@ -157,7 +157,7 @@ def locate(model: str | None, hf: str | None = None, quiet: bool = False) -> Pat
         try:
             return hub.find(name)
         except ModelNotFound:
-            if hub.source_of(name) is None:
+            if hub.entry_of(name) is None:
                 raise
         return hub.pull(name, meter)
 

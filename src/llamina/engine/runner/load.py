@@ -17,7 +17,7 @@ from llamina.engine.speculation.draft_file import open_draft
 from llamina.engine.speculation.drafter import Drafter
 from llamina.errors import RequestError, UnsupportedModel
 from llamina.gguf import GGUF, open_model
-from llamina.hub import DEFAULT, obtain, progress_bar, sampling_for
+from llamina.hub.sampling import sampling_for
 from llamina.models import build
 from llamina.ops import Weight
 from llamina.quant import format_of
@@ -88,6 +88,8 @@ def locate(model: str | os.PathLike[str] | None, progress: Progress | None = Non
         raise RequestError(f"model is of type {type(model).__name__}: a path or a model's name is expected", "model")
     if model is not None and Path(model).exists():
         return Path(model)
+    from llamina.hub import DEFAULT, obtain, progress_bar
+
     with progress_bar() if progress is None else nullcontext(progress) as told:
         return obtain(DEFAULT if model is None else os.fspath(model), told)
 
