@@ -31,8 +31,8 @@ def quiet(what: str, done: int, total: int) -> None:
 def test_the_clock_sees_one_step_per_generated_token(setup: Setup, task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = enter(setup, quiet)
     engine, steps = ours._engine, []
-    run = engine.program.run
-    monkeypatch.setattr(engine.program, "run", lambda batch: (steps.append(batch.n_tokens), run(batch))[1])
+    run = engine.runner.program.run
+    monkeypatch.setattr(engine.runner.program, "run", lambda batch: (steps.append(batch.n_tokens), run(batch))[1])
     counted: list[int] = []
     until = Llamina._run
 
@@ -45,7 +45,7 @@ def test_the_clock_sees_one_step_per_generated_token(setup: Setup, task: Task, m
     assert ours.seconds(task, 0) > 0
     rest = [task.batch] * task.tokens
     assert counted == {"prompt": [20], "generate": rest, "answer": [task.batch * task.prompt, *rest[1:]]}[task.kind]
-    assert not engine.running and not engine.waiting and engine.pages.free == engine.pages.total
+    assert not engine.core.running and not engine.core.waiting and engine.core.pages.free == engine.core.pages.total
     ours.close()
 
 

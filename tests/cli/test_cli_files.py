@@ -78,7 +78,7 @@ def test_show_tells_the_memory(invoke: Invoke, stories: Path) -> None:
     memory = json.loads(invoke("show", stories, "--json").stdout)["memory"]
     for kind, size in memory["per_1024_tokens"].items():
         with llamina.load(stories, kv_type=kind, threads=1) as engine:
-            assert size == 1024 // 16 * engine.program.states.size("page")
+            assert size == 1024 // 16 * engine.runner.program.states.size("page")
     assert memory["weights"] == 292_800 * 4 and memory["per_sequence"] == 0
     assert memory["per_1024_tokens_out_of_window"] is None
     assert "keys and values of 1,024 tokens: 655.4 kB in f16" in invoke("show", stories).stdout
@@ -90,7 +90,7 @@ def test_show_tells_the_memory_of_windows(invoke: Invoke, tmp_path: Path) -> Non
     out = convert(folder(tmp_path / "gemma2", "gemma2"), tmp_path / "m.gguf").path
     memory = json.loads(invoke("show", out, "--json").stdout)["memory"]
     with llamina.load(out, threads=1, context=2048, max_sequences=1) as engine:
-        page, near = (1024 // 16 * engine.program.states.size(unit) for unit in ("page", "near"))
+        page, near = (1024 // 16 * engine.runner.program.states.size(unit) for unit in ("page", "near"))
     assert (memory["per_1024_tokens"]["f16"], memory["per_1024_tokens_out_of_window"]["f16"]) == (page + near, page)
     assert 0 < page < near + page and "1,024 that have left the window: " in invoke("show", out).stdout
 

@@ -27,9 +27,9 @@ def test_the_same_bits_within_the_budget(policy: str, smollm2: Path) -> None:
     with llamina.load(smollm2, threads=2) as engine:
         want = engine.logits(PROMPT)
     with llamina.load(smollm2, threads=2, offload=policy, memory_budget=BUDGET) as engine:
-        program = engine.program
+        program = engine.runner.program
         assert isinstance(program, CpuProgram) and program.pager is not None
-        assert engine.weight_bytes > BUDGET
+        assert engine.runner.weight_bytes > BUDGET
         start, most = mapped(), 0
         got = engine.logits(PROMPT)
         for index in range(len(program.pager.segments)):  # stops between segments of another walk
@@ -47,7 +47,7 @@ def test_weights_are_read_ahead_if_all_may_stay(smollm2: Path, monkeypatch: pyte
     llamina.load(smollm2, threads=1).close()
     assert len(asked) == 1
     llamina.load(smollm2, threads=1, offload="budget", memory_budget=BUDGET).close()
-    monkeypatch.setattr("llamina.engine.machine.available_bytes", lambda: 1 << 20)
+    monkeypatch.setattr("llamina.engine.runner.model_runner.available_bytes", lambda: 1 << 20)
     llamina.load(smollm2, threads=1).close()
     assert len(asked) == 1
 
@@ -55,7 +55,7 @@ def test_weights_are_read_ahead_if_all_may_stay(smollm2: Path, monkeypatch: pyte
 def test_pinned_weights_stay(smollm2: Path) -> None:
     with llamina.load(smollm2, threads=1, offload="pinned", memory_budget=BUDGET) as engine:
         engine.logits(PROMPT)
-        program = engine.program
+        program = engine.runner.program
         assert isinstance(program, CpuProgram) and program.pager is not None
         assert 0 < program.pager.resident <= BUDGET
 

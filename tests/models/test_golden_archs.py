@@ -40,15 +40,13 @@ def test_same_bits_however_it_is_cut(name: str, files: Files, truth: dict[str, n
     tokens = [int(t) for t in truth[f"{name}.tokens"]]
     with llamina.load(files(name), threads=2) as engine:
         whole = engine.logits(tokens)
-        requests = [Request(tokens[i:], all_logits=True) for i in (20, 0, 7)]
-        for request in requests:
-            engine.submit(request)
-        while any(r.finish_reason is None for r in requests):
+        sequences = [engine.submit(Request(tokens[i:], reads=range(len(tokens) - i))) for i in (20, 0, 7)]
+        while any(s.finish_reason is None for s in sequences):
             engine.step()
-        assert np.array_equal(np.concatenate(requests[1].rows), whole)
+        assert np.array_equal(np.concatenate(sequences[1].rows), whole)
     for chunk in (1, 3, 16):
-        with llamina.load(files(name), threads=1, max_tokens=chunk) as engine:
-            if engine.model.causal:
+        with llamina.load(files(name), threads=1, step_tokens=chunk) as engine:
+            if engine.runner.model.causal:
                 assert np.array_equal(engine.logits(tokens), whole)
             else:
                 with pytest.raises(CapacityError, match="one step"):
