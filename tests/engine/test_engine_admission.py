@@ -169,7 +169,9 @@ def test_closing_wakes_those_who_wait(stories: Path) -> None:
     begun = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         told = pool.submit(
-            lambda: engine.generate(PROMPT, max_tokens=None, ignore_eos=True, context_shift=True, on_delta=lambda d: begun.set())
+            lambda: engine.generate(
+                PROMPT, max_tokens=None, ignore_eos=True, context_shift=True, on_delta=lambda d: begun.set()
+            )
         )
         assert begun.wait(30)
         engine.close()
@@ -212,3 +214,31 @@ def test_copies_are_refused(engine: Engine) -> None:
     for attempt in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(TypeError, match="load the model in each process"):
             attempt(engine)
+
+
+def test_many_are_queued_before_the_next_step(stories: Path) -> None:
+    """Also while another thread makes the steps: a list of texts is not one text per step."""
+    texts = [f"text number {i}" for i in range(96)]
+    with llamina.load(stories, threads=1, max_sequences=32) as engine:
+        engine.embed(texts[:2])  # the plan is compiled
+        engine.stepper.serve()
+        before = engine.metrics.steps
+        engine.embed(texts)
+        assert engine.metrics.steps - before < 20
+        before = engine.metrics.steps
+        engine.generate(texts, max_tokens=4, temperature=0)
+        assert engine.metrics.steps - before < 40
+
+
+def test_cancelled_before_it_was_queued(engine: Engine) -> None:
+    """Nothing is computed for it, and it is in no count."""
+    before = dict(engine.metrics.requests)
+    sequence = engine.core.prepare(Request([1, 2, 3], max_tokens=5))
+    engine.cancel(sequence)
+    with pytest.raises(RequestError, match="cancelled"):
+        engine.enqueue([sequence])
+    assert sequence.done and not engine.core.busy and dict(engine.metrics.requests) == before
+    running = engine.submit(Request([1, 2, 3], max_tokens=5))
+    with pytest.raises(RequestError, match="under way"):
+        engine.enqueue([running])
+    engine.cancel(running)

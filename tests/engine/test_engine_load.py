@@ -48,7 +48,7 @@ def test_an_unknown_name_is_told_with_those_that_come_near() -> None:
 def test_sampling_defaults_of_the_file(stories: Path) -> None:
     """A request that says nothing has the file's; one that says something has its own, and the file's others."""
     file = open_model(stories)
-    file.metadata |= {"general.sampling.temp": 0.0, "general.sampling.top_k": 3}
+    file.metadata.update({"general.sampling.temp": 0.0, "general.sampling.top_k": 3})
     with llamina.load(file, threads=1) as engine, llamina.load(stories, threads=1) as plain:
         greedy = plain.generate("Once upon a time", temperature=0, max_tokens=20).tokens
         assert engine.generate("Once upon a time", max_tokens=20).tokens == greedy

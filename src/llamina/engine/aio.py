@@ -224,7 +224,10 @@ class AsyncGeneration:
 
             SCOPE.set(scope)
             try:
-                return engine.engine.submit(request, on_delta=tell, leader=self.leader)
+                sequence = engine.engine.core.prepare(request, self.leader)
+                sequence.listeners.append(tell)
+                engine.engine.enqueue([sequence])
+                return sequence
             finally:
                 SCOPE.set(None)
 
