@@ -51,6 +51,19 @@ def test_what_has_no_conversation(
     assert not (tmp_path / "talk").exists()
 
 
+def test_a_full_context(invoke: Invoke, smollm2: Path, tmp_path: Path) -> None:
+    """Told, with what helps; and the conversation goes on with --context-shift."""
+    common = ("run", "-m", smollm2, "--session", tmp_path / "talk", "--temp", "0", "-c", "64", "-n", "20")
+    assert "cut: the answer reached -n 20 tokens" in invoke(*common, "Hello, who are you?").stderr
+    full = invoke(*common, "And who am I, if I am not you and you are not me?")
+    assert full.exit_code == 2 and "use --context-shift to drop old tokens" in full.stderr
+    saved = (tmp_path / "talk").read_bytes()
+    for question in ("And who am I, if I am not you and you are not me?", "And you?"):
+        went_on = invoke(*common, "--context-shift", "--keep", "8", question)
+        assert went_on.exit_code == 0 and went_on.stdout.strip()
+    assert (tmp_path / "talk").read_bytes() != saved
+
+
 def test_two_at_once_lose_no_turn(smollm2: Path, tmp_path: Path) -> None:
     """The second waits for the first, and says so."""
     talk = tmp_path / "talk"

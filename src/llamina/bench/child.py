@@ -4,11 +4,11 @@ import multiprocessing as mp
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
-from llamina.bench.contestant import Contestant, Progress, Setup, enter
+from llamina.bench.contestant import Progress, Setup, enter
 from llamina.bench.memory import peak_bytes
 from llamina.bench.task import Task
 from llamina.errors import CapacityError, LlaminaError
@@ -108,18 +108,12 @@ def _deaf_to_interrupts() -> Iterator[None]:
 def _serve(pipe: Connection, setup: Setup) -> None:
     """The process: answers questions until the other end closes or SIGTERM comes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if setup.engine == "llama_server":  # it has started a process, which must not outlive it
+    if setup.engine == "llama_server":  # it starts a process, which must not outlive it
         signal.signal(signal.SIGTERM, _leave)
     os.environ["GGML_CPU_TILED_MM"] = str(int(setup.tiled))
-    baseline = peak_bytes()
-    contestant: Contestant | None = None
-    with suppress(EOFError, BrokenPipeError):  # nobody listens any more
+    with ExitStack() as stack, suppress(EOFError, BrokenPipeError):  # nobody listens any more
         try:
-            contestant = enter(setup, lambda *step: pipe.send(("progress", step)))
-            pipe.send(("answer", baseline))
-            while question := pipe.recv():
-                answer = peak_bytes() if question[0] == "memory" else contestant.seconds(*question[1:])
-                pipe.send(("answer", answer))
+            _converse(pipe, setup, stack)
         except (EOFError, BrokenPipeError):
             raise
         except LlaminaError as error:
@@ -127,8 +121,17 @@ def _serve(pipe: Connection, setup: Setup) -> None:
         except Exception as error:  # any other might not survive the pipe
             pipe.send(("error", LlaminaError(f"{setup.engine}: {type(error).__name__}: {error}")))
         finally:
-            if contestant is not None:
-                contestant.close()
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is ending
+
+
+def _converse(pipe: Connection, setup: Setup, stack: ExitStack) -> None:
+    """Load the model, to be closed by the stack, and answer questions."""
+    baseline = peak_bytes()
+    contestant = stack.enter_context(closing(enter(setup, lambda *step: pipe.send(("progress", step)))))
+    pipe.send(("answer", baseline))
+    while question := pipe.recv():
+        answer = peak_bytes() if question[0] == "memory" else contestant.seconds(*question[1:])
+        pipe.send(("answer", answer))
 
 
 def _leave(number: int, frame: object) -> NoReturn:

@@ -169,7 +169,7 @@ def _cut(completion: Completion, limits: Circumstances) -> str | None:
         return None
     usage = completion.usage
     if usage.completion_tokens == limits.max_tokens:
-        return f"the answer reached -n {limits.max_tokens} tokens"
+        return f"the answer reached -n {_tokens(usage.completion_tokens)}"
     known = usage.prompt_tokens + usage.completion_tokens
     if known < limits.context:
         return f"the KV cache is full at {known} tokens; use another --kv-type or --context-shift"
@@ -177,16 +177,21 @@ def _cut(completion: Completion, limits: Circumstances) -> str | None:
 
 
 def _rates(completion: Completion) -> str:
-    """One line, such as `prompt 36 tokens, 210 tok/s · answer 12 tokens, 45.1 tok/s · first after 0.17 s`."""
+    """One line, such as `prompt 36 tokens, 210.0 tok/s · answer 12 tokens, 45.1 tok/s · first token after 0.17 s`."""
     usage = completion.usage
     if not usage.completion_tokens:
-        return f"prompt {usage.prompt_tokens} tokens · no answer"
+        return f"prompt {_tokens(usage.prompt_tokens)} · no answer"
+    rate = f", {usage.completion_rate:.1f} tok/s" if usage.completion_tokens > 1 else ""  # the first has none
     parts = [
-        f"prompt {usage.prompt_tokens} tokens, {usage.prompt_rate:.1f} tok/s",
-        f"answer {usage.completion_tokens} tokens, {usage.completion_rate:.1f} tok/s",
-        f"first after {usage.prompt_seconds:.2f} s",
+        f"prompt {_tokens(usage.prompt_tokens)}, {usage.prompt_rate:.1f} tok/s",
+        f"answer {_tokens(usage.completion_tokens)}{rate}",
+        f"first token after {usage.prompt_seconds:.2f} s",
     ]
     return " · ".join(parts)
+
+
+def _tokens(count: int) -> str:
+    return f"{count} token" + "s" * (count != 1)
 
 
 def _speculation(usage: Usage) -> str:

@@ -63,9 +63,7 @@ class Part(click.ParamType):  # type: ignore[type-arg]
 def output_options(function: Function) -> Function:
     """`-r`, `--json`, `--md`, `--baseline` and `--threshold`."""
     options = [
-        click.option(
-            "-r", "--repeats", type=click.IntRange(min=1), default=5, show_default=True, help="Runs of each test."
-        ),
+        click.option("-r", "--repeats", type=ANY, metavar="N", default=5, show_default=True, help="Runs of each test."),
         json_option,
         click.option("--md", "as_markdown", is_flag=True, help="Print a Markdown table."),
         click.option(
@@ -150,13 +148,34 @@ def command(model: str | None, hf: str | None, plot: Path | None, **given: Any) 
 
 @command.command("serve")
 @model_options
-@click.option("-c", "--requests", type=SEVERAL, default=16, show_default=True, help="Requests at a time.")
-@click.option("-p", "--prompt-tokens", "prompt", type=ANY, default=32, show_default=True, help="Prompt tokens of each.")
+@click.option("-c", "--requests", type=SEVERAL, metavar="N", default=16, show_default=True, help="Requests at a time.")
 @click.option(
-    "-n", "--gen-tokens", "tokens", type=SEVERAL, default=128, show_default=True, help="Tokens that each generates."
+    "-p",
+    "--prompt-tokens",
+    "prompt",
+    type=ANY,
+    metavar="N",
+    default=32,
+    show_default=True,
+    help="Prompt tokens of each.",
 )
 @click.option(
-    "--prefix", type=click.IntRange(16, 1 << 20), default=2000, show_default=True, help="Tokens of the first turn."
+    "-n",
+    "--gen-tokens",
+    "tokens",
+    type=SEVERAL,
+    metavar="N",
+    default=128,
+    show_default=True,
+    help="Tokens that each generates.",
+)
+@click.option(
+    "--prefix",
+    type=click.IntRange(16, 1 << 20),
+    metavar="N",
+    default=2000,
+    show_default=True,
+    help="Tokens of the first turn.",
 )
 @threads_option
 @kv_option
@@ -198,14 +217,27 @@ def serve_command(model: str | None, hf: str | None, **given: Any) -> int:
 )
 @click.option("-t", "--threads", type=Counts(1), help="Numbers of threads; 1 and all usable cores unless given.")
 @click.option(
-    "--size", type=click.FloatRange(min=0), default=64.0, show_default=True, help="MB of weights of the GEMV."
+    "--size",
+    type=click.FloatRange(min=0),
+    metavar="MB",
+    default=64.0,
+    show_default=True,
+    help="MB of weights of the GEMV.",
 )
 @click.option(
-    "-p", "--tokens", type=click.IntRange(1, 4096), default=512, show_default=True, help="Tokens of the GEMM."
+    "-p",
+    "--tokens",
+    type=click.IntRange(1, 4096),
+    metavar="N",
+    default=512,
+    show_default=True,
+    help="Tokens of the GEMM.",
 )
 @output_options
 def kernels_command(formats: tuple[str, ...], threads: tuple[int, ...] | None, **given: Any) -> int:
-    """Measure the matrix products of each format: GB/s of the GEMV (one token), GMAC/s of the GEMM (many tokens).
+    """Measure the matrix products of each format.
+
+    GB/s of weights read by the GEMV (one token), GMAC/s of the GEMM (many tokens).
 
     \b
     Examples:

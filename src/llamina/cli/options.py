@@ -44,7 +44,7 @@ def model_options(function: Function) -> Function:
         "--model",
         metavar="FILE|NAME",
         shell_complete=complete_model,
-        help="A GGUF file or the name of a pulled model; by default LLAMINA_MODEL, else smollm2.",
+        help="A GGUF file or the name of a model; by default LLAMINA_MODEL, else a small model that is fetched.",
     )(function)
 
 

@@ -164,7 +164,7 @@ def command(
     if raw and session:
         raise click.UsageError("--session is a conversation, and --raw leaves the chat template out: drop one of them")
     if options["logprobs"] is not None and not as_json:
-        raise click.UsageError("--logprobs are told in JSON: add --json")
+        raise click.UsageError("--logprobs are printed as JSON: add --json")
     options = {"max_tokens": max_tokens, "adapters": adapters, **take_constraint(options), **_window(options)}
     request_of([0], **options)  # mistakes are told before any download
     question = _prompt(argument, file)
