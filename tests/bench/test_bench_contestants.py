@@ -1,5 +1,6 @@
 """llamina and llama.cpp as contestants: they do the work that is asked, and nothing is left behind."""
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -150,13 +151,16 @@ def test_a_server_that_ends_is_told(setup: Setup, tmp_path: Path, monkeypatch: p
     program.write_text("#!/bin/sh\nexit 3\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(LlaminaError, match="llama-server ended with 3"):
+    with pytest.raises(LlaminaError, match="llama-server ended with code 3"):
         Child(replace(setup, engine="llama_server"), quiet)
 
 
 SICK = """
-import sys
+import os, sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+Path(sys.argv[0]).with_name("pid").write_text(str(os.getpid()))
 
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
@@ -181,3 +185,5 @@ def test_a_server_that_does_not_answer_is_told(setup: Setup, tmp_path: Path, mon
             child.seconds(Task("prompt", 20), 0)
     finally:
         child.close()
+    with pytest.raises(ProcessLookupError):  # it has ended too
+        os.kill(int((tmp_path / "pid").read_text()), 0)

@@ -14,7 +14,7 @@ from convert.convert_folders import folder
 from llamina.convert import convert
 
 Invoke = Callable[..., Result]
-TIED = "output tied to the embeddings"
+TIED = "tied embeddings"
 MOE = "2 of 8 experts in 2 layers"
 
 
@@ -81,7 +81,7 @@ def test_show_tells_the_memory(invoke: Invoke, stories: Path) -> None:
             assert size == 1024 // 16 * engine.runner.program.states.size("page")
     assert memory["weights"] == 292_800 * 4 and memory["per_sequence"] == 0
     assert memory["per_1024_tokens_out_of_window"] is None
-    assert "keys and values of 1,024 tokens: 655.4 kB in f16" in invoke("show", stories).stdout
+    assert "KV cache of 1,024 tokens: 655.4 kB in f16" in invoke("show", stories).stdout
 
 
 def test_show_tells_the_memory_of_windows(invoke: Invoke, tmp_path: Path) -> None:
@@ -92,15 +92,15 @@ def test_show_tells_the_memory_of_windows(invoke: Invoke, tmp_path: Path) -> Non
     with llamina.load(out, threads=1, context=2048, max_sequences=1) as engine:
         page, near = (1024 // 16 * engine.runner.program.states.size(unit) for unit in ("page", "near"))
     assert (memory["per_1024_tokens"]["f16"], memory["per_1024_tokens_out_of_window"]["f16"]) == (page + near, page)
-    assert 0 < page < near + page and "1,024 that have left the window: " in invoke("show", out).stdout
+    assert 0 < page < near + page and "1,024 tokens outside the window: " in invoke("show", out).stdout
 
 
 def test_show_tells_features(invoke: Invoke, tmp_path: Path) -> None:
     for name, expected in (
-        ("gemma2", ["sliding window of 8 in 1 of 2 layers", "attention scores capped at 50", TIED]),
-        ("deepseek3-yarn", ["latent attention, 48 values a token and layer", MOE, "YaRN scaled by 4"]),
+        ("gemma2", ["sliding window of 8 tokens in 1 of 2 layers", "attention softcap of 50", TIED]),
+        ("deepseek3-yarn", ["latent attention (MLA), 48 values per token and layer", MOE, "YaRN scaled by 4"]),
         ("mamba2", ["recurrent states in 2 of 2 layers"]),
-        ("llama", ["frequency factors of the rotation"]),
+        ("llama", ["RoPE frequency factors"]),
         ("bloom", ["ALiBi", TIED]),
     ):
         out = convert(folder(tmp_path / name, name), tmp_path / f"{name}.gguf").path

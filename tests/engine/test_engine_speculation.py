@@ -146,7 +146,8 @@ def test_a_real_model(smol: Engine) -> None:
 def test_the_distribution_is_the_models(pair: Engine) -> None:
     """Chi-square over many seeds: tokens after guesses of the other model come as often as the model says."""
     prompt, n = pair.encode("Once upon a time, there was a little girl named Lily. She loved to play"), 600
-    options = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "max_tokens": 3, "ignore_eos": True}
+    whole = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}  # nothing is dropped
+    options = {**whole, "max_tokens": 3, "ignore_eos": True}
     guessed = [pair.generate(prompt, seed=seed, speculate=2, **options) for seed in range(n)]
     assert sum(found.usage.accepted_tokens for found in guessed) > n / 4
 

@@ -1,4 +1,4 @@
-"""A GGUF file in numbers, and whether it can be run."""
+"""The facts about a GGUF file: sizes, formats, memory, and whether it can be run."""
 
 from typing import Any, get_args
 
@@ -23,7 +23,7 @@ WIDTH = 100
 
 
 def summary(file: GGUF) -> dict[str, Any]:
-    """What people ask of a file first. None where it does not say, or where it cannot be told."""
+    """The facts that `llamina show` prints; None for what the file does not say."""
     architecture = file.metadata.get("general.architecture")
     parameters = sum(_elements(t.shape) for t in file.tensors.values())
     nbytes = sum(t.nbytes for t in file.tensors.values())
@@ -60,14 +60,14 @@ def summary(file: GGUF) -> dict[str, Any]:
 
 
 def blueprint(file: GGUF) -> Plan:
-    """The plan of a model, from its header alone."""
+    """The plan of a model, recorded from its header alone. Raises UnsupportedModel if it cannot be run."""
     return record(build(file.metadata, weights_of(file, read=False)).forward)
 
 
 def kept(plan: Plan) -> dict[str, Any]:
-    """Bytes that sequences keep: for 1,024 tokens by the type of keys and values, and of each whatever its length.
+    """Bytes of the KV cache for 1,024 tokens, by its type, and of the recurrent state of a sequence.
 
-    Tokens that have left the window take less, where layers have one.
+    Where layers have a sliding window, tokens outside of it take less.
     """
     one = Capacity(pages=1, slots=1, near=1)
     shapes: dict[Unit, list[tuple[int, ...]]] = {unit: [] for unit in UNITS}
@@ -86,7 +86,9 @@ def kept(plan: Plan) -> dict[str, Any]:
 
 
 def _plan(file: GGUF) -> tuple[Plan | None, str | None]:
-    """The plan, and why this build cannot run it."""
+    """The plan, and the reason if it cannot be run."""
+    if file.metadata.get("general.type") == "adapter":
+        return None, "it is a LoRA adapter: use it with --lora beside a model"
     try:
         plan = blueprint(file)
     except LlaminaError as error:
@@ -99,12 +101,12 @@ def _plan(file: GGUF) -> tuple[Plan | None, str | None]:
 
 
 def kernel(name: str) -> str | None:
-    """How matrices of a format are multiplied on the CPU."""
+    """The kind of kernel that multiplies matrices of a format on the CPU, if there is one."""
     return "vectors" if name in VECTORS else None
 
 
 def _formats(file: GGUF) -> dict[str, dict[str, Any]]:
-    """How many tensors, parameters and bytes are in each format, the heaviest first, and the kernel it has."""
+    """Tensors, parameters and bytes of each format, and its kernel; the largest format first."""
     found: dict[str, dict[str, Any]] = {}
     for tensor in file.tensors.values():
         new = {"tensors": 0, "parameters": 0, "bytes": 0, "kernel": kernel(tensor.type.name)}
@@ -126,7 +128,7 @@ def _vocabulary(file: GGUF) -> dict[str, Any]:
 
 
 def _unreadable(file: GGUF) -> str | None:
-    """Why the vocabulary cannot be used, if it cannot."""
+    """The reason if the vocabulary cannot be used."""
     from llamina.tokenizer.vocabulary import Vocabulary
 
     try:
@@ -145,7 +147,7 @@ def tensors_json(file: GGUF) -> list[dict[str, Any]]:
 
 
 def metadata_json(file: GGUF) -> dict[str, Any]:
-    """The metadata, of a long array its length and first elements."""
+    """The metadata; of a long array, its length and first elements."""
     return {key: plain(value) for key, value in file.metadata.items()}
 
 

@@ -26,14 +26,17 @@ ALIASES = {"typ_p": "typical_p"}  # as llama.cpp's clients write it
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Temperature 0 is greedy. A parameter at its neutral value leaves its stage out entirely."""
+    """Temperature 0 is greedy. A parameter at its neutral value leaves its stage out entirely.
 
-    temperature: float = 0.7
+    The defaults are llama.cpp's. The command line has no others.
+    """
+
+    temperature: float = 0.8
     dynatemp_range: float = 0.0  # temperature ± range, by how sure the model is; 0: off
     dynatemp_exponent: float = 1.0
     top_k: int = 40  # the k likeliest; 0: off
-    top_p: float = 0.9  # the likeliest up to this mass; 1: off
-    min_p: float = 0.0  # those at least so likely, relative to the likeliest; 0: off
+    top_p: float = 0.95  # the likeliest up to this mass; 1: off
+    min_p: float = 0.05  # those at least so likely, relative to the likeliest; 0: off
     typical_p: float = 1.0  # the most typical up to this mass; 1: off
     top_n_sigma: float = 0.0  # logits within so many standard deviations of the largest; 0: off
     top_a: float = 0.0  # those at least as likely as top_a times the square of the likeliest; 0: off
@@ -123,5 +126,6 @@ def _within(name: str, value: float, low: float, high: float) -> None:
 
 def _whole(name: str, value: int, low: int, end: int = 1 << 64) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value < end:
-        limit = f"of at least {low}" if end == 1 << 64 else f"from {low} to {end - 1}"
+        open_end = end == 1 << 64 and not (isinstance(value, int) and value >= end)
+        limit = f"of at least {low}" if open_end else f"from {low} to {end - 1}"
         raise InvalidSampling(f"{name} is {value!r}: a whole number {limit} is expected", name)
