@@ -12,6 +12,7 @@ from llamina.bench.ours import Llamina, enter
 from llamina.bench.peer import KNOWN, best_at_depth, best_variants, find_peer, variants
 from llamina.bench.task import Kind, Task
 from llamina.errors import LlaminaError, RequestError
+from skips import skip
 
 TASKS = [
     Task("prompt", 20),
@@ -80,7 +81,7 @@ def test_any_error_comes_out_of_a_child(setup: Setup) -> None:
 def test_llama_cpp_does_every_task(setup: Setup, peer: object) -> None:
     known = next(p for p in KNOWN if p is peer)
     if not known.here:
-        pytest.skip(f"{known.package} is not here")
+        skip("peer", f"{known.package} is not installed")
     child = Child(replace(setup, engine=known.module), quiet)
     assert all(child.seconds(task, 0) > 0 for task in TASKS)
     child.close()
