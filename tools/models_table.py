@@ -1,13 +1,10 @@
 """Write docs/models.md: the architectures, what they cover, and how far their logits are from llama.cpp's.
 
     python tools/models_table.py     # runs every golden model on the CPU: a few minutes
-
-The folder of golden facts is LLAMINA_GOLDEN, else ../shared/golden beside the repository.
 """
 
 import importlib.util
 import json
-import os
 import re
 import tempfile
 from collections.abc import Mapping
@@ -25,7 +22,7 @@ from llamina.models import about, architectures
 
 ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs" / "models.md"
-GOLDEN = Path(os.environ.get("LLAMINA_GOLDEN") or ROOT.parent / "shared" / "golden")
+GOLDEN = ROOT / "tests" / "golden"
 LIMIT = 1e-4  # of the normalised mean squared error
 ROW = re.compile(r"^\| `([^`]+)` \|.*\| (`[^|]+) \| [^|]* \|$", re.MULTILINE)  # architecture, and its errors
 

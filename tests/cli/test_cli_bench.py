@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from skips import import_peer
+
 Invoke = Callable[..., Result]
 TINY = ("-p", 8, "-n", 3, "-r", 1, "-t", 1)
 
@@ -71,7 +73,7 @@ def test_plain_text_when_piped_and_the_gate(invoke: Invoke, stories: Path, tmp_p
 
 
 def test_llama_cpp_stands_beside(invoke: Invoke, stories: Path) -> None:
-    pytest.importorskip("xllamacpp")
+    import_peer("xllamacpp")
     found = invoke("bench", "-m", stories, *TINY, "--against", "xllamacpp", "--json")
     assert found.exit_code == 0, found.stderr
     data = json.loads(found.stdout)
@@ -138,7 +140,7 @@ def test_what_is_missing_is_said_before_measuring(
 
 
 def test_a_plot(record: dict[str, Any], tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
+    import_peer("matplotlib")
     from llamina.bench.plot import draw_plot
 
     draw_plot(record, tmp_path / "rates.png")
@@ -170,7 +172,7 @@ def test_serving(invoke: Invoke, stories: Path) -> None:
 
 
 def test_serving_beside_llama_cpp_as_a_table(invoke: Invoke, stories: Path) -> None:
-    pytest.importorskip("xllamacpp")
+    import_peer("xllamacpp")
     found = invoke("bench", "serve", "-m", stories, *SERVE, "--against", "xllamacpp", "--md")
     assert found.exit_code == 0, found.stderr
     first, _, *rows = [line.split("|")[1:-1] for line in found.stdout.splitlines() if line.startswith("|")]

@@ -11,6 +11,7 @@ import pytest
 from click.testing import Result
 
 from convert.convert_folders import folder
+from golden_facts import SPECS
 from llamina.convert import convert
 
 Invoke = Callable[..., Result]
@@ -55,11 +56,11 @@ def test_show_says_why_a_model_cannot_run(invoke: Invoke, tmp_path: Path) -> Non
     )
 
 
-def test_show_says_which_format_has_no_kernel(invoke: Invoke, golden: Callable[[str], Path], tmp_path: Path) -> None:
+def test_show_says_which_format_has_no_kernel(invoke: Invoke, tmp_path: Path) -> None:
     """A matrix in a format that only ever holds activations."""
     from llamina.gguf import tensor_type, write
 
-    spec = json.loads(golden("archs.json").read_text())["llama-dense"]
+    spec = SPECS["llama-dense"]
     kinds = {"blk.0.attn_q.weight": tensor_type("Q8_1"), "blk.0.attn_k.weight": tensor_type("NVFP4")}
     shapes = [(name, tuple(shape[::-1]), kinds.get(name, tensor_type("F32"))) for name, shape in spec["tensors"]]
     metadata = {key: value for key, (_, value) in spec["metadata"].items()}

@@ -14,6 +14,7 @@ from click.testing import Result
 
 import llamina
 from lora_files import draw, save
+from skips import needs
 
 Invoke = Callable[..., Result]
 GREEDY = ("--temp", "0", "--repeat-penalty", "1")
@@ -263,7 +264,7 @@ def test_no_model_means_the_default(invoke: Invoke, empty_store: Path, monkeypat
     assert (result.exit_code, result.stderr) == (1, "error: qwen2.5-coder-0.5b was asked for\n")
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="sends a POSIX signal")
+@needs("hardware", sys.platform != "win32", "POSIX signals")
 @pytest.mark.parametrize("flags", [[], ["--json"]])
 def test_interrupted_answers_end_in_order(stories: Path, flags: list[str]) -> None:
     """Ctrl-C: what there is is printed, and the exit code is 130."""

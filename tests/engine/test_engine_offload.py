@@ -10,10 +10,11 @@ import llamina
 from llamina.backends.cpu.program import CpuProgram
 from llamina.errors import CapacityError, RequestError
 from llamina.gguf import GGUF
+from skips import needs
 
 PROMPT = [1, 25, 310, 44, 9]
 BUDGET = 75_000_000
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pages are given back on Linux")
+pytestmark = needs("hardware", sys.platform.startswith("linux"), "Linux, where pages are given back")
 
 
 def mapped() -> int:

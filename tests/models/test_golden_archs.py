@@ -1,7 +1,5 @@
 """Every architecture against llama.cpp's logits for the same tiny model."""
 
-import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,14 +8,12 @@ import numpy.typing as npt
 import pytest
 
 import llamina
+from golden_facts import SPECS
 from llamina.engine import Request
 from llamina.errors import CapacityError, RequestError
-from llamina.models import architectures
 
 Files = Callable[[str], Path]
-GOLDEN = Path(os.environ.get("LLAMINA_GOLDEN") or Path(__file__).parents[3] / "shared" / "golden")
-SPECS = json.loads((GOLDEN / "archs.json").read_text()) if (GOLDEN / "archs.json").exists() else {}
-NAMES = sorted(name for name, spec in SPECS.items() if spec["arch"] in architectures())
+NAMES = sorted(SPECS)
 
 
 def nmse(got: npt.NDArray[np.float32], want: npt.NDArray[np.float32]) -> float:

@@ -1,9 +1,6 @@
 """Windowed layers give back what has left their window, and everyone goes on exactly as if they had kept it."""
 
-import json
-import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +8,11 @@ import pytest
 from listening import Array, Listener
 
 import llamina
+from golden_facts import SPECS
 from llamina import Engine, Request, Sampling
 from llamina.engine.runner import memory
 from llamina.gguf import GGUF
 
-GOLDEN = Path(os.environ.get("LLAMINA_GOLDEN") or Path(__file__).parents[3] / "shared" / "golden")
-SPECS = json.loads((GOLDEN / "archs.json").read_text()) if (GOLDEN / "archs.json").exists() else {}
 WINDOWED = sorted(
     name
     for name, spec in SPECS.items()

@@ -12,6 +12,7 @@ import pytest
 from llamina.gguf import write
 from llamina.tokenizer import Tokenizer
 from llamina.tokenizer.vocabulary import Mark
+from skips import needs
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -65,9 +66,7 @@ SNIPPETS = [
 # own tokenizer keeps all and drops it (test_wordpiece.py).
 OTHERWISE = re.compile("[\uac00-\ud7a3\x85]")
 
-needs_llama_cpp = pytest.mark.skipif(
-    importlib.util.find_spec("xllamacpp") is None, reason="xllamacpp has no wheel for this machine"
-)
+needs_llama_cpp = needs("peer", importlib.util.find_spec("xllamacpp") is not None, "xllamacpp is not installed")
 
 
 def random_text(rng: random.Random, special: list[str]) -> str:
@@ -79,17 +78,17 @@ def random_text(rng: random.Random, special: list[str]) -> str:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_stored_ids(name: str, golden: Callable[[str], Path], tokenizer: Callable[[str], Tokenizer]) -> None:
-    path = golden("vocab") / f"ggml-vocab-{name}.gguf"
-    texts = Path(f"{path}.inp").read_bytes().decode().split("\n__ggml_vocab_test__\n")
-    answers = Path(f"{path}.out").read_text().splitlines()
-    for text, answer in zip(texts, answers, strict=False):
+    *texts, end = golden("vocab/strings.txt").read_bytes().decode().split("\n__ggml_vocab_test__\n")
+    answers = golden(f"vocab/ggml-vocab-{name}.ids").read_text().splitlines()
+    assert not end
+    for text, answer in zip(texts, answers, strict=True):
         assert tokenizer(name).encode(text) == [int(token) for token in answer.split()], text
 
 
 @needs_llama_cpp
 @pytest.mark.parametrize("name", NAMES)
 def test_same_as_llama_cpp(name: str, golden: Callable[[str], Path], tokenizer: Callable[[str], Tokenizer]) -> None:
-    compare(str(golden("vocab") / f"ggml-vocab-{name}.gguf"), tokenizer(name), 300)
+    compare(str(golden(f"vocab/ggml-vocab-{name}.gguf")), tokenizer(name), 300)
 
 
 @needs_llama_cpp
