@@ -33,7 +33,7 @@ from llamina.backends.cpu import features
 for name in ("HAS_AVX2", "HAS_AVX512", "HAS_VNNI", "HAS_AMX", "HAS_SDOT"):
     setattr(features, name, name in flags.split(","))
 from llamina.backends.cpu.kernels import tiles_lanes
-from llamina.backends.cpu.jit import kernel_ir
+from llamina.backends.cpu.jit.codegen import kernel_ir
 
 # numba compiles for this machine as it goes: instructions of others are calls of unknown functions to it
 call = tiles_lanes.intrinsic_call

@@ -4,7 +4,7 @@ from typing import Any
 
 from numba import njit
 
-from llamina.backends.cpu.jit import FLAGS
+from llamina.backends.cpu.jit.codegen import FLAGS
 
 
 def device(function: Any) -> Any:

@@ -41,7 +41,7 @@ def plain_table(read: Any, size: int) -> Any:
 
 
 def _blocks() -> dict[str, tuple[int, int]]:
-    from llamina.gguf import TENSOR_TYPES
+    from llamina.gguf.types import TENSOR_TYPES
 
     return {t.name: (t.block, t.nbytes) for t in TENSOR_TYPES.values()}
 

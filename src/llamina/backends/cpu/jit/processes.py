@@ -1,4 +1,4 @@
-"""Kernels compiled by several processes at once: numba holds the GIL. `python -m … NAME …` is one of them."""
+"""Kernels compiled by several processes at once, for numba holds the GIL while it compiles."""
 
 import os
 import subprocess
@@ -6,6 +6,12 @@ import sys
 
 MOST = 4  # processes; each takes a second to begin and a few hundred megabytes
 HEAVY = {"attend": 6, "attend_latent": 6, "linear": 4, "experts": 5, "linear_attend": 3}  # against 1 for the others
+PROGRAM = """
+import sys
+from llamina.backends.cpu.jit import library
+for name in sys.argv[1:]:
+    library().compile(name)
+"""
 
 
 def share_out(names: list[str], processes: int) -> list[list[str]]:
@@ -33,12 +39,5 @@ def processes_for(names: list[str]) -> int:
 def start(names: list[str]) -> "subprocess.Popen[bytes]":
     """A process that compiles kernels into the cache."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command, nowhere = [sys.executable, "-m", __name__, *names], subprocess.DEVNULL
+    command, nowhere = [sys.executable, "-c", PROGRAM, *names], subprocess.DEVNULL
     return subprocess.Popen(command, env=environment, stdin=nowhere, stdout=nowhere, stderr=nowhere)
-
-
-if __name__ == "__main__":
-    from llamina.backends.cpu.jit import library
-
-    for kernel in sys.argv[1:]:
-        library().compile(kernel)
