@@ -224,10 +224,10 @@ def test_soak(
     adapters = make_adapters(stories if name == "stories" else files(name), tmp_path)
     options = {"context": CONTEXT, "max_sequences": PLACES, "max_tokens": 40}
     if windows:
-        monkeypatch.setattr(memory, "NEAR", 1)
+        monkeypatch.setattr(memory, "WINDOW_SHARE", 1)
         options |= {"max_sequences": 3, "max_tokens": 16}
     with llamina.load(model, threads=2, cache_tokens=16 * PAGES, **options) as engine:
-        assert (engine.pages.near.total > 0) == windows
+        assert (engine.pages.windows.total > 0) == windows
         soak = Soak(engine, adapters, seed=len(name))
         for _ in range(OPERATIONS):
             soak.act()
@@ -239,7 +239,7 @@ def test_soak(
         assert engine.pages.free == engine.pages.total == PAGES
         engine.pages.forget()
         assert engine.pages.kept == 0 and not engine.pages.take_copies()
-        assert engine.pages.near.kept == 0 and engine.pages.near.free == engine.pages.near.total
+        assert engine.pages.windows.kept == 0 and engine.pages.windows.free == engine.pages.windows.total
         lease = engine.pages.admit([1] * 16 * PAGES)
         assert lease is not None and engine.pages.extend(lease, 16 * PAGES - 1, 16 * PAGES), "all of them can be had"
     with llamina.load(model, threads=1, context=CONTEXT) as alone:

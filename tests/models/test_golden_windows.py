@@ -35,7 +35,7 @@ def name(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def listener(name: str, speaking: Callable[[str], GGUF]) -> Iterator[Listener]:
     with llamina.load(speaking(name), **SMALL) as engine:
-        assert 0 < engine.pages.near.total < engine.pages.total
+        assert 0 < engine.pages.windows.total < engine.pages.total
         yield Listener(engine)
 
 
@@ -43,10 +43,10 @@ def listener(name: str, speaking: Callable[[str], GGUF]) -> Iterator[Listener]:
 def expected(name: str, speaking: Callable[[str], GGUF], monkeypatch: pytest.MonkeyPatch) -> Iterator[Expected]:
     """What a request hears in an engine whose windowed layers keep everything."""
     with monkeypatch.context() as patched:
-        patched.setattr(memory, "NEAR", 1 << 20)
+        patched.setattr(memory, "WINDOW_SHARE", 1 << 20)
         engine = llamina.load(speaking(name), **SMALL)
     with engine:
-        assert engine.pages.near.total == 0
+        assert engine.pages.windows.total == 0
         yield Listener(engine).alone
 
 
@@ -61,7 +61,7 @@ def test_same_bits_and_less_memory(listener: Listener, expected: Expected) -> No
     first = listener.submit(TEXT, 40)
     while first.finish_reason is None:
         engine.step()
-        seen = engine.pages.near.total - engine.pages.near.free
+        seen = engine.pages.windows.total - engine.pages.windows.free
         assert seen <= 3 + 3, "a window of two pages, one that is left whole, and a step's"
     assert np.array_equal(listener.heard[first], expected(TEXT, 40))
 
@@ -125,7 +125,7 @@ def test_same_bits_from_a_snapshot(listener: Listener, expected: Expected) -> No
 def test_preempted_and_guessing(name: str, speaking: Callable[[str], GGUF], expected: Expected) -> None:
     """With too few pages for two, and with guesses that are taken back."""
     with llamina.load(speaking(name), **{**SMALL, "cache_tokens": 400}) as engine:
-        assert engine.pages.near.total
+        assert engine.pages.windows.total
         requests = [
             engine.submit(Request(TEXT[n:180], Sampling(temperature=0), 60, ignore_eos=True, speculate=3))
             for n in (0, 9)
@@ -133,7 +133,7 @@ def test_preempted_and_guessing(name: str, speaking: Callable[[str], GGUF], expe
         _run(engine)
         for request, n in zip(requests, (0, 9), strict=True):
             assert request.generated == [int(row.argmax()) for row in expected(TEXT[n:180], 60)]
-        assert engine.pages.free == engine.pages.total and engine.pages.near.free == engine.pages.near.total
+        assert engine.pages.free == engine.pages.total and engine.pages.windows.free == engine.pages.windows.total
 
 
 def _run(engine: Engine) -> None:

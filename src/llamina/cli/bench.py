@@ -157,14 +157,14 @@ def serve_command(model: str | None, hf: str | None, **given: Any) -> int:
       llamina bench serve -m model.gguf -c 32 -n 64 --md
       llamina bench serve -m model.gguf --against llama-server
     """
+    from llamina.backends.host import usable_cores
     from llamina.bench import Load, Options, find_peer, measure_serving
     from llamina.cli.rates import model_notes, serving_table
-    from llamina.engine.load import default_threads
 
     earlier = _baseline(given["baseline"])
     peer = find_peer(given["against"], serving=True) if given["against"] else None
     asked = Load(given["requests"], given["prompt"], given["tokens"], given["prefix"])
-    options = Options([], given["threads"] or default_threads(), given["repeats"], given["kv_type"], peer)
+    options = Options([], given["threads"] or usable_cores(), given["repeats"], given["kv_type"], peer)
     with Ticker() as tick:
         record = measure_serving(locate(model, hf), asked, options, _command_line(), tick, tick.compiling)
     _print(record, serving_table, model_notes, given)
@@ -191,13 +191,13 @@ def kernels_command(formats: tuple[str, ...], threads: tuple[int, ...] | None, *
       llamina bench kernels --json > kernels.json
       llamina bench kernels --baseline kernels.json --threshold 10%
     """
+    from llamina.backends.host import usable_cores
     from llamina.bench import measure_kernels
     from llamina.bench.kernels import Sizes
     from llamina.cli.rates import kernel_notes, kernel_table
-    from llamina.engine.load import default_threads
 
     earlier = _baseline(given["baseline"])
-    counts = threads or tuple(dict.fromkeys((1, default_threads())))
+    counts = threads or tuple(dict.fromkeys((1, usable_cores())))
     sizes = Sizes(int(given["size"] * 1e6), given["tokens"], given["repeats"])
     with Ticker() as tick:
         record = measure_kernels(formats, counts, sizes, _command_line(), tick, tick.compiling)
@@ -206,11 +206,11 @@ def kernels_command(formats: tuple[str, ...], threads: tuple[int, ...] | None, *
 
 
 def _measure(path: Path, peer: Any, given: dict[str, Any]) -> dict[str, Any]:
+    from llamina.backends.host import usable_cores
     from llamina.bench import Options, grid, measure_model
-    from llamina.engine.load import default_threads
 
     tasks = grid(given["prompts"], given["generates"], given["batches"], given["depths"])
-    options = Options(tasks, given["threads"] or default_threads(), given["repeats"], given["kv_type"], peer)
+    options = Options(tasks, given["threads"] or usable_cores(), given["repeats"], given["kv_type"], peer)
     with Ticker() as tick:
         return measure_model(path, options, _command_line(), tick, tick.compiling)
 

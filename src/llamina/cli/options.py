@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from llamina.backends import BACKENDS
 from llamina.cli.terminal import Meter
 
 if TYPE_CHECKING:
@@ -121,8 +122,8 @@ def device_options(function: Function) -> Function:
     """`--threads` and `--backend`."""
     function = click.option(
         "--backend",
-        type=click.Choice(["cpu", "reference"]),
-        default="cpu",
+        type=click.Choice(BACKENDS),
+        default=BACKENDS[0],
         show_default=True,
         help="What computes.",
     )(function)

@@ -71,7 +71,7 @@ class Core(Machine):
             if same := [s for s in slices if computed(s.request.reading) == kind]:
                 self.batch.fill([_span(s, self.pages) for s in same])
                 start = time.perf_counter()
-                rows = self.programs[kind].run(self.batch)
+                rows = self.programs[kind].launch(self.batch).result()
                 self.costs.learn(self.batch.n_tokens, time.perf_counter() - start)
                 ends = [*accumulate(len(s.outputs) for s in same)]
                 found.update({s.request: rows[end - len(s.outputs) : end] for s, end in zip(same, ends, strict=True)})
@@ -240,5 +240,5 @@ def _span(s: Slice, pages: Pages) -> Span:
     lease = s.request.lease
     assert lease is not None
     tokens = s.request.known[s.start : s.stop] + s.request.drafting.tokens[: s.drafts]
-    near = pages.seen(lease)
-    return Span(tokens, s.start, lease.pages, lease.slot, s.outputs, s.request.applied, near)
+    window = pages.window_pages(lease)
+    return Span(tokens, s.start, lease.pages, lease.slot, s.outputs, s.request.applied, window)

@@ -34,15 +34,12 @@ def load(
 
     `draft` is a smaller model with the same vocabulary that guesses tokens ahead, or a folder to choose one from.
     """
-    if threads is not None and threads < 1:
-        raise RequestError(f"threads is {threads}: at least 1 is expected", "threads")
     if context is not None and not 2 <= context <= MAX_CONTEXT:
         raise RequestError(f"context is {context}: from 2 to {MAX_CONTEXT} tokens are expected", "context")
     file = model if isinstance(model, GGUF) else open_model(locate(model))
     weights = weights_of(file)
     trained = build(file.metadata, weights).config.trained_context
     built = build(file.metadata, weights, context or min(trained, DEFAULT_CONTEXT))
-    threads = threads or default_threads()
     smaller = None if draft is None else open_draft(locate(draft), file)
     engine = Engine(file, built, backend=backend, threads=threads, progress=progress, **options)
     if smaller is not None:
@@ -71,9 +68,3 @@ def weights_of(file: GGUF, read: bool = True) -> dict[str, Weight]:
         data = tensor.data if read else np.zeros(0, np.uint8)
         weights[name] = Weight(name, tensor.shape, format_of(tensor.type), data, bias, scale)
     return weights
-
-
-def default_threads() -> int:
-    """The cores this process may use."""
-    usable = getattr(os, "sched_getaffinity", None)
-    return len(usable(0)) if usable else os.cpu_count() or 1

@@ -2,11 +2,14 @@
 
 from typing import TYPE_CHECKING, Any
 
-from llamina.backends.states import UNITS, Unit
+import numpy as np
+
+from llamina.backends import UNITS
 from llamina.cache import Lease
 from llamina.engine.request import Request
 from llamina.engine.snapshot import Snapshot, read_request, write_request
 from llamina.errors import SnapshotError
+from llamina.ops import Unit
 from llamina.ops.batch import PAGE
 
 if TYPE_CHECKING:
@@ -59,33 +62,33 @@ def take_up(engine: "Core", snapshot: Snapshot) -> Request:
 
 
 def _layout(engine: "Core") -> list[Any]:
-    """States are moved as they are between programs of the same layout; for another, tokens are computed again."""
+    """States are moved between programs of the same layout, on any backend; for another, tokens are computed again."""
     states = engine.program.states
-    return [engine.backend, engine.kv_type, PAGE, *(states.size(unit) for unit in UNITS)]
+    return [engine.kv_type, PAGE, *(states.exported_size(unit) for unit in UNITS)]
 
 
-def _parts(engine: "Core", computed: int) -> list[tuple[Unit, int]]:
-    """The states after so many tokens, in the order in which they are written: pages, those that windows see, slot."""
+def _parts(engine: "Core", computed: int) -> dict[Unit, range]:
+    """The states after so many tokens, in the order in which they are written: pages, those in the window, slot."""
     pages = range(-(-computed // PAGE))
-    near = pages[min(len(pages), engine.pages.near.first(computed)) :]
-    counts: dict[Unit, range] = {"page": pages, "near": near, "slot": range(min(computed, 1))}
-    return [(unit, at) for unit, found in counts.items() for at in found]
+    window = pages[min(len(pages), engine.pages.windows.first(computed)) :]
+    return {"page": pages, "window": window, "slot": range(min(computed, 1))}
 
 
 def _size(engine: "Core", computed: int) -> int:
-    return sum(engine.program.states.size(unit) for unit, _ in _parts(engine, computed))
+    return sum(engine.program.states.exported_size(unit) * len(at) for unit, at in _parts(engine, computed).items())
 
 
-def _index(engine: "Core", lease: Lease, unit: Unit, at: int) -> int:
-    """Which page, place or slot of the pool it is."""
+def _indexes(engine: "Core", lease: Lease, unit: Unit, places: range) -> list[int]:
+    """Which pages, window pages or slot of the pool they are."""
     if unit == "slot":
-        return lease.slot
-    return engine.pages.near[lease.pages[at]] if unit == "near" else lease.pages[at]
+        return [lease.slot for _ in places]
+    pages = [lease.pages[at] for at in places]
+    return [engine.pages.windows[page] for page in pages] if unit == "window" else pages
 
 
 def _read(engine: "Core", lease: Lease, computed: int) -> bytes:
     parts, states = _parts(engine, computed), engine.program.states
-    return b"".join(states.read(unit, _index(engine, lease, unit, at)) for unit, at in parts)
+    return b"".join(states.export(unit, _indexes(engine, lease, unit, at)).tobytes() for unit, at in parts.items())
 
 
 def _write(engine: "Core", request: Request, computed: int, data: bytes) -> Lease | None:
@@ -99,8 +102,10 @@ def _write(engine: "Core", request: Request, computed: int, data: bytes) -> Leas
         return None
     engine.copy_states()
     start = 0
-    for unit, at in _parts(engine, computed):
-        states.write(unit, _index(engine, lease, unit, at), data[start : start + states.size(unit)])
-        start += states.size(unit)
+    for unit, places in _parts(engine, computed).items():
+        size = states.exported_size(unit)
+        part = np.frombuffer(data, np.uint8, size * len(places), start).reshape(len(places), size)
+        states.restore(unit, _indexes(engine, lease, unit, places), part)
+        start += part.nbytes
     engine.pages.keep(lease, request.known, computed)
     return lease

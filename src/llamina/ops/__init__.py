@@ -14,7 +14,7 @@ from llamina.ops.keeping import (
     scan,
     select,
 )
-from llamina.ops.value import State, Step, Tape, Value, Weight, constant
+from llamina.ops.value import State, Step, Tape, Unit, Value, Weight, constant
 from llamina.ops.vocabulary import (
     Activation,
     Gate,
@@ -62,6 +62,7 @@ __all__ = [
     "State",
     "Step",
     "Tape",
+    "Unit",
     "Value",
     "Weight",
     "activate",

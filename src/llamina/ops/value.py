@@ -11,6 +11,7 @@ from llamina.quant import Format, format_of
 
 Rows = Literal["tokens", "outputs"]
 Shape = tuple[int, ...]
+Unit = Literal["page", "window", "slot"]  # what states are counted by: pages, pages of sliding-window layers, sequences
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,14 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from llamina.backends import Capacity
+from llamina.backends.base import Capacity
 from llamina.backends.cpu.adapters import Table
 from llamina.backends.cpu.layout import CHUNK, MOST_ROWS, partial_bytes, shared_bytes
 from llamina.backends.cpu.memory import Buffer, Place, Ref, split_shape
 from llamina.backends.cpu.native import Argument, reading, size_of, writing
 from llamina.backends.cpu.states import States
 from llamina.backends.cpu.tiling import scratch_bytes
-from llamina.errors import KernelError
 from llamina.ops import Routing, State, Step, Value, Weight
 from llamina.ops.batch import PAGE, Batch
 from llamina.ops.rotation import frequencies
@@ -30,7 +29,9 @@ SCORINGS = {"softmax": 0, "sigmoid": 1, "softmax_selected": 2, "sigmoid_selected
 class Lowering(States):
     """Walks the plan once; afterwards `native` holds the calls and `buffers` the arena's tenants."""
 
-    def __init__(self, plan: Plan, batch: Batch, capacity: Capacity, states: dict[State, list[Ref]]) -> None:
+    def __init__(
+        self, plan: Plan, batch: Batch, capacity: Capacity, threads: int, states: dict[State, list[Ref]]
+    ) -> None:
         super().__init__(batch)
         self.outputs: list[list[tuple[Value, Place]]] = []  # of each step, where they are when it has run
         self._capacity, self._states = capacity, states
@@ -40,7 +41,7 @@ class Lowering(States):
         self.scratch = Buffer(0, own=True)  # a part for each thread: nothing to clash over, so no size
         self.scratch_size = self._scratch_size(plan)
         self.partials_size = self._partials_size(plan)
-        self.partials = Buffer(self.partials_size * capacity.threads, own=True)
+        self.partials = Buffer(self.partials_size * threads, own=True)
         self.logits = Buffer(4 * len(batch.outputs) * plan.vocab, own=True)
         self._inputs(plan)
         for self._step, step in enumerate(plan.steps):
@@ -72,9 +73,7 @@ class Lowering(States):
             self._places[value.id] = Place(self._fixed(array), 4, 4, 1, 1)
 
     def _lower(self, step: Step, logits: Value) -> None:
-        method: Callable[[Step], None] | None = getattr(self, f"_{step.op}", None)
-        if method is None:
-            raise KernelError(f"the CPU backend has no kernel for {step.op}: use backend='reference'")
+        method: Callable[[Step], None] = getattr(self, f"_{step.op}")
         for value in step.outputs:
             if value is logits:
                 self._places[value.id] = Place(Ref(self.logits), 4 * value.size, 0, 1, value.size)

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
-from llamina.backends import Offload
+from llamina.backends.cpu.backend import Offload
 from llamina.backends.cpu.native import Native
 from llamina.errors import CapacityError, RequestError
 

@@ -1,7 +1,6 @@
 """A plan as a table of native calls over one arena."""
 
 import ctypes
-import mmap
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,20 +8,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from llamina.backends import Capacity, Program, state_shapes
+from llamina.backends.base import Capacity, Finished, Program
 from llamina.backends.cpu.adapters import Table
+from llamina.backends.cpu.backend import Offload
 from llamina.backends.cpu.jit import Kernel, Library, Progress, library
-from llamina.backends.cpu.layout import page_bytes
+from llamina.backends.cpu.kv_memory import allocate, zeros
 from llamina.backends.cpu.lower import Lowering
-from llamina.backends.cpu.memory import Buffer, Place, Ref, pack
+from llamina.backends.cpu.memory import Place, Ref, pack
 from llamina.backends.cpu.native import Native
 from llamina.backends.cpu.offload import Pager, segments_of
 from llamina.backends.cpu.order import chain, group, mark_lifetimes, rows_of
 from llamina.backends.cpu.team import Team
 from llamina.backends.states import HostStates
-from llamina.errors import CapacityError
 from llamina.ops import LowRank, State, Value
-from llamina.ops.batch import PAGE, Batch
+from llamina.ops.batch import Batch
 from llamina.plan import Plan
 
 
@@ -37,23 +36,24 @@ class CpuProgram:
         plan: Plan,
         batch: Batch,
         capacity: Capacity,
-        progress: Progress | None = None,
-        before: Program | None = None,
+        threads: int,
+        offload: Offload | None,
+        progress: Progress | None,
+        before: Program | None,
     ) -> None:
         self._memory: list[Any] = []
         if isinstance(before, CpuProgram):
             self.states, self._stores = before.states, before._stores
         else:
-            self.states = HostStates()
-            self._stores = {state: self._allocate_state(state, capacity) for state in plan.states}
-        lowering = Lowering(plan, batch, capacity, self._stores)
+            self.states, self._stores = allocate(plan, capacity)
+        lowering = Lowering(plan, batch, capacity, threads, self._stores)
         self._keep = lowering.keep
         self._tables: dict[str, Table] = lowering.tables
         self._steps, self._outputs = [native.step for native in lowering.native], lowering.outputs
         self._vocab, self._batch = plan.vocab, batch
         chains = chain(lowering.native)
         mark_lifetimes(chains)
-        size, scratch = pack(lowering.buffers), lowering.scratch_size * capacity.threads
+        size, scratch = pack(lowering.buffers), lowering.scratch_size * threads
         self.workspace = size + scratch + lowering.partials.nbytes + lowering.logits.nbytes
         arena = self._zeros(size)
         for buffer in lowering.buffers:
@@ -61,48 +61,28 @@ class CpuProgram:
         lowering.scratch.address = self._zeros(scratch)
         lowering.partials.address = self._zeros(lowering.partials.nbytes)
         lowering.logits.address = self._zeros(lowering.logits.nbytes)
-        self._logits: npt.NDArray[np.float32] = np.frombuffer(self._memory[-1], np.float32)[
-            : len(batch.outputs) * plan.vocab
-        ]
+        self._logits: npt.NDArray[np.float32] = self._memory[-1].view(np.float32)
         kernels = library()
         kernels.prepare([n.kernel for n in lowering.native], progress)
         self._calls = _calls(lowering.native, kernels, self._memory)
         self._chains = rows_of(self._calls, [len(c) for c in chains])
         sizes = group(chains)
         self._groups = rows_of(self._chains, sizes)
-        self.pager = Pager(segments_of(_grouped(chains, sizes)), capacity.offload) if capacity.offload else None
-        self._team = Team(kernels, capacity.threads, len(self._calls))
+        self.pager = Pager(segments_of(_grouped(chains, sizes)), offload) if offload else None
+        self._team = Team(kernels, threads, len(self._calls))
 
     def _zeros(self, nbytes: int) -> int:
-        """Zeroed memory that becomes resident only where it is touched."""
-        try:
-            block = mmap.mmap(-1, max(nbytes, 1))
-        except (OSError, OverflowError) as error:
-            raise CapacityError(
-                f"{nbytes} bytes of memory are not to be had: load the model with a smaller context"
-            ) from error
-        self._memory.append(block)
-        return int(np.frombuffer(block, np.uint8).ctypes.data)
+        """The address of zeroed memory that lives as long as the program."""
+        self._memory.append(zeros(nbytes))
+        return int(self._memory[-1].ctypes.data)
 
-    def _allocate_state(self, state: State, capacity: Capacity) -> list[Ref]:
-        refs = []
-        for shape in state_shapes(state, capacity, PAGE):
-            if state.kind == "recurrent":
-                nbytes = 4 * int(np.prod(shape[:-1])) * -(-shape[-1] // 8) * 8  # whole vectors
-            else:
-                nbytes = shape[0] * shape[1] * page_bytes(capacity.kv_type, shape[-1])
-            refs.append(Ref(Buffer(nbytes, self._zeros(nbytes + 64), own=True)))
-            rows = np.frombuffer(self._memory[-1], np.uint8)[:nbytes].reshape(shape[0], nbytes // shape[0])
-            self.states.add(capacity.unit(state), rows)
-        return refs
-
-    def run(self, batch: Batch) -> npt.NDArray[np.float32]:
+    def launch(self, batch: Batch) -> Finished:
         if self.pager is None:
             self._team.run(self._groups)
         else:
             self._run_by_segments(self.pager)
         n = batch.n_outputs
-        return self._logits[: n * self._vocab].reshape(n, self._vocab)
+        return Finished(self._logits[: n * self._vocab].reshape(n, self._vocab))
 
     def _run_by_segments(self, pager: Pager) -> None:
         for index, segment in enumerate(pager.segments):

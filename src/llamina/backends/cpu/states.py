@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from llamina.backends import Capacity
+from llamina.backends.base import Capacity
 from llamina.backends.cpu.calls import Calls
 from llamina.backends.cpu.memory import Buffer, Place, Ref
 from llamina.backends.cpu.native import Argument, reading, size_of, writing
@@ -89,7 +89,7 @@ class States(Calls):
     def _where(self, state: State) -> dict[str, Argument]:
         """The batch's word on each token: its position, and where each sequence's pages of the state are."""
         batch = self._batch
-        tables = batch.near_tables if self._capacity.unit(state) == "near" else batch.tables
+        tables = batch.window_tables if self._capacity.unit(state) == "window" else batch.tables
         return {
             "positions": self._fixed(batch.positions),
             "sequences": self._fixed(batch.sequences),

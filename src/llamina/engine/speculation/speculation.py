@@ -8,6 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
+
 from llamina.engine.request import Request
 from llamina.engine.schedule import Slice
 from llamina.engine.speculation.lookup import LONGEST
@@ -28,7 +31,7 @@ class Speculation:
     def __init__(self, core: "Core") -> None:
         self._core = core
         self.drafter: Drafter | None = None
-        self._before: dict[int, bytes] = {}  # recurrent states by slot, to go back to
+        self._before: dict[int, npt.NDArray[np.uint8]] = {}  # recurrent states by slot, to go back to
 
     def check(self, request: Request) -> None:
         if request.speculate == "draft" and self.drafter is None:
@@ -119,7 +122,7 @@ class Speculation:
         """Remember recurrent states that drafts may spoil."""
         if self._core.pages.recurrent:
             slots = [s.request.lease.slot for s in slices if s.drafts and s.request.lease]
-            self._before = {slot: self._core.program.states.read("slot", slot) for slot in slots}
+            self._before = {slot: self._core.program.states.read("slot", [slot]) for slot in slots}
 
     def settle(self, s: Slice, made: Sequence[int]) -> None:
         """Count what came true, and take back what did not."""
@@ -128,7 +131,7 @@ class Speculation:
         if request.lease is None or request.computed == s.stop:
             return
         if core.pages.recurrent:  # back to where the step began: the tokens that came true are computed again
-            core.program.states.write("slot", request.lease.slot, self._before[request.lease.slot])
+            core.program.states.write("slot", [request.lease.slot], self._before[request.lease.slot])
             request.computed = s.start
         back = core.pages.rewind(request.lease, request.computed)
         assert back, "drafts are not told to the pages, so windows have not moved on"

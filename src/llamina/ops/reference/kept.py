@@ -37,7 +37,7 @@ def _select(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: B
 def _keep(ref: Reference, state: State, new: list[Array], batch: Batch, causal: bool = True) -> Iterator[list[Array]]:
     """Keep this step's rows, then give each token what is kept up to it (or its sequence's last), [heads, n, dim]."""
     stores, slots = ref.states[state], np.arange(batch.n_tokens)
-    tables = batch.near_tables if state in ref.near else batch.tables
+    tables = batch.window_tables if state in ref.windowed else batch.tables
     table, position = tables[batch.sequences[slots]], batch.positions[slots]
     for store, rows in zip(stores, new, strict=True):
         store[table[slots, position // PAGE], :, position % PAGE] = ref.keep(state, rows)

@@ -13,17 +13,17 @@ Array: TypeAlias = Any  # an ndarray; NumPy's stubs lose the type in arithmetic
 
 class Reference:
     """Computes steps one by one. `states` holds what layers keep, as `keep` leaves it of a state's keys and values;
-    `near` are those with places of their own for pages."""
+    `windowed` are those whose pages are in the pool of sliding-window layers."""
 
     def __init__(
         self,
         states: dict[State, list[Array]],
         keep: Callable[[State, Array], Array],
-        near: frozenset[State] = frozenset(),
+        windowed: frozenset[State] = frozenset(),
     ) -> None:
         self.states = states
         self.keep = keep
-        self.near = near
+        self.windowed = windowed
         self.adapters: dict[int, Mapping[str, LowRank]] = {}  # by slot
         self._decoded: dict[str, Array] = {}
 
