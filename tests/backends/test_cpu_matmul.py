@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pytest
 from plans import block_weight, error, float_weight, run, whole
 
-from llamina.backends.cpu.lower import BY_256, PLAIN
+from llamina.backends.cpu.lowering.matmul import BY_256, PLAIN
 from llamina.backends.cpu.tiling import FEW, PART, TILE_TOKENS
 from llamina.ops import Routing, Value, Weight, embed, expert_linear, flat, head_linear, heads, linear, pick, route
 from llamina.quant import FORMATS, decode

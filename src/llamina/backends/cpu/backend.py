@@ -1,11 +1,11 @@
 """The CPU as a backend: its options, its memory, and what it has kernels for. Compiles nothing until it is asked to."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from llamina.backends import host
 from llamina.backends.base import Capacity, Program, Progress
 from llamina.backends.cpu.layout import VECTORS
+from llamina.backends.cpu.runtime.offload import Offload
 from llamina.errors import KernelError, RequestError
 from llamina.ops.batch import Batch
 from llamina.plan import Plan
@@ -14,14 +14,6 @@ if TYPE_CHECKING:
     from llamina.backends.cpu.program import CpuProgram
 
 MATRICES = ("embed", "linear", "head_linear", "expert_linear")
-
-
-@dataclass(frozen=True, slots=True)
-class Offload:
-    """Weights are read from the file when they are needed, so that at most `budget` bytes of them are resident."""
-
-    policy: Literal["budget", "pinned"]
-    budget: int
 
 
 class CpuBackend:
@@ -47,10 +39,10 @@ class CpuBackend:
         return min(nbytes, self.offload.budget) if self.offload else nbytes
 
     def check(self, plan: Plan) -> None:
-        from llamina.backends.cpu.lower import Lowering
+        from llamina.backends.cpu.lowering import LOWERINGS
 
         for step in plan.steps:
-            if not hasattr(Lowering, f"_{step.op}"):
+            if step.op not in LOWERINGS:
                 raise KernelError(f"the CPU backend has no kernel for {step.op}: use backend='reference'")
             for weight in step.weights if step.op in MATRICES else ():
                 if weight.format.name not in self.formats:

@@ -1,4 +1,4 @@
-"""A plan as a table of native calls over one arena."""
+"""A plan compiled for the CPU: a table of kernel calls over one arena, which a team of threads walks."""
 
 import ctypes
 from bisect import bisect_right
@@ -9,16 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from llamina.backends.base import Capacity, Finished, Program
-from llamina.backends.cpu.adapters import Table
-from llamina.backends.cpu.backend import Offload
-from llamina.backends.cpu.jit import Kernel, Library, Progress, library
-from llamina.backends.cpu.kv_memory import allocate, zeros
-from llamina.backends.cpu.lower import Lowering
-from llamina.backends.cpu.memory import Place, Ref, pack
-from llamina.backends.cpu.native import Native
-from llamina.backends.cpu.offload import Pager, segments_of
-from llamina.backends.cpu.order import chain, group, mark_lifetimes, rows_of
-from llamina.backends.cpu.team import Team
+from llamina.backends.cpu.jit import Progress, library
+from llamina.backends.cpu.lowering import lower
+from llamina.backends.cpu.runtime.arena import Place, Ref, pack
+from llamina.backends.cpu.runtime.call import LinkedCall
+from llamina.backends.cpu.runtime.dependencies import chain, group, mark_lifetimes, rows_of
+from llamina.backends.cpu.runtime.offload import Offload, Pager, segments_of
+from llamina.backends.cpu.runtime.states import allocate, zeros
+from llamina.backends.cpu.runtime.team import Team
 from llamina.backends.states import HostStates
 from llamina.ops import LowRank, State, Value
 from llamina.ops.batch import Batch
@@ -46,25 +44,25 @@ class CpuProgram:
             self.states, self._stores = before.states, before._stores
         else:
             self.states, self._stores = allocate(plan, capacity)
-        lowering = Lowering(plan, batch, capacity, threads, self._stores)
-        self._keep = lowering.keep
-        self._tables: dict[str, Table] = lowering.tables
-        self._steps, self._outputs = [native.step for native in lowering.native], lowering.outputs
-        self._vocab, self._batch = plan.vocab, batch
-        chains = chain(lowering.native)
-        mark_lifetimes(chains)
-        size, scratch = pack(lowering.buffers), lowering.scratch_size * threads
-        self.workspace = size + scratch + lowering.partials.nbytes + lowering.logits.nbytes
-        arena = self._zeros(size)
-        for buffer in lowering.buffers:
-            buffer.address += arena
-        lowering.scratch.address = self._zeros(scratch)
-        lowering.partials.address = self._zeros(lowering.partials.nbytes)
-        lowering.logits.address = self._zeros(lowering.logits.nbytes)
-        self._logits: npt.NDArray[np.float32] = self._memory[-1].view(np.float32)
+        lowered, self._outputs = lower(plan, batch, capacity, threads, self._stores)
+        self._constants, self._adapters = lowered.constants, lowered.adapters
+        self._steps = [call.step for call in lowered.calls]
+        self._vocab = plan.vocab
         kernels = library()
-        kernels.prepare([n.kernel for n in lowering.native], progress)
-        self._calls = _calls(lowering.native, kernels, self._memory)
+        kernels.prepare([call.kernel for call in lowered.calls], progress)
+        calls = [LinkedCall(call, kernels[call.kernel]) for call in lowered.calls]
+        chains = chain(calls)
+        mark_lifetimes(chains)
+        size, scratch = pack(lowered.buffers), lowered.scratch_size * threads
+        self.workspace = size + scratch + lowered.partials.nbytes + lowered.logits.nbytes
+        arena = self._zeros(size)
+        for buffer in lowered.buffers:
+            buffer.address += arena
+        lowered.scratch.address = self._zeros(scratch)
+        lowered.partials.address = self._zeros(lowered.partials.nbytes)
+        lowered.logits.address = self._zeros(lowered.logits.nbytes)
+        self._logits: npt.NDArray[np.float32] = self._memory[-1].view(np.float32)
+        self._calls = _table(calls, self._memory)
         self._chains = rows_of(self._calls, [len(c) for c in chains])
         sizes = group(chains)
         self._groups = rows_of(self._chains, sizes)
@@ -91,7 +89,7 @@ class CpuProgram:
             pager.after(index)
 
     def adapt(self, slot: int, pairs: Mapping[str, LowRank]) -> None:
-        for name, table in self._tables.items():
+        for name, table in self._adapters.items():
             table.put(slot, pairs.get(name))
 
     def trace(self, batch: Batch) -> Iterator[tuple[int, dict[int, npt.NDArray[Any]]]]:
@@ -110,7 +108,7 @@ class CpuProgram:
         self._team.close()
 
 
-def _grouped(chains: list[list[Native]], sizes: list[int]) -> list[list[Native]]:
+def _grouped(chains: list[list[LinkedCall]], sizes: list[int]) -> list[list[LinkedCall]]:
     """The calls of each group."""
     rest = iter(chains)
     return [[call for _ in range(size) for call in next(rest)] for size in sizes]
@@ -126,29 +124,10 @@ def _read(value: Value, place: Place, batch: Batch) -> npt.NDArray[Any]:
     return view.reshape(rows, *value.shape).copy()
 
 
-def _calls(native: list[Native], library: Library, keep: list[Any]) -> npt.NDArray[np.int64]:
-    """Rows of (function, arguments)."""
-    table = np.zeros((len(native), 2), np.int64)
-    for i, call in enumerate(native):
-        kernel = library[call.kernel]
-        arguments = _arguments(call, kernel)
-        keep.append(arguments)
-        table[i] = kernel.address, arguments.ctypes.data
+def _table(calls: list[LinkedCall], memory: list[Any]) -> npt.NDArray[np.int64]:
+    """Rows of (function, arguments), which `memory` keeps alive."""
+    table = np.zeros((len(calls), 2), np.int64)
+    for i, call in enumerate(calls):
+        memory.append(call.arguments())
+        table[i] = call.kernel.address, memory[-1].ctypes.data
     return table
-
-
-def _arguments(call: Native, kernel: Kernel) -> npt.NDArray[np.int64]:
-    """The call's arguments in the kernel's order, floats as the bits of doubles."""
-    if set(kernel.params) != call.args.keys():
-        odd = set(kernel.params) ^ call.args.keys()
-        raise AssertionError(f"{call.kernel} is called with other arguments than it has: {sorted(odd)}")
-    slots = np.zeros(len(kernel.params), np.int64)
-    for i, name in enumerate(kernel.params):
-        value = call.args[name]
-        if isinstance(value, Ref):
-            slots[i] = value.address
-        elif name in kernel.floats:
-            slots[i : i + 1].view(np.float64)[0] = value
-        else:
-            slots[i] = value
-    return slots

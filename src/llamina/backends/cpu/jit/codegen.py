@@ -13,13 +13,6 @@ from typing import Any
 import llvmlite.binding as llvm
 
 ENTRY = "llamina_entry"
-FLAGS: dict[str, Any] = {
-    "nogil": True,
-    "error_model": "numpy",
-    "no_cpython_wrapper": True,
-    "no_cfunc_wrapper": True,
-    # No fastmath: contraction and reassociation would round differently from kernel to kernel.
-}
 
 
 def compile_kernel(name: str) -> bytes:
@@ -63,6 +56,8 @@ def _entry(function: Any, names: list[str], floats: list[str]) -> Any:
 def _llvm_ir(entry: Any, types: Any) -> tuple[str, str]:
     """The text of the entry's module, and the name of the entry in it."""
     import numba
+
+    from llamina.backends.cpu.kernels.device import FLAGS
 
     signature = (types.intp,) * 4
     compiled: Any = numba.njit(signature, **FLAGS)(entry).overloads[signature]

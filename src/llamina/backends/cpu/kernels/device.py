@@ -4,7 +4,13 @@ from typing import Any
 
 from numba import njit
 
-from llamina.backends.cpu.jit.codegen import FLAGS
+FLAGS: dict[str, Any] = {
+    "nogil": True,
+    "error_model": "numpy",
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+    # No fastmath: contraction and reassociation would round differently from kernel to kernel.
+}
 
 
 def device(function: Any) -> Any:

@@ -1,14 +1,14 @@
-"""What may run side by side, and what follows on the spot.
+"""Dependencies between calls, found in the memory they read and write: which run side by side, where threads wait.
 
-A chain is a run of calls that one thread does one after the other for its part of the rows. A group is a run of chains
-that do not touch each other's memory; only between groups must everything be done.
+A chain is a run of calls that one thread makes one after the other for its part of the rows. A group is a run of chains
+that do not touch each other's memory. Threads wait for each other between groups only: that is the barrier.
 """
 
 import numpy as np
 import numpy.typing as npt
 
-from llamina.backends.cpu.memory import Buffer
-from llamina.backends.cpu.native import Native
+from llamina.backends.cpu.runtime.arena import Buffer
+from llamina.backends.cpu.runtime.call import LinkedCall
 
 ROW_BY_ROW = (
     "add", "mul", "div", "scale", "softcap", "at_most", "at_least", "temper", "copy", "rms_norm", "layer_norm",
@@ -17,10 +17,10 @@ ROW_BY_ROW = (
 """Kernels whose part i of n writes rows that depend on nothing but the same rows of what they read."""
 
 
-def chain(native: list[Native]) -> list[list[Native]]:
+def chain(calls: list[LinkedCall]) -> list[list[LinkedCall]]:
     """Calls that go through the same rows in the same way are chained."""
-    chains: list[list[Native]] = []
-    for call in native:
+    chains: list[list[LinkedCall]] = []
+    for call in calls:
         if chains and _follows(chains[-1][-1], call):
             chains[-1].append(call)
         else:
@@ -28,12 +28,12 @@ def chain(native: list[Native]) -> list[list[Native]]:
     return chains
 
 
-def _follows(before: Native, call: Native) -> bool:
-    same = all(before.args.get(name) == call.args.get(name) for name in ("count", "outer"))
-    return same and all(c.kernel.split(".")[0] in ROW_BY_ROW for c in (before, call))
+def _follows(before: LinkedCall, call: LinkedCall) -> bool:
+    same = all(before.call.args.get(name) == call.call.args.get(name) for name in ("count", "outer"))
+    return same and all(c.call.kernel.split(".")[0] in ROW_BY_ROW for c in (before, call))
 
 
-def mark_lifetimes(chains: list[list[Native]]) -> None:
+def mark_lifetimes(chains: list[list[LinkedCall]]) -> None:
     """Buffers live by chains: while one thread is at a chain's end, another may still be at its beginning."""
     for index, calls in enumerate(chains):
         for call in calls:
@@ -41,7 +41,7 @@ def mark_lifetimes(chains: list[list[Native]]) -> None:
                 buffer.touch(index)
 
 
-def group(chains: list[list[Native]]) -> list[int]:
+def group(chains: list[list[LinkedCall]]) -> list[int]:
     """The number of chains in each group: one that touches what an earlier one may be working on starts a new group."""
     sizes: list[int] = []
     reads: list[Buffer] = []

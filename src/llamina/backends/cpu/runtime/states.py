@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from llamina.backends.base import Bytes, Capacity, Tensor, tensors
 from llamina.backends.cpu.layout import page_bytes
-from llamina.backends.cpu.memory import Buffer, Ref
+from llamina.backends.cpu.runtime.arena import Buffer, Ref
 from llamina.backends.states import Array, HostStates, Stored
 from llamina.errors import CapacityError
 from llamina.ops import State

@@ -8,14 +8,21 @@ import mmap
 import sys
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from llamina.backends.cpu.backend import Offload
-from llamina.backends.cpu.native import Native
+from llamina.backends.cpu.runtime.call import LinkedCall
 from llamina.errors import CapacityError, RequestError
 
 Span = tuple[int, int]  # address, bytes
 LEAST = 1 << 20  # bytes of weights from which a segment is worth a pause
+
+
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """Weights are read from the file when they are needed, so that at most `budget` bytes of them are resident."""
+
+    policy: Literal["budget", "pinned"]
+    budget: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +38,7 @@ class Segment:
         return sum(nbytes for _, nbytes in self.weights)
 
 
-def segments_of(groups: list[list[Native]]) -> list[Segment]:
+def segments_of(groups: list[list[LinkedCall]]) -> list[Segment]:
     """The program cut behind groups that read weights, as soon as there are LEAST bytes of them."""
     found: list[Segment] = []
     start, weights = 0, dict[int, int]()
@@ -43,10 +50,10 @@ def segments_of(groups: list[list[Native]]) -> list[Segment]:
     return found
 
 
-def _matrix(call: Native) -> Span | None:
+def _matrix(call: LinkedCall) -> Span | None:
     """The matrix that a call reads from beginning to end."""
-    w: Any = call.args.get("w")
-    if not call.kernel.startswith(("linear.", "experts.")) or isinstance(w, int | float):
+    w: Any = call.call.args.get("w")
+    if not call.call.kernel.startswith(("linear.", "experts.")) or isinstance(w, int | float):
         return None
     return w.address, w.buffer.nbytes
 

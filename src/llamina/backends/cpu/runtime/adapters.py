@@ -1,4 +1,4 @@
-"""Where the kernels find what adapters add to one matrix."""
+"""Where the kernels find what LoRA adapters add to one matrix."""
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ def round_up(n: int) -> int:
     return (n + 7) & ~7
 
 
-class Table:
+class AdapterTable:
     """A row per slot: the addresses of a and b, the rank (0: nothing there), and the scale as a double.
 
     Ranks and rows are padded with zeros to whole vectors, and b is transposed, so that outputs lie side by side.
@@ -24,6 +24,7 @@ class Table:
         self._kept: dict[int, list[npt.NDArray[np.float32]]] = {}
 
     def put(self, slot: int, pair: LowRank | None) -> None:
+        """Put an adapter's pair into a slot; None empties it."""
         self.rows[slot] = 0
         self._kept.pop(slot, None)
         if pair is None:

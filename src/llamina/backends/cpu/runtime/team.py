@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from llamina.backends.cpu.cores import pinning, places, stay
 from llamina.backends.cpu.jit import Library
+from llamina.backends.cpu.runtime.cores import pinning, places, stay
 
 LINE = 8  # int64 words in a 64-byte cache line
 PLANS, RUN, STOP, YIELD, LINES, PARKED = (LINE * i for i in range(6))
 Table = npt.NDArray[np.int64]
-Native = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
+Function = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
 
 
 class Team:
@@ -30,7 +30,7 @@ class Team:
         self._argument = self._slot.ctypes.data
         self._context[YIELD] = _yield_address()
         library.prepare(["walk", "post", "serve"])
-        self._walk, self._post, serve = (Native(library[name].address) for name in ("walk", "post", "serve"))
+        self._walk, self._post, serve = (Function(library[name].address) for name in ("walk", "post", "serve"))
         self._parked = [threading.Semaphore(0) for _ in range(threads)]
         cores = places() if pinning() else []
         for thread in range(1, threads):

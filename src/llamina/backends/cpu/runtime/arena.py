@@ -40,6 +40,10 @@ class Ref:
         return self.buffer.address + self.offset
 
 
+Argument = int | float | Ref
+"""What a kernel call passes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """A value's layout: rows × outer × inner elements of 4 bytes; `row` and `head` are strides in bytes."""
@@ -54,12 +58,25 @@ class Place:
     def contiguous(self) -> bool:
         return self.outer == 1 or self.head == 4 * self.inner
 
+    def reading(self) -> dict[str, Argument]:
+        """Arguments of a kernel that reads it as `x`."""
+        return {"x": self.ref, "x_row": self.row, "x_head": self.head}
+
+    def writing(self) -> dict[str, Argument]:
+        """Arguments of a kernel that writes it as `out`."""
+        return {"out": self.ref, "out_row": self.row, "out_head": self.head}
+
+    def size(self) -> dict[str, Argument]:
+        """Arguments of a kernel that goes through all its elements."""
+        return {"outer": self.outer, "inner": self.inner}
+
     def shaped(self, shape: tuple[int, ...]) -> "Place":
         """The same elements seen in another shape; the place must be contiguous."""
         outer, inner = split_shape(shape)
         return Place(self.ref, self.row, 4 * inner, outer, inner)
 
     def sliced(self, start: int, inner: int) -> "Place":
+        """`inner` elements of each head, from `start` on."""
         return Place(self.ref.at(4 * start), self.row, self.head, self.outer, inner)
 
 
