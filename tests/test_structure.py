@@ -65,6 +65,10 @@ SUBROOMS = {  # the same inside a package: who may import whom of its own
     "backends/cpu": [
         "features", "tiling", "layout", "kernels", "jit", "runtime", "lowering", "program", "backend", "__init__",
     ],
+    "backends/cpu/kernels": [
+        "device", "vector", "walk", "formats", "gemv", "gemm", "amx", "matmul", "attention", "pointwise", "recurrent",
+        "__init__",
+    ],
 }  # fmt: skip
 
 LONGEST = 400

@@ -7,15 +7,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from llamina.backends.cpu.jit import linking
-from llamina.backends.cpu.jit.cache import CONSTANTS, PACKAGE, KernelFiles, fingerprint, sources
+from llamina.backends.cpu.jit.cache import CONSTANTS, PACKAGE, KernelFiles, files_of, machine
 from llamina.backends.cpu.jit.linking import Library
 from llamina.backends.cpu.jit.processes import PROGRAM, share_out
+from llamina.backends.cpu.kernels import MODULES
 
 NAMES = ["add", "mul", "scale", "copy", "pick", "rope", "rope_table", "softcap"]
 
@@ -51,48 +54,50 @@ def test_helpers_fill_the_cache(helpful: bool, tmp_path: Path, monkeypatch: pyte
 
 # ---- what machine code depends on ---------------------------------------------------------------------------
 
-HARMLESS = {"llamina.errors"}  # what it raises is no part of a kernel
-
 
 def imported(path: Path) -> Iterator[tuple[str, str]]:
-    """(module, name) of every import of our own code in a file."""
+    """(module, name) of every import of our own code in a file, at the top or inside functions."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
             assert not node.level and node.module, f"{path}: only absolute imports are followed"
             if node.module.split(".")[0] == "llamina":
                 yield from ((node.module, alias.name) for alias in node.names)
         elif isinstance(node, ast.Import):
-            yield from ((alias.name, "*") for alias in node.names if alias.name.split(".")[0] == "llamina")
+            assert not [a.name for a in node.names if a.name.split(".")[0] == "llamina"], f"{path}: use `from … import`"
 
 
-def file_of(module: str, name: str) -> Path:
-    """Where `from module import name` finds it: a module of a package, or the module itself."""
-    inside = PACKAGE.parent.joinpath(*module.split("."))
-    for path in (inside / f"{name}.py", inside / name / "__init__.py", inside.with_suffix(".py")):
-        if path.exists():
-            return path
-    return inside / "__init__.py"
+@pytest.mark.parametrize("module", [*MODULES, "codegen"])
+def test_a_kernels_files_are_all_that_it_imports(module: str) -> None:
+    """Whatever a file imports is among the files, or named as a constant; the walk here is Python's own."""
+    package = "llamina.backends.cpu." + ("jit." if module == "codegen" else "kernels.")
+    known = files_of(package + module)
+    assert len(known) > 2
+    for path in known:
+        for source, name in imported(path):
+            if source in CONSTANTS:
+                assert source == "llamina.errors" or name in CONSTANTS[source], f"{path} imports {name} of {source}"
+            else:
+                inside = getattr(find_spec(source), "submodule_search_locations", None)
+                found = (find_spec(f"{source}.{name}") if inside else None) or find_spec(source)
+                assert found and found.origin and Path(found.origin) in known, f"{path} imports {name} of {source}"
 
 
-def unaccounted(known: list[Path]) -> list[str]:
-    """What kernels import that is neither part of the fingerprint nor of no consequence."""
-    return [
-        f"{path.relative_to(PACKAGE)} imports {name} of {module}"
-        for path in known
-        for module, name in imported(path)
-        if module not in HARMLESS and name not in CONSTANTS.get(module, {}) and file_of(module, name) not in known
-    ]
+def test_an_edit_compiles_no_other_kernels_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    attend, linear = (
+        files_of("llamina.backends.cpu.kernels.attention.attend"),
+        files_of("llamina.backends.cpu.kernels.matmul"),
+    )
+    names = [{path.relative_to(PACKAGE).as_posix() for path in files} for files in (attend, linear)]
+    assert "backends/cpu/kernels/attention/rows.py" in names[0] - names[1]
+    assert "backends/cpu/kernels/gemm/gemm.py" in names[1] - names[0]
+    assert {"backends/cpu/kernels/vector/simd.py", "backends/cpu/features.py"} <= names[0] & names[1]
+    assert {"backends/cpu/tiling.py", "quant/grids.py"} <= names[1] - names[0] and "gguf/types.py" not in names[1]
 
 
-def test_the_fingerprint_has_all_that_kernels_import() -> None:
-    known = sources()
-    assert unaccounted(known) == []
-    assert any(path.name == "attention.py" for path in known)
-
-
-@pytest.mark.parametrize("left_out", ["tiling.py", "features.py", "grids.py", "types.py", "codegen.py"])
-def test_a_source_left_out_of_the_fingerprint_is_noticed(left_out: str) -> None:
-    assert unaccounted([path for path in sources() if path.name != left_out])
+def test_every_kernel_is_where_it_is_said_to_be() -> None:
+    for module, names in MODULES.items():
+        table = import_module(f"llamina.backends.cpu.kernels.{module}").KERNELS
+        assert {name.partition(".")[0] for name in table} == set(names)
 
 
 # ---- files that are damaged, and folders that cannot be written --------------------------------------------------
@@ -158,4 +163,4 @@ def test_a_full_disk_leaves_no_files_behind(tmp_path: Path, monkeypatch: pytest.
     with pytest.warns(RuntimeWarning, match="No space left on device.*LLAMINA_CACHE") as told:
         kernels.prepare(["scale", "mul"])
     assert len(told) == 1 and kernels["mul"].params
-    assert os.listdir(tmp_path / fingerprint()) == []
+    assert os.listdir(tmp_path / machine()) == []

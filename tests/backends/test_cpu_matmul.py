@@ -154,6 +154,6 @@ def test_many_tokens_through_experts_have_the_bits_of_one(kind: str) -> None:
 def test_formats_with_kernels_are_those_that_are_told() -> None:
     """layout.py lists them for programs that do not want numba."""
     from llamina.backends.cpu.kernels.matmul import MULTIPLY
-    from llamina.backends.cpu.layout import VECTORS
+    from llamina.backends.cpu.layout import MATRIX_FORMATS
 
-    assert set(MULTIPLY) == VECTORS
+    assert set(MULTIPLY) == MATRIX_FORMATS

@@ -11,7 +11,7 @@ from llamina.errors import KernelError, RequestError
 from llamina.ops import LowRank
 from llamina.ops.batch import Batch
 from llamina.ops.reference import OPS, Array, Reference
-from llamina.ops.rotation import hadamard, turned
+from llamina.ops.rotation import hadamard, hadamard_size
 from llamina.ops.value import State
 from llamina.plan import Plan
 from llamina.quant import FORMATS, decode, encode
@@ -63,7 +63,7 @@ class ReferenceProgram:
     def __init__(self, plan: Plan, capacity: Capacity, before: Program | None = None) -> None:
         self._plan = plan
         if isinstance(before, ReferenceProgram):
-            self.reference = Reference(before.reference.states, before.reference.keep, before.reference.windowed)
+            self.reference = Reference(before.reference.states, before.reference.round, before.reference.windowed)
             self.states = before.states
             return
         stored = [_stored(tensor, capacity) for tensor in tensors(plan.states, capacity)]
@@ -123,7 +123,7 @@ def _rotated(x: Array, kind: KvType, state: State) -> Array:
     """Multiplied by the Hadamard matrix of a cache of four bits, which is its own inverse."""
     if kind != "q4_0":
         return x
-    size = turned(*state.shape[1:])
+    size = hadamard_size(*state.shape[1:])
     return (x.reshape(*x.shape[:-1], -1, size) @ hadamard(size)).reshape(x.shape)
 
 

@@ -1,7 +1,7 @@
 """The closed vocabulary of operations, and what they mean in NumPy."""
 
 from llamina.ops.adapters import LowRank
-from llamina.ops.keeping import (
+from llamina.ops.stateful import (
     Attention,
     Ngrams,
     Selection,

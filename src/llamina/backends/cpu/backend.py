@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from llamina.backends import host
 from llamina.backends.base import Capacity, Program, Progress
-from llamina.backends.cpu.layout import VECTORS
+from llamina.backends.cpu.layout import MATRIX_FORMATS
 from llamina.backends.cpu.runtime.offload import Offload
 from llamina.errors import KernelError, RequestError
 from llamina.ops.batch import Batch
@@ -24,7 +24,7 @@ class CpuBackend:
     """
 
     name = "cpu"
-    formats = VECTORS
+    formats = MATRIX_FORMATS
 
     def __init__(self, threads: int | None = None, offload: str = "none", memory_budget: int | None = None) -> None:
         if threads is not None and threads < 1:

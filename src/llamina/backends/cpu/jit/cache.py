@@ -1,9 +1,14 @@
-"""Compiled kernels on disk, in a folder named after everything that their machine code depends on."""
+"""Compiled kernels on disk, under the names of everything that their machine code depends on.
+
+The folder is named after the compiler and the CPU, a file after the sources of its kernel: its module and what that
+imports. So an edit of anything else compiles nothing again.
+"""
 
 import hashlib
 import json
 import os
 import platform
+import re
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -15,55 +20,86 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from llamina.backends.cpu import features
+from llamina.backends.cpu.kernels import module_of
 from llamina.ops.batch import PAGE
 
 PACKAGE = Path(__file__).parents[3]
-SOURCES = (
-    "backends/cpu/kernels/**/*.py",
-    "backends/cpu/features.py",
-    "backends/cpu/layout.py",
-    "backends/cpu/tiling.py",
-    "backends/cpu/jit/codegen.py",
-    "gguf/types.py",
-    "quant/bits.py",
-    "quant/grids.py",
-    "quant/microscale.py",
-)
-"""What kernels are written in and what they import, so that an edit of anything else compiles nothing again."""
-CONSTANTS = {"llamina.ops.batch": {"PAGE": PAGE}}
-"""Numbers that kernels import from modules which are otherwise of no consequence to them."""
-
-
-def sources() -> list[Path]:
-    """The files that machine code depends on."""
-    return sorted(path for pattern in SOURCES for path in PACKAGE.glob(pattern))
+IMPORT = re.compile(r"^ *from (llamina[.\w]*) import (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
+CONSTANTS = {"llamina.ops.batch": {"PAGE": PAGE}, "llamina.errors": {}}
+"""Modules that kernels import and that are of no consequence to their code, but for these numbers."""
 
 
 @cache
-def fingerprint() -> str:
-    """A hash of what a compiled kernel depends on: its sources, the compiler, and this very CPU."""
-    digest = hashlib.sha256()
-    for path in sources():
-        digest.update(path.relative_to(PACKAGE).as_posix().encode() + path.read_bytes())
+def machine() -> str:
+    """A hash of what all kernels depend on: the compiler, this very CPU, and how it is asked to compile."""
     compiler = [version("numba"), version("llvmlite"), platform.python_version()]
     cpu = [llvm.get_default_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), features.used()]
-    digest.update(json.dumps([CONSTANTS, *compiler, *cpu]).encode())
+    known = [CONSTANTS, *compiler, *cpu, source("llamina.backends.cpu.jit.codegen")]
+    return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
+
+
+@cache
+def source(module: str) -> str:
+    """A hash of a module's source, and of all that it imports."""
+    digest = hashlib.sha256()
+    for path in sorted(files_of(module)):
+        digest.update(path.relative_to(PACKAGE).as_posix().encode() + _text(path).encode())
     return digest.hexdigest()[:16]
 
 
+def files_of(module: str) -> set[Path]:
+    """The files of a module and of all that it imports."""
+    found: set[Path] = set()
+    waiting = [_file(module)]
+    while waiting:
+        path = waiting.pop()
+        if path not in found:
+            found.add(path)
+            waiting += _imports(path)
+    return found
+
+
+@cache
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+@cache
+def _imports(path: Path) -> list[Path]:
+    return [
+        _file(module, name.split()[0])
+        for module, several, one in IMPORT.findall(_text(path))
+        if module not in CONSTANTS
+        for name in (several or one).partition("#")[0].split(",")
+        if name.strip()
+    ]
+
+
+@cache
+def _file(module: str, name: str = "") -> Path:
+    """Where `from module import name` finds it: a module of a package, or in the module itself."""
+    inside = PACKAGE.parent.joinpath(*module.split("."))
+    if (path := inside.with_suffix(".py")).is_file() or (path := inside / f"{name}.py").is_file():
+        return path
+    return inside / "__init__.py"
+
+
 class KernelFiles:
-    """The files of one fingerprint. A folder that cannot be written costs time, not the run: it is warned of once."""
+    """The kernels of this machine. A folder that cannot be written costs time, not the run: it is warned of once."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder / fingerprint()
+        self._folder = folder / machine()
         self._warned = False
 
     def read(self, name: str) -> tuple[dict[str, Any], bytes] | None:
         """A kernel's header and object code; None if the file is missing or damaged."""
         try:
-            return unpack((self._folder / f"{name}.kernel").read_bytes())
+            return unpack(self._path(name).read_bytes())
         except OSError:
             return None
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}-{source(module_of(name))}.kernel"
 
     def writable(self) -> bool:
         """Whether kernels can be kept, as far as a small file can tell."""
@@ -71,7 +107,7 @@ class KernelFiles:
 
     def write(self, name: str, packed: bytes) -> None:
         """Keep a kernel, if the folder can be written."""
-        self._try(lambda: _replace(self._folder / f"{name}.kernel", packed))
+        self._try(lambda: _replace(self._path(name), packed))
 
     def _try(self, change: Callable[[], None]) -> bool:
         try:

@@ -12,6 +12,9 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
+from llamina.backends.cpu.jit.stores import stored_params
+from llamina.errors import KernelError
+
 ENTRY = "llamina_entry"
 
 
@@ -28,22 +31,30 @@ def compile_kernel(name: str) -> bytes:
 
 
 def kernel_ir(name: str) -> tuple[str, dict[str, Any]]:
-    """A kernel as LLVM's text, and the names of its parameters: all (`params`) and the floats among them (`floats`)."""
+    """A kernel as LLVM's text, and the names of its parameters: all (`params`), the floats among them (`floats`), those
+    that it is declared to write (`writes`) and those that its code stores through (`stores`).
+
+    Raises KernelError if it is declared to write what it does not.
+    """
     from numba import types
 
     from llamina.backends.cpu.kernels import find
 
-    function = find(name)
+    function: Any = find(name)
     parameters = list(inspect.signature(getattr(function, "py_func", function)).parameters.values())[2:]
     names = [p.name for p in parameters if p.name != "worker"]
     floats = [p.name for p in parameters if p.annotation is float]
     text, symbol = _llvm_ir(_entry(function, [p.name for p in parameters], floats), types)
-    return text + _plain_entry(symbol), {"params": names, "floats": floats}
+    stores, escapes = stored_params(text, symbol, names)
+    if idle := set(function.writes) - {*stores, *escapes}:
+        raise KernelError(f"kernel {name} is declared to write {sorted(idle)} and does not store through it")
+    header = {"params": names, "floats": floats, "writes": function.writes, "stores": stores}
+    return text + _plain_entry(symbol), header
 
 
 def _entry(function: Any, names: list[str], floats: list[str]) -> Any:
     """A function of (arguments, part, parts, worker) that reads the 8-byte slots and calls the kernel."""
-    from llamina.backends.cpu.kernels import memory
+    from llamina.backends.cpu.kernels.vector import memory
 
     slots = [name for name in names if name != "worker"]
     reads = {name: f"{'f64' if name in floats else 'i64'}(a + {8 * i})" for i, name in enumerate(slots)}

@@ -22,11 +22,13 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Native code of signature (arguments, part, parts, worker) → int, and the names of its arguments in order."""
+    """Native code of signature (arguments, part, parts, worker) → int, and the names of its parameters."""
 
     address: int
-    params: tuple[str, ...]
+    params: tuple[str, ...]  # in order
     floats: frozenset[str]
+    writes: frozenset[str]  # as declared
+    stores: frozenset[str]  # as found in its code, with integers that are part of addresses
 
 
 class Library:
@@ -91,7 +93,8 @@ class Library:
         header, code = unpacked
         builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process().export_symbol(ENTRY)
         linked = builder.link(self._linker, name)
-        kernel = Kernel(linked[ENTRY], tuple(header["params"]), frozenset(header["floats"]))
+        named = (frozenset(header[kind]) for kind in ("floats", "writes", "stores"))
+        kernel = Kernel(linked[ENTRY], tuple(header["params"]), *named)
         self._linked[name] = kernel, linked
 
 

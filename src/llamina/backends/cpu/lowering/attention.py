@@ -3,12 +3,12 @@
 from llamina.backends.cpu.lowering.emitter import Emitter, lowers
 from llamina.backends.cpu.runtime.arena import Argument, Place, Ref
 from llamina.ops import Attention, Selection, State, Step, Value
-from llamina.ops.rotation import alibi_slopes, turned
+from llamina.ops.rotation import alibi_slopes, hadamard_size
 
 
 @lowers("attend")
 def attend(e: Emitter, step: Step) -> None:
-    params: Attention = step.attrs["how"]
+    params: Attention = step.attrs["params"]
     state, stores = step.states[0], e.states[step.states[0]]
     heads, key_dim, value_dim = state.shape
     size = rotation_size(e, state)
@@ -24,10 +24,10 @@ def attend(e: Emitter, step: Step) -> None:
         key_dim=key_dim, value_dim=value_dim, window=params.behind, chunk=params.chunk, ahead=params.ahead,
         slopes=e.fixed(alibi_slopes(q.outer, params.alibi)),
         sinks=e.constant(step.weights[0]) if step.weights else 0,
-        scratch_pad=Ref(e.scratch), scratch_size=e.scratch_size,
-        out_partials=Ref(e.partials), partials_size=e.partials_size,
-        seen=chosen[0].ref if chosen else 0, seen_row=chosen[0].row if chosen else 0,
-        seen_head=chosen[0].head if chosen and chosen[0].outer > 1 else 0, block=params.block,
+        scratch=Ref(e.scratch), scratch_size=e.scratch_size,
+        shared_partials=Ref(e.partials), partials_size=e.partials_size,
+        selected=chosen[0].ref if chosen else 0, selected_row=chosen[0].row if chosen else 0,
+        selected_head=chosen[0].head if chosen and chosen[0].outer > 1 else 0, block=params.block,
         scale=float(params.scale), cap=float(params.softcap),
     )  # fmt: skip
     if size:
@@ -36,7 +36,7 @@ def attend(e: Emitter, step: Step) -> None:
 
 @lowers("select")
 def select(e: Emitter, step: Step) -> None:
-    params: Selection = step.attrs["how"]
+    params: Selection = step.attrs["params"]
     state = step.states[0]
     size = rotation_size(e, state)
     write_cache(e, state, step.inputs[1:2], size)
@@ -47,7 +47,7 @@ def select(e: Emitter, step: Step) -> None:
         weights=weights.ref if weights else 0, weights_row=weights.row if weights else 0,
         keys=e.states[state][0], **positions(e, state), **out.writing(), heads=q.outer, groups=out.outer,
         dim=q.inner, words=params.words, top=params.top, block=params.block, local=params.local,
-        whole=int(params.whole), scratch_pad=Ref(e.scratch), scratch_size=e.scratch_size,
+        whole=int(params.whole), scratch=Ref(e.scratch), scratch_size=e.scratch_size,
     )  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def write_cache(e: Emitter, state: State, values: tuple[Value, ...], size: int) 
     for kind, value, store in zip(("keys", "values"), values, e.states[state], strict=False):
         x = rotated(e, value, size)
         e.emit(
-            f"keep_{kind}.{e.capacity.kv_type}", count=e.count(value), **x.reading(), **positions(e, state),
+            f"write_{kind}.{e.capacity.kv_type}", count=e.count(value), **x.reading(), **positions(e, state),
             out=store, heads=state.shape[0], dim=x.inner,
         )  # fmt: skip
 
@@ -77,7 +77,7 @@ def positions(e: Emitter, state: State) -> dict[str, Argument]:
 
 def rotation_size(e: Emitter, state: State) -> int:
     """How many elements are rotated together; 0: none are."""
-    return turned(*state.shape[1:]) if e.capacity.kv_type == "q4_0" else 0
+    return hadamard_size(*state.shape[1:]) if e.capacity.kv_type == "q4_0" else 0
 
 
 def rotated(e: Emitter, value: Value, size: int) -> Place:
@@ -90,4 +90,4 @@ def rotated(e: Emitter, value: Value, size: int) -> Place:
 
 
 def rotate(e: Emitter, value: Value, x: Place, out: Place, size: int) -> None:
-    e.emit("turn", count=e.count(value), **x.reading(), **out.writing(), **out.size(), size=size)
+    e.emit("hadamard", count=e.count(value), **x.reading(), **out.writing(), **out.size(), size=size)

@@ -80,13 +80,13 @@ def expert_bias(e: Emitter, step: Step) -> None:
 
 @lowers("route")
 def route(e: Emitter, step: Step) -> None:
-    params: Routing = step.attrs["how"]
+    params: Routing = step.attrs["params"]
     x, value = e.contiguous(step.inputs[0]), step.inputs[0]
     ids, weights = (e.output(v) for v in step.outputs)
     e.emit(
         "route", count=e.count(value), x=x.ref, x_row=x.row,
         bias=e.constant(step.weights[0]) if step.weights else 0, out_ids=ids.ref, out_weights=weights.ref,
-        out_scratch=e.new(12 * x.inner * e.rows(value)), experts=x.inner, used=params.used,
+        scratch=e.new(12 * x.inner * e.rows(value)), experts=x.inner, used=params.used,
         scoring=SCORINGS[params.scoring], normalize=int(params.normalize), groups=params.groups,
         groups_used=params.groups_used, share=params.share, factor=float(params.scale),
     )  # fmt: skip

@@ -149,7 +149,7 @@ def rope(e: Emitter, step: Step) -> None:
     pairs, neox = params.dims // 2, params.neox
     e.emit(
         "rope", count=e.count(step.inputs[0]), **x.reading(), table=table, **out.writing(), **out.size(),
-        pairs=pairs, near=1 if neox else 2, far=pairs if neox else 1,
+        pairs=pairs, stride=1 if neox else 2, gap=pairs if neox else 1,
     )  # fmt: skip
 
 

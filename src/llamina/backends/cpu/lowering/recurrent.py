@@ -12,7 +12,7 @@ def recurrence(e: Emitter, step: Step) -> dict[str, Argument]:
     """The state, the bytes of one slot of it, and which tokens and slot belong to each sequence."""
     state = e.states[step.states[0]][0]
     return {
-        "out_state": state,
+        "states": state,
         "slot_size": state.buffer.nbytes // e.capacity.slots,
         "sequences": e.batch.counts.ctypes.data + 16,
         "starts": e.fixed(e.batch.starts),
@@ -35,7 +35,7 @@ def convolve(e: Emitter, step: Step) -> None:
 
 @lowers("ngrams")
 def ngrams(e: Emitter, step: Step) -> None:
-    params: Ngrams = step.attrs["how"]
+    params: Ngrams = step.attrs["params"]
     tokens, out = e.place(step.inputs[0]), e.output(step.outputs[0])
     multipliers, sizes, offsets = (
         e.fixed(np.array(numbers, np.uint64)) for numbers in (params.multipliers, params.sizes, params.offsets)

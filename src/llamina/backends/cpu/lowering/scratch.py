@@ -15,7 +15,7 @@ def scratch_size(plan: Plan, batch: Batch) -> int:
     items = max(items, *(w.shape[0] for w in weights if len(w.shape) == 3), 1)
     dim = max((step.states[0].shape[2] for step in plan.steps if step.op == "attend"), default=0)
     attention = MOST_ROWS * partial_bytes(dim) + 4 * CHUNK * PAGE * dim
-    scores = max((4 * step.attrs["how"].context + 64 for step in plan.steps if step.op == "select"), default=0)
+    scores = max((4 * step.attrs["params"].context + 64 for step in plan.steps if step.op == "select"), default=0)
     numbers = (experts + 2 + items * len(batch.tokens)) if experts else 0
     return max(attention, scores, scratch_bytes(widest, numbers))
 

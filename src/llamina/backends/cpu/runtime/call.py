@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from llamina.backends.cpu.runtime.arena import Argument, Buffer, Ref
+from llamina.errors import KernelError
 
 if TYPE_CHECKING:
     from llamina.backends.cpu.jit import Kernel
@@ -22,16 +23,20 @@ class KernelCall:
 
 
 class LinkedCall:
-    """A call and its kernel. Arguments whose names begin with `out` are written, all other places are read."""
+    """A call and its kernel. It writes the buffers of those parameters that the kernel is declared to write.
+
+    Raises KernelError if names do not match, or if the kernel stores through a buffer without being declared to.
+    """
 
     def __init__(self, call: KernelCall, kernel: "Kernel") -> None:
         self.call, self.kernel = call, kernel
-        if set(kernel.params) != call.args.keys():
-            odd = set(kernel.params) ^ call.args.keys()
-            raise AssertionError(f"{call.kernel} is called with other arguments than it has: {sorted(odd)}")
+        if odd := set(kernel.params) ^ call.args.keys():
+            raise KernelError(f"{call.kernel} is called with other arguments than it has: {sorted(odd)}")
         refs = {name: ref.buffer for name, ref in call.args.items() if isinstance(ref, Ref)}
-        self.writes: list[Buffer] = [buffer for name, buffer in refs.items() if name.startswith("out")]
-        self.reads: list[Buffer] = [buffer for name, buffer in refs.items() if not name.startswith("out")]
+        if secret := refs.keys() & kernel.stores - kernel.writes:
+            raise KernelError(f"{call.kernel} stores through {sorted(secret)} and is not declared to write it")
+        self.writes: list[Buffer] = [buffer for name, buffer in refs.items() if name in kernel.writes]
+        self.reads: list[Buffer] = [buffer for name, buffer in refs.items() if name not in kernel.writes]
 
     def arguments(self) -> npt.NDArray[np.int64]:
         """The arguments in the kernel's order, floats as the bits of doubles."""

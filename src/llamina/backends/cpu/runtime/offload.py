@@ -65,22 +65,24 @@ class Pager:
     through what is left, which reads less: a walk comes by everything in the same order every time.
     """
 
-    def __init__(self, segments: list[Segment], how: Offload) -> None:
+    def __init__(self, segments: list[Segment], offload: Offload) -> None:
         if not sys.platform.startswith("linux"):
-            raise RequestError(f"offload={how.policy!r} works on Linux, not on {sys.platform}: leave it out", "offload")
+            raise RequestError(
+                f"offload={offload.policy!r} works on Linux, not on {sys.platform}: leave it out", "offload"
+            )
         self.segments = segments
-        self._how = how
+        self._offload = offload
         self._libc: Any = ctypes.CDLL(None, use_errno=True)
         self._resident: OrderedDict[int, int] = OrderedDict()  # segment → bytes, in the order of use
         needed = 2 * max((s.nbytes for s in segments), default=0)
-        if how.budget < needed:
+        if offload.budget < needed:
             raise CapacityError(
-                f"a memory_budget of {how.budget} bytes is too small: one part of the model and the next, which is "
+                f"a memory_budget of {offload.budget} bytes is too small: one part of the model and the next, which is "
                 f"read ahead, take {needed}"
             )
-        self._pinned, room = set[int](), how.budget - needed
+        self._pinned, room = set[int](), offload.budget - needed
         for index, segment in enumerate(segments):
-            if how.policy == "pinned" and segment.nbytes <= room:
+            if offload.policy == "pinned" and segment.nbytes <= room:
                 self._pinned.add(index)
                 room -= segment.nbytes
         self.give_back_all()
@@ -101,12 +103,12 @@ class Pager:
         self._resident.move_to_end(index)
 
     def after(self, index: int) -> None:
-        if self._how.policy == "pinned" and index not in self._pinned:
+        if self._offload.policy == "pinned" and index not in self._pinned:
             self._give_back(index)
 
     def _make_room(self, nbytes: int, keep: set[int]) -> None:
         for oldest in list(self._resident):
-            if self.resident + nbytes <= self._how.budget:
+            if self.resident + nbytes <= self._offload.budget:
                 return
             if oldest not in keep and oldest not in self._pinned:
                 self._give_back(oldest)
