@@ -148,6 +148,17 @@ def test_imports_go_one_way_inside_a_room(package: str) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_nobody_else_knows_a_device() -> None:
+    """A backend is asked for by its name; whatever is particular to one stays inside it."""
+    known = [
+        f"{path.relative_to(ROOT)} names {match[0]}"
+        for path in FILES
+        if part(path) != "backends"
+        for match in re.finditer(r"llamina\.backends\.cpu\b", path.read_text(encoding="utf-8"))
+    ]
+    assert known == []
+
+
 def test_the_walk_sees_imports(tmp_path: Path) -> None:
     """Relative, absolute, lazy and for types only: the test above would notice each of them."""
     path = SOURCE / "backends" / "nobody.py"  # never written

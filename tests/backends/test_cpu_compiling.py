@@ -6,8 +6,10 @@ import os
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -98,6 +100,22 @@ def test_every_kernel_is_where_it_is_said_to_be() -> None:
     for module, names in MODULES.items():
         table = import_module(f"llamina.backends.cpu.kernels.{module}").KERNELS
         assert {name.partition(".")[0] for name in table} == set(names)
+
+
+# ---- the compiler --------------------------------------------------------------------------------------------
+
+TRIED = ("0.63.1", "0.64.0", "0.65.1", "0.66.0", "0.67.0", "0.68.1")
+"""Versions of numba that kernels were compiled and run with. What is private in numba may change with any other."""
+
+
+def test_numba_is_bound_to_the_versions_that_were_tried() -> None:
+    root = Path(__file__).parents[2]
+    needed = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    [bound] = [line for line in needed if line.startswith("numba")]
+    minors = [int(version.split(".")[1]) for version in TRIED]
+    assert minors == list(range(minors[0], minors[-1] + 1)), "each of them"
+    assert bound == f"numba>=0.{minors[0]},<0.{minors[-1] + 1}"
+    assert int(version("numba").split(".")[1]) in minors
 
 
 # ---- files that are damaged, and folders that cannot be written --------------------------------------------------

@@ -1,4 +1,4 @@
-"""Every format's matrix product on its own: reading speed for one token, arithmetic for many."""
+"""Every format's matrix product on its own: memory bandwidth of the GEMV, arithmetic rate of the GEMM."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ LONG_ENOUGH = 0.02  # seconds: shorter runs are repeated within one measurement
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is multiplied."""
+    """How much is multiplied, and how often."""
 
     nbytes: int = 64 << 20  # of the matrix that one token is multiplied with: more than a last-level cache
     tokens: int = 512
@@ -49,7 +49,7 @@ def measure_kernels(
     tick: Callable[[str], None],
     progress: Progress,
 ) -> dict[str, Any]:
-    """The record of the rates of `formats`, each with each number of threads."""
+    """The record of the rates of `formats`, each with each number of threads; RequestError if one is unknown."""
     known = kernel_formats()
     for name in formats:
         if name.upper() not in known:

@@ -16,7 +16,7 @@ class Applied:
 
     slot: int
     scale: float
-    start: int = 0  # the position from which it acts
+    start: int = 0  # the position from which it applies
 
 
 class Span(NamedTuple):
@@ -47,7 +47,7 @@ class Batch:
         self.adapter_starts = np.zeros(max_sequences + 1, np.int32)  # first of each sequence in what follows
         self.adapter_slots = np.zeros(max_sequences * ADAPTERS, np.int32)
         self.adapter_scales = np.zeros(max_sequences * ADAPTERS, np.float32)
-        self.adapter_positions = np.zeros(max_sequences * ADAPTERS, np.int32)  # from which they act
+        self.adapter_positions = np.zeros(max_sequences * ADAPTERS, np.int32)  # from which they apply
 
     @property
     def n_tokens(self) -> int:
@@ -62,14 +62,14 @@ class Batch:
         return int(self.counts[2])
 
     def applied(self, token: int) -> Iterator[tuple[int, np.float32]]:
-        """Slots and scales of the adapters that act on a token."""
+        """Slots and scales of the adapters that apply to a token."""
         sequence = self.sequences[token]
         for i in range(self.adapter_starts[sequence], self.adapter_starts[sequence + 1]):
             if self.positions[token] >= self.adapter_positions[i]:
                 yield int(self.adapter_slots[i]), self.adapter_scales[i]
 
     def fill(self, spans: Sequence[Span]) -> "Batch":
-        """Lay the spans out one after the other."""
+        """Lay the spans out one after the other; returns the batch itself."""
         starts, ends = [0], [0]  # of the spans, and of their adapters
         tokens: list[int] = []
         positions: list[int] = []

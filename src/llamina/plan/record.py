@@ -1,4 +1,4 @@
-"""A forward pass, run once with values that hold nothing, becomes a flat list of steps."""
+"""Recording: a forward pass is run once with values that hold nothing, and becomes a flat list of steps."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Plan:
 
 
 class Recorder:
-    """A tape that writes down."""
+    """A tape that writes steps down."""
 
     def __init__(self) -> None:
         self.steps: list[Step] = []

@@ -15,7 +15,7 @@ for name in sys.argv[1:]:
 
 
 def share_out(names: list[str], processes: int) -> list[list[str]]:
-    """Names dealt to processes so that all take about as long."""
+    """The names that each process compiles, so that all take about as long; processes without a name are left out."""
     shares: list[list[str]] = [[] for _ in range(processes)]
     loads = [0] * processes
     for name in sorted(names, key=_weight, reverse=True):

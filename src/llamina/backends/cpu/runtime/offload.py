@@ -1,6 +1,6 @@
-"""Weights that do not stay in memory: mapped from the file, read ahead of their use and given back after it.
+"""Offloading: weights are mapped from the file, prefetched before they are used and evicted after.
 
-Threads walk a segment of the plan at a time; in between the operating system is told what comes next and what may go.
+Threads walk a segment of the program at a time; in between `madvise` tells the operating system what to read and drop.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ from llamina.backends.cpu.runtime.call import LinkedCall
 from llamina.errors import CapacityError, RequestError
 
 Span = tuple[int, int]  # address, bytes
-LEAST = 1 << 20  # bytes of weights from which a segment is worth a pause
+LEAST = 1 << 20  # bytes of weights from which a segment is worth a stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Segment:
 
 
 def segments_of(groups: list[list[LinkedCall]]) -> list[Segment]:
-    """The program cut behind groups that read weights, as soon as there are LEAST bytes of them."""
+    """The program in segments of at least LEAST bytes of weights, cut between groups."""
     found: list[Segment] = []
     start, weights = 0, dict[int, int]()
     for index, calls in enumerate(groups):
@@ -51,7 +51,7 @@ def segments_of(groups: list[list[LinkedCall]]) -> list[Segment]:
 
 
 def _matrix(call: LinkedCall) -> Span | None:
-    """The matrix that a call reads from beginning to end."""
+    """The matrix that a call reads; None if it reads none."""
     w: Any = call.call.args.get("w")
     if not call.call.kernel.startswith(("linear.", "experts.")) or isinstance(w, int | float):
         return None
@@ -61,8 +61,9 @@ def _matrix(call: LinkedCall) -> Span | None:
 class Pager:
     """Keeps the weights of a program's segments within a budget of resident bytes.
 
-    `budget` gives back what was used longest ago. `pinned` keeps the first segments for good and passes the others
-    through what is left, which reads less: a walk comes by everything in the same order every time.
+    The policy `budget` evicts the least recently used segment. `pinned` keeps the first segments for good and passes
+    the others through the rest, which reads less: every step uses all segments in the same order. Raises RequestError
+    on systems other than Linux, and CapacityError if the budget does not hold two segments.
     """
 
     def __init__(self, segments: list[Segment], offload: Offload) -> None:
@@ -85,15 +86,15 @@ class Pager:
             if offload.policy == "pinned" and segment.nbytes <= room:
                 self._pinned.add(index)
                 room -= segment.nbytes
-        self.give_back_all()
+        self.evict_all()
 
     @property
     def resident(self) -> int:
-        """Bytes that have been read and not been given back."""
+        """Bytes that have been read and not been evicted."""
         return sum(self._resident.values())
 
     def before(self, index: int) -> None:
-        """Make room for a segment and the next one, and begin to read that."""
+        """Make room for a segment and the next one, and prefetch that."""
         ahead = (index + 1) % len(self.segments)
         for wanted in (index, ahead):
             if wanted not in self._resident:
@@ -103,22 +104,23 @@ class Pager:
         self._resident.move_to_end(index)
 
     def after(self, index: int) -> None:
+        """A segment was used: evict it if the policy says so."""
         if self._offload.policy == "pinned" and index not in self._pinned:
-            self._give_back(index)
+            self._evict(index)
 
     def _make_room(self, nbytes: int, keep: set[int]) -> None:
         for oldest in list(self._resident):
             if self.resident + nbytes <= self._offload.budget:
                 return
             if oldest not in keep and oldest not in self._pinned:
-                self._give_back(oldest)
+                self._evict(oldest)
 
-    def give_back_all(self) -> None:
-        """Checking a file may have read all of it."""
+    def evict_all(self) -> None:
+        """Evict all segments: checking the file may have read all of it."""
         for index in range(len(self.segments)):
-            self._give_back(index)
+            self._evict(index)
 
-    def _give_back(self, index: int) -> None:
+    def _evict(self, index: int) -> None:
         self._resident.pop(index, None)
         self._advise(index, mmap.MADV_DONTNEED)
 
