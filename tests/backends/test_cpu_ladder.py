@@ -56,12 +56,12 @@ import llvmlite.binding as llvm
 from llamina.backends.cpu import features
 for name in ("HAS_AVX2", "HAS_AVX512", "HAS_VNNI", "HAS_AMX", "HAS_SDOT"):
     setattr(features, name, name in flags.split(","))
-from llamina.backends.cpu.kernels import tiles_lanes
-from llamina.backends.cpu.jit import kernel_ir
+from llamina.backends.cpu.kernels.gemm import lanes
+from llamina.backends.cpu.jit.codegen import kernel_ir
 
 # numba compiles for this machine as it goes: instructions of others are calls of unknown functions to it
-call = tiles_lanes.intrinsic_call
-tiles_lanes.intrinsic_call = lambda b, name, *rest: call(b, name.replace("llvm.aarch64", "other.aarch64"), *rest)
+call = lanes.intrinsic_call
+lanes.intrinsic_call = lambda b, name, *rest: call(b, name.replace("llvm.aarch64", "other.aarch64"), *rest)
 llvm.add_symbol("other.aarch64.neon.sdot.v4i32.v16i8", 1)
 for initialize in (llvm.initialize_all_targets, llvm.initialize_all_asmprinters, llvm.initialize_native_asmparser):
     initialize()

@@ -67,7 +67,7 @@ def test_show_says_which_format_has_no_kernel(invoke: Invoke, tmp_path: Path) ->
     write(tmp_path / "m.gguf", metadata, [(name, shape, kind, bytes(kind.size(shape))) for name, shape, kind in shapes])
     facts = json.loads(invoke("show", tmp_path / "m.gguf", "--json").stdout)
     assert facts["runs"] is False and facts["reason"].startswith("blk.0.attn_q.weight is Q8_1, which has no kernel")
-    assert [facts["formats"][name]["kernel"] for name in ("F32", "NVFP4", "Q8_1")] == ["vectors", "vectors", None]
+    assert [facts["formats"][name]["kernel"] for name in ("F32", "NVFP4", "Q8_1")] == ["cpu", "cpu", None]
     out = invoke("show", tmp_path / "m.gguf").stdout
     assert out.count("in 1 (no kernel)") == 1
 
@@ -91,9 +91,9 @@ def test_show_tells_the_memory_of_windows(invoke: Invoke, tmp_path: Path) -> Non
     out = convert(folder(tmp_path / "gemma2", "gemma2"), tmp_path / "m.gguf").path
     memory = json.loads(invoke("show", out, "--json").stdout)["memory"]
     with llamina.load(out, threads=1, context=2048, max_sequences=1) as engine:
-        page, near = (1024 // 16 * engine.runner.program.states.size(unit) for unit in ("page", "near"))
-    assert (memory["per_1024_tokens"]["f16"], memory["per_1024_tokens_out_of_window"]["f16"]) == (page + near, page)
-    assert 0 < page < near + page and "1,024 tokens outside the window: " in invoke("show", out).stdout
+        page, window = (1024 // 16 * engine.runner.program.states.size(unit) for unit in ("page", "window"))
+    assert (memory["per_1024_tokens"]["f16"], memory["per_1024_tokens_out_of_window"]["f16"]) == (page + window, page)
+    assert 0 < page < window + page and "1,024 tokens outside the window: " in invoke("show", out).stdout
 
 
 def test_show_tells_features(invoke: Invoke, tmp_path: Path) -> None:

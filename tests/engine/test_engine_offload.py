@@ -48,8 +48,8 @@ def test_weights_are_read_ahead_if_all_may_stay(smollm2: Path, monkeypatch: pyte
     llamina.load(smollm2, threads=1).close()
     assert len(asked) == 1
     llamina.load(smollm2, threads=1, offload="budget", memory_budget=BUDGET).close()
-    monkeypatch.setattr("llamina.engine.runner.model_runner.available_bytes", lambda: 1 << 20)
-    llamina.load(smollm2, threads=1).close()
+    monkeypatch.setattr("llamina.backends.host.available_bytes", lambda: 1 << 20)
+    llamina.load(smollm2, threads=1, cache_tokens=512).close()
     assert len(asked) == 1
 
 

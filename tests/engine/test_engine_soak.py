@@ -225,11 +225,11 @@ def test_soak(
     adapters = make_adapters(stories if name == "stories" else files(name), tmp_path)
     options = {"context": CONTEXT, "max_sequences": PLACES, "step_tokens": 40}
     if windows:
-        monkeypatch.setattr(memory, "NEAR", 1)
+        monkeypatch.setattr(memory, "WINDOW_SHARE", 1)
         options |= {"max_sequences": 3, "step_tokens": 16}
     with llamina.load(model, threads=2, cache_tokens=16 * PAGES, **options) as engine:
         pages = engine.core.pages
-        assert (pages.near.total > 0) == windows
+        assert (pages.windows.total > 0) == windows
         soak = Soak(engine, adapters, seed=len(name))
         for _ in range(OPERATIONS):
             soak.act()
@@ -241,7 +241,7 @@ def test_soak(
         assert pages.free == pages.total == PAGES
         pages.forget()
         assert pages.kept == 0 and not pages.take_copies()
-        assert pages.near.kept == 0 and pages.near.free == pages.near.total
+        assert pages.windows.kept == 0 and pages.windows.free == pages.windows.total
         lease = pages.admit([1] * 16 * PAGES)
         assert lease is not None and pages.extend(lease, 16 * PAGES - 1, 16 * PAGES), "all of them can be had"
     with llamina.load(model, threads=1, context=CONTEXT) as alone:

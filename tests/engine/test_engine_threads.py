@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import llamina
-from llamina.backends.cpu import cores
+from llamina.backends.cpu.runtime import cores
 from llamina.errors import RequestError
 from skips import needs
 

@@ -31,7 +31,7 @@ def name(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def listener(name: str, speaking: Callable[[str], GGUF]) -> Iterator[Listener]:
     with llamina.load(speaking(name), **SMALL) as engine:
-        assert 0 < engine.core.pages.near.total < engine.core.pages.total
+        assert 0 < engine.core.pages.windows.total < engine.core.pages.total
         yield Listener(engine)
 
 
@@ -39,10 +39,10 @@ def listener(name: str, speaking: Callable[[str], GGUF]) -> Iterator[Listener]:
 def expected(name: str, speaking: Callable[[str], GGUF], monkeypatch: pytest.MonkeyPatch) -> Iterator[Expected]:
     """What a sequence hears in an engine whose windowed layers keep everything."""
     with monkeypatch.context() as patched:
-        patched.setattr(memory, "NEAR", 1 << 20)
+        patched.setattr(memory, "WINDOW_SHARE", 1 << 20)
         engine = llamina.load(speaking(name), **SMALL)
     with engine:
-        assert engine.core.pages.near.total == 0
+        assert engine.core.pages.windows.total == 0
         yield Listener(engine).alone
 
 
@@ -57,7 +57,7 @@ def test_same_bits_and_less_memory(listener: Listener, expected: Expected) -> No
     first = listener.submit(TEXT, 40)
     while first.finish_reason is None:
         engine.step()
-        seen = engine.core.pages.near.total - engine.core.pages.near.free
+        seen = engine.core.pages.windows.total - engine.core.pages.windows.free
         assert seen <= 3 + 3, "a window of two pages, one that is left whole, and a step's"
     assert np.array_equal(listener.heard[first], expected(TEXT, 40))
 
@@ -121,7 +121,7 @@ def test_same_bits_from_a_snapshot(listener: Listener, expected: Expected) -> No
 def test_preempted_and_guessing(name: str, speaking: Callable[[str], GGUF], expected: Expected) -> None:
     """With too few pages for two, and with guesses that are taken back."""
     with llamina.load(speaking(name), **{**SMALL, "cache_tokens": 400}) as engine:
-        assert engine.core.pages.near.total
+        assert engine.core.pages.windows.total
         sequences = [
             engine.submit(Request(TEXT[n:180], Sampling(temperature=0), 60, ignore_eos=True, speculate=3))
             for n in (0, 9)
@@ -130,7 +130,7 @@ def test_preempted_and_guessing(name: str, speaking: Callable[[str], GGUF], expe
         for sequence, n in zip(sequences, (0, 9), strict=True):
             assert sequence.generated == [int(row.argmax()) for row in expected(TEXT[n:180], 60)]
         pages = engine.core.pages
-        assert pages.free == pages.total and pages.near.free == pages.near.total
+        assert pages.free == pages.total and pages.windows.free == pages.windows.total
 
 
 def _run(engine: Engine) -> None:

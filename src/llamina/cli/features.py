@@ -19,7 +19,7 @@ def features(plan: Plan) -> list[str]:
         found.append("ALiBi")
     if any(step.weights for step in attends):
         found.append("attention sinks")
-    if any(not step.attrs["how"].causal for step in attends):
+    if any(not step.attrs["params"].causal for step in attends):
         found.append("bidirectional attention")
     if any(step.op == "select" for step in plan.steps):
         found.append("sparse attention by an indexer")
@@ -32,12 +32,12 @@ def features(plan: Plan) -> list[str]:
 
 def _counted(attends: list[Step], setting: str) -> list[tuple[float, int]]:
     """The values of a setting other than 0, and how many layers have each."""
-    values = Counter(getattr(step.attrs["how"], setting) for step in attends)
+    values = Counter(getattr(step.attrs["params"], setting) for step in attends)
     return sorted((value, count) for value, count in values.items() if value)
 
 
 def _experts(plan: Plan) -> list[str]:
-    chosen = Counter((step.attrs["how"].used, step.inputs[0].size) for step in plan.steps if step.op == "route")
+    chosen = Counter((step.attrs["params"].used, step.inputs[0].size) for step in plan.steps if step.op == "route")
     return [f"{used} of {total} experts in {count} layers" for (used, total), count in chosen.items()]
 
 

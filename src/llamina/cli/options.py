@@ -127,9 +127,9 @@ def offload_options(function: Function) -> Function:
 
 def cores() -> int:
     """The number of cores that this process may use."""
-    from llamina.engine.runner.load import default_threads
+    from llamina.backends.host import usable_cores
 
-    return default_threads()
+    return usable_cores()
 
 
 def usable_threads(count: int) -> int:

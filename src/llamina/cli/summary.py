@@ -4,19 +4,17 @@ from typing import Any, get_args
 
 import numpy as np
 
-from llamina.backends import Capacity, KvType, state_shapes
-from llamina.backends.cpu.layout import VECTORS, page_bytes
-from llamina.backends.states import UNITS, Unit
+from llamina.backends import KvType, backend, state_bytes
 from llamina.cli.features import features
 from llamina.engine.runner.load import weights_of
-from llamina.errors import LlaminaError
+from llamina.errors import KernelError, LlaminaError
 from llamina.gguf import GGUF
 from llamina.models import about, architectures, build
 from llamina.ops.batch import PAGE
 from llamina.plan import Plan, record
 
+DEVICE = "cpu"  # the backend that files are checked for
 KEPT = 1024  # tokens whose keys and values are counted
-MATRICES = ("embed", "linear", "head_linear", "expert_linear")
 SHORT = 16  # arrays up to this long are shown whole
 SHOWN = 5
 WIDTH = 100
@@ -69,19 +67,14 @@ def kept(plan: Plan) -> dict[str, Any]:
 
     Where layers have a sliding window, tokens outside of it take less.
     """
-    one = Capacity(pages=1, slots=1, near=1)
-    shapes: dict[Unit, list[tuple[int, ...]]] = {unit: [] for unit in UNITS}
-    for state in plan.states:
-        shapes[one.unit(state)] += state_shapes(state, one, PAGE)
-
-    def sizes(pages: list[tuple[int, ...]]) -> dict[str, int]:
-        each = {kind: sum(heads * page_bytes(kind, dim) for _, heads, _, dim in pages) for kind in get_args(KvType)}
-        return {kind: KEPT // PAGE * size for kind, size in each.items()}
-
+    sizes = {kind: state_bytes(plan, kind) for kind in get_args(KvType)}
+    pages = KEPT // PAGE
     return {
-        "per_1024_tokens": sizes(shapes["page"] + shapes["near"]),
-        "per_1024_tokens_out_of_window": sizes(shapes["page"]) if shapes["near"] else None,
-        "per_sequence": 4 * sum(_elements(shape) for shape in shapes["slot"]),
+        "per_1024_tokens": {kind: pages * (of["page"] + of["window"]) for kind, of in sizes.items()},
+        "per_1024_tokens_out_of_window": {kind: pages * of["page"] for kind, of in sizes.items()}
+        if sizes["f16"]["window"]
+        else None,
+        "per_sequence": sizes["f16"]["slot"],
     }
 
 
@@ -93,23 +86,19 @@ def _plan(file: GGUF) -> tuple[Plan | None, str | None]:
         plan = blueprint(file)
     except LlaminaError as error:
         return None, str(error)
-    for step in plan.steps:
-        for weight in step.weights if step.op in MATRICES else ():
-            if kernel(weight.format.name) is None:
-                return plan, f"{weight.name} is {weight.format.name}, which has no kernel: requantize the model"
+    try:
+        backend(DEVICE).check(plan)
+    except KernelError as error:
+        return plan, str(error)
     return plan, None
 
 
-def kernel(name: str) -> str | None:
-    """The kind of kernel that multiplies matrices of a format on the CPU, if there is one."""
-    return "vectors" if name in VECTORS else None
-
-
 def _formats(file: GGUF) -> dict[str, dict[str, Any]]:
-    """Tensors, parameters and bytes of each format, and its kernel; the largest format first."""
+    """Tensors, parameters and bytes of each format, the largest first, and the backend that has a kernel for it."""
+    known = backend(DEVICE).formats
     found: dict[str, dict[str, Any]] = {}
     for tensor in file.tensors.values():
-        new = {"tensors": 0, "parameters": 0, "bytes": 0, "kernel": kernel(tensor.type.name)}
+        new = {"tensors": 0, "parameters": 0, "bytes": 0, "kernel": DEVICE if tensor.type.name in known else None}
         of = found.setdefault(tensor.type.name, new)
         of["tensors"] += 1
         of["parameters"] += _elements(tensor.shape)

@@ -90,7 +90,7 @@ class Core:
             if same := [s for s in slices if computed(s.sequence.request.reading) == kind]:
                 runner.batch.fill([_span(s, self.pages) for s in same])
                 start = time.perf_counter()
-                rows = runner.programs[kind].run(runner.batch)
+                rows = runner.programs[kind].launch(runner.batch).result()
                 self.costs.learn(runner.batch.n_tokens, time.perf_counter() - start)
                 ends = [*accumulate(len(s.outputs) for s in same)]
                 outputs |= {s.sequence: rows[end - len(s.outputs) : end] for s, end in zip(same, ends, strict=True)}
@@ -330,4 +330,4 @@ def _span(s: Slice, pages: Pages) -> Span:
     sequence, lease = s.sequence, s.sequence.lease
     assert lease is not None
     tokens = sequence.known[s.start : s.stop] + sequence.drafting.tokens[: s.drafts]
-    return Span(tokens, s.start, lease.pages, lease.slot, s.outputs, sequence.applied, pages.seen(lease))
+    return Span(tokens, s.start, lease.pages, lease.slot, s.outputs, sequence.applied, pages.window_pages(lease))

@@ -58,7 +58,6 @@ def load(
     weights = weights_of(file)
     trained = build(file.metadata, weights).config.trained_context
     built = build(file.metadata, weights, context or min(trained, DEFAULT_CONTEXT))
-    threads = threads or default_threads()
     smaller = None if draft is None else open_draft(locate(draft, progress), file)
     own: dict[str, Any] = {name: value for name, value in options.items() if name != "max_waiting"}
     runner = ModelRunner(
@@ -103,9 +102,3 @@ def weights_of(file: GGUF, read: bool = True) -> dict[str, Weight]:
         data = tensor.data if read else np.zeros(0, np.uint8)
         weights[name] = Weight(name, tensor.shape, format_of(tensor.type), data, bias, scale)
     return weights
-
-
-def default_threads() -> int:
-    """The cores this process may use."""
-    usable = getattr(os, "sched_getaffinity", None)
-    return len(usable(0)) if usable else os.cpu_count() or 1
