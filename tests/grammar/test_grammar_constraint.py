@@ -94,6 +94,43 @@ def test_the_mask_is_what_can_be_consumed(compiler: Compiler, tokenizer: Tokeniz
             break
 
 
+@pytest.mark.parametrize("constraint", [{"json_schema": SCHEMA}, {"regex": "[0-9]*"}, {"grammar": 'root ::= "a"* "b"'}])
+def test_tokens_are_accepted_exactly_if_the_mask_allows_them(
+    compiler: Compiler, tokenizer: Tokenizer, constraint: dict[str, Any]
+) -> None:
+    """Ends of the answer as well; a token that is not accepted changes nothing."""
+    rng, current = np.random.default_rng(0), start(compiler, **constraint)
+    said: list[int] = []
+    for _ in range(8):
+        found = allowed(current, tokenizer.vocab_size)
+        for token in {*rng.choice(tokenizer.vocab_size, 100).tolist(), *sorted(found)[:50], *tokenizer.eog, 10**6}:
+            other = start(compiler, **constraint)
+            other.restart(said)
+            assert other.accept(token) == (token in found)
+            if token not in found:
+                assert allowed(other, tokenizer.vocab_size) == found
+        said.append(int(rng.choice(sorted(found - tokenizer.eog))))
+        assert current.accept(said[-1])
+        if current.done:
+            break
+
+
+def test_a_thread_computes_slow_masks_that_are_needed(compiler: Compiler, tokenizer: Tokenizer) -> None:
+    """The first one, beside the prefill; then none while masks are quick, or while tokens are accepted without."""
+    constraint = start(compiler, regex="[a-z ]+")
+    token = tokenizer.encode("x")[0]
+    with ThreadPoolExecutor(1) as executor:
+        constraint.begin(executor)
+        assert constraint._future is not None
+        allowed(constraint, tokenizer.vocab_size)
+        constraint.consume(token)
+        for seconds, needed, threaded in ((1e-6, True, False), (1.0, False, False), (1.0, True, True)):
+            constraint._mask_seconds, constraint._mask_needed = seconds, needed
+            constraint.begin(executor)
+            assert (constraint._future is not None) == threaded
+            assert constraint.accept(token) and constraint._future is None
+
+
 def test_masks_in_another_thread(compiler: Compiler, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("llamina.grammar.constraint.WORTH_A_THREAD", 0.0)
     here, there = start(compiler, json_schema=SCHEMA), start(compiler, json_schema=SCHEMA)

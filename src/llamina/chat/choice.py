@@ -23,7 +23,7 @@ def chosen(tools: Tools, choice: ToolChoice) -> tuple[Tools, bool]:
     if choice == "auto":
         return tools, False
     if not len(tools):
-        raise RequestError(f"tool_choice is {choice!r}, and no tools are given: give some", "tool_choice")
+        raise RequestError(f"tool_choice is {choice!r}, and there are no tools: give some", "tool_choice")
     if choice == "required":
         return tools, True
     name = _name(choice)

@@ -48,6 +48,7 @@ class Sampler:
         active, greedy = _without_waste(_active(params, breakers or {}), params)
         self._stages = [stage for _, stage in active]
         self._choose: Callable[[Candidates], int] = likeliest if greedy else draw
+        self._tries_first = greedy and all(name in LOOK_BACK for name, _ in active)
         if params.mirostat and not greedy:
             self._choose = Mirostat(params.mirostat, params.mirostat_tau, params.mirostat_eta, vocab)
 
@@ -60,9 +61,11 @@ class Sampler:
             logits = _processed(self._processor, logits, history)
         if len(self._biased):
             logits[self._biased] += self._bias
+        candidates = Candidates(logits, history, self.random, len(history) if place is None else place)
+        if self.constraint is not None and self._tries_first:
+            return self._try_likeliest(candidates, self.constraint)
         if self.constraint is not None:
             self.constraint.apply(logits)
-        candidates = Candidates(logits, history, self.random, len(history) if place is None else place)
         if self._stages:
             candidates.check(float(logits.max()))
         for stage in self._stages:
@@ -70,6 +73,21 @@ class Sampler:
         token = self._choose(candidates)
         if self.constraint is not None:
             self.constraint.consume(token)
+        return token
+
+    def _try_likeliest(self, candidates: Candidates, constraint: "Constraint | Lazy") -> int:
+        """Greedy sampling needs the grammar's mask only where the likeliest token is not allowed.
+
+        Penalties change the logit of each token by itself, so they may come before the mask.
+        """
+        for stage in self._stages:
+            stage(candidates)
+        token = int(candidates.logits.argmax())
+        if np.isfinite(candidates.logits[token]) and constraint.accept(token):
+            return token
+        constraint.apply(candidates.logits)
+        token = likeliest(candidates)
+        constraint.consume(token)
         return token
 
     def forced(self) -> list[int]:
