@@ -58,8 +58,8 @@ def test_languages(compiler: Compiler, tokenizer: Tokenizer, constraint: Any, ye
     ("constraint", "message"),
     [
         ({"regex": "a(b"}, "regex cannot be followed: .*unclosed group"),
-        ({"regex": 5}, "regex is 5: a string"),
-        ({"grammar": b"root"}, "grammar is b'root': a string"),
+        ({"regex": 5}, "regex is 5: must be a string"),
+        ({"grammar": b"root"}, "grammar is b'root': must be a string"),
         ({"lark": "start: nothing"}, "lark cannot be followed: .*unknown name"),
         ({"choices": []}, "choices is \\[\\]"),
         ({"choices": "yes"}, "choices is 'yes'"),
@@ -222,7 +222,7 @@ def test_costs_are_bounded(compiler: Compiler, tokenizer: Tokenizer, constraint:
     assert time.perf_counter() - begun < 60  # the tests' machine may be busy; without limits it would not end
 
 
-def test_a_model_with_more_rows_than_words(tokenizer: Tokenizer) -> None:
+def test_a_model_with_more_rows_than_tokens(tokenizer: Tokenizer) -> None:
     """Rows of the output matrix that are no tokens are never allowed."""
     padded = Compiler(tokenizer, tokenizer.vocab_size + 100)
     assert max(allowed(start(padded, regex=".*"), tokenizer.vocab_size + 100)) < tokenizer.vocab_size
