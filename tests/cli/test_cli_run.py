@@ -64,7 +64,7 @@ def test_the_ways_to_give_a_prompt_agree(invoke: Invoke, stories: Path, tmp_path
         (["x", "--speculate", "wildly"], "speculate is 'wildly'"),
         (["x", "--speculate", "0"], "speculate is 0"),
         (["x", "--regex", "a", "--choice", "b"], "regex and choices are given"),
-        (["x", "-j", "{"], "json_schema is no JSON"),
+        (["x", "-j", "{"], "json_schema is not JSON"),
         (["x", "--grammar", "a", "--grammar-file", "/dev/null"], "--grammar is given twice"),
         (["x", "--regex", "a", "--ignore-eos"], "ignore_eos is given with regex"),
         (["x", "--lora", "/no/such/file=0.5"], "/no/such/file does not exist"),

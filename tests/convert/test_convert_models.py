@@ -158,7 +158,7 @@ def test_the_text_model_of_one_that_sees(tmp_path: Path) -> None:
     save(seeing / "model.safetensors", tensors)
     made = [convert(path, path / "out.gguf") for path in (plain, seeing)]
     assert made[0].path.read_bytes() == made[1].path.read_bytes()
-    assert made[1].notes == ("1 tensors of vision or sound are left out: GGUF keeps the text model",)
+    assert made[1].notes == ("1 tensors of vision or audio are left out: GGUF keeps the text model",)
 
 
 def test_experts_in_one_tensor(tmp_path: Path) -> None:

@@ -78,14 +78,14 @@ def fragile(stories: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """An engine whose program fails whenever a certain token is in the batch."""
     with llamina.load(stories, threads=1, cache_tokens=4096) as engine:
         program = engine.runner.program
-        run = program.run
+        run = program.launch
 
         def stumble(batch: Any) -> Any:
             if BAD in batch.tokens[: batch.n_tokens]:
                 raise OSError("the kernel stumbled")
             return run(batch)
 
-        monkeypatch.setattr(program, "run", stumble)
+        monkeypatch.setattr(program, "launch", stumble)
         yield engine
 
 
@@ -111,7 +111,7 @@ def test_one_that_fails_later_fails_alone(fragile: Engine) -> None:
 def test_a_step_that_fails_for_nobody_in_particular(stories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each goes well alone, together they do not: all of them fail, and the engine goes on."""
     with llamina.load(stories, threads=1) as engine:
-        run = engine.runner.program.run
+        run = engine.runner.program.launch
 
         def refuse(batch: Any) -> Any:
             if batch.n_sequences > 1:
@@ -119,7 +119,7 @@ def test_a_step_that_fails_for_nobody_in_particular(stories: Path, monkeypatch: 
             return run(batch)
 
         with monkeypatch.context() as patch:
-            patch.setattr(engine.runner.program, "run", refuse)
+            patch.setattr(engine.runner.program, "launch", refuse)
             streams = [engine.stream(p, **GREEDY) for p in (PROMPT, "The dog")]
             for stream in streams:
                 with pytest.raises(OSError, match="two are too many"):
@@ -197,7 +197,7 @@ def test_an_interrupt_in_a_step_leaves_others_alone(stories: Path, monkeypatch: 
         other = engine.stream("The dog", **GREEDY)
         expected = engine.generate("The dog", **GREEDY).tokens
         with monkeypatch.context() as patch:
-            patch.setattr(engine.runner.program, "run", _interrupt)
+            patch.setattr(engine.runner.program, "launch", _interrupt)
             with pytest.raises(KeyboardInterrupt):
                 engine.generate(PROMPT, **GREEDY)
         assert other.result().tokens == expected

@@ -192,7 +192,7 @@ def test_the_loop_goes_on_while_a_step_is_computed(smollm2: Path, monkeypatch: p
     async def main() -> None:
         async with await AsyncEngine.load(smollm2, threads=1, context=600) as engine:
             computing, turns, steps = False, 0, 0
-            run = engine.engine.program.run
+            run = engine.engine.runner.program.launch
 
             def watched(batch: Any) -> Any:
                 nonlocal computing
@@ -202,7 +202,7 @@ def test_the_loop_goes_on_while_a_step_is_computed(smollm2: Path, monkeypatch: p
                 finally:
                     computing = False
 
-            monkeypatch.setattr(engine.engine.program, "run", watched)
+            monkeypatch.setattr(engine.engine.runner.program, "launch", watched)
             while turns < 10 and steps < 30:
                 turns = 0
                 prompt = [steps, *range(100, 500)]  # no prefix of it is cached
@@ -306,13 +306,13 @@ def test_refusals_reach_the_caller(stories: Path) -> None:
 
 def test_an_error_in_a_step_reaches_everyone(stories: Path) -> None:
     async def scene(engine: AsyncEngine) -> None:
-        run = engine.engine.runner.program.run
+        run = engine.engine.runner.program.launch
 
         def fail(batch: Any) -> Any:
-            engine.engine.runner.program.run = run  # type: ignore[method-assign]
+            engine.engine.runner.program.launch = run  # type: ignore[method-assign]
             raise OSError("the disk is gone")
 
-        engine.engine.runner.program.run = fail  # type: ignore[method-assign]
+        engine.engine.runner.program.launch = fail  # type: ignore[method-assign]
         results = await asyncio.gather(*(engine.generate(p, **GREEDY) for p in PROMPTS[:1]), return_exceptions=True)
         assert [str(r) for r in results] == ["the disk is gone"]
         assert (await engine.generate(PROMPTS[0], **GREEDY)).tokens, "and then it goes on"

@@ -4,16 +4,16 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from llamina.chat.calls import Calls
-from llamina.chat.json_text import DEEPEST, parsed
-from llamina.chat.lark import Lark, Schema
-from llamina.chat.reader import BLOCK, NotACall, Parse, Reader
-from llamina.chat.styles import Block
+from llamina.chat.formats.format import Block
+from llamina.chat.formats.lark import Lark, Schema
+from llamina.chat.parse.calls import Calls
+from llamina.chat.parse.json_text import MAX_DEPTH, parsed
+from llamina.chat.parse.reader import MAX_BLOCK, NotACall, Parse, Reader
 
 
 @dataclass(frozen=True, slots=True)
 class Braces:
-    """Keys are bare, strings stand between `quote` markers, everything else is as in JSON."""
+    """Keys are not quoted, strings stand between `quote` markers, all else is JSON."""
 
     open: str
     close: str
@@ -28,9 +28,9 @@ class Braces:
         return (self.open, self.close, self.quote)
 
     def read(self, reader: Reader, opened: str, calls: Calls) -> Parse[None]:
-        yield from reader.blanks()
+        yield from reader.skip_whitespace()
         yield from reader.expect("call:")
-        text, _ = yield from reader.through(self.close, longest=BLOCK)
+        text, _ = yield from reader.through(self.close, longest=MAX_BLOCK)
         name, brace, rest = text.partition("{")
         values = _Values(brace + rest, self.quote)
         arguments = values.object(0)
@@ -57,7 +57,7 @@ class Braces:
 
 
 class _Values:
-    """Reads values from a text that is complete."""
+    """A recursive-descent parser of values in a complete text; raises NotACall where the text is malformed."""
 
     def __init__(self, text: str, quote: str) -> None:
         self.text = text
@@ -66,18 +66,18 @@ class _Values:
 
     def object(self, depth: int) -> dict[str, Any]:
         self._expect("{")
-        found: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         while not self._take("}"):
-            if found:
+            if members:
                 self._expect(",")
             key = self._string() if self._take(self._quote) else self._until(":").strip().strip('"')
             self._expect(":")
-            found[key] = self._value(depth + 1)
-        return found
+            members[key] = self._value(depth + 1)
+        return members
 
     def _value(self, depth: int) -> Any:
-        if depth > DEEPEST:
-            raise NotACall(f"arguments deeper than {DEEPEST} levels")
+        if depth > MAX_DEPTH:
+            raise NotACall(f"arguments deeper than {MAX_DEPTH} levels")
         if self._take(self._quote):
             return self._string()
         if self._next("{"):
@@ -85,12 +85,12 @@ class _Values:
         if self._next('"'):
             return self._json_string()
         if self._take("["):
-            found: list[Any] = []
+            items: list[Any] = []
             while not self._take("]"):
-                if found:
+                if items:
                     self._expect(",")
-                found.append(self._value(depth + 1))
-            return found
+                items.append(self._value(depth + 1))
+            return items
         start = self.at
         while self.at < len(self.text) and self.text[self.at] not in ",]}":
             self.at += 1
@@ -121,9 +121,9 @@ class _Values:
         return self.text.startswith(word, self.at)
 
     def _take(self, word: str) -> bool:
-        found = self._next(word)
-        self.at += len(word) if found else 0
-        return found
+        is_next = self._next(word)
+        self.at += len(word) if is_next else 0
+        return is_next
 
     def _expect(self, word: str) -> None:
         if not self._take(word):

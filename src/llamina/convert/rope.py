@@ -1,4 +1,4 @@
-"""Rotary settings: from config.json's old and new spellings to GGUF's keys and frequency factors."""
+"""RoPE settings: config.json's old and new spellings as GGUF's keys and frequency factors."""
 
 import math
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ from llamina.errors import ModelFileError, UnsupportedModel
 
 
 @dataclass(frozen=True, slots=True)
-class Rotation:
-    """How a model turns queries and keys."""
+class Rope:
+    """The rotary position embeddings of a model."""
 
     dims: int
     base: float
@@ -24,15 +24,16 @@ class Rotation:
     original_context: int | None
 
     @classmethod
-    def read(cls, settings: Settings) -> "Rotation":
-        found = settings.rotation
-        inner = Settings(_mapping(found.get("full_attention"))) if found.get("full_attention") else found
-        local = Settings(_mapping(found.get("sliding_attention")))
+    def read(cls, settings: Settings) -> "Rope":
+        """Return the RoPE settings of a model. Raises ModelFileError if they make no sense."""
+        rope = settings.rope
+        inner = Settings(_mapping(rope.get("full_attention"))) if rope.get("full_attention") else rope
+        local = Settings(_mapping(rope.get("sliding_attention")))
         part = inner.number("partial_rotary_factor", settings.number("partial_rotary_factor rotary_pct rope_pct", 1.0))
         base = inner.number("rope_theta", settings.number("rope_theta rotary_emb_base", 10000.0))
         local_base = local.given("rope_theta")
         if base <= 0 or not 0 < part <= 1:
-            raise ModelFileError(f"config.json: the rotation has a base of {base} and turns {part} of a head")
+            raise ModelFileError(f"config.json: RoPE has the base {base} and covers {part} of a head")
         original = "original_max_position_embeddings"
         stated = inner.get(original) is not None or settings.get(original) is not None
         return cls(
@@ -45,23 +46,25 @@ class Rotation:
         )
 
     def metadata(self, context: int) -> dict[str, object]:
-        """GGUF's keys, the architecture being implied."""
-        found: dict[str, object] = {"rope.dimension_count": self.dims, "rope.freq_base": self.base}
+        """Return GGUF's keys, without the architecture's name. Raises UnsupportedModel for an unknown kind."""
+        keys: dict[str, object] = {"rope.dimension_count": self.dims, "rope.freq_base": self.base}
         if self.local_base is not None:
-            found["rope.freq_base_swa"] = self.local_base
+            keys["rope.freq_base_swa"] = self.local_base
         match self.kind:
-            case "default" | "llama3" | "dynamic":  # llama3 is a tensor; dynamic leaves the trained context alone
-                return found
+            case (
+                "default" | "llama3" | "dynamic"
+            ):  # llama3 is a tensor; dynamic changes nothing within the trained context
+                return keys
             case "linear":
-                return found | {"rope.scaling.type": "linear", "rope.scaling.factor": self._number("factor")}
+                return keys | {"rope.scaling.type": "linear", "rope.scaling.factor": self._number("factor")}
             case "yarn":
-                return found | self._yarn(context)
+                return keys | self._yarn(context)
             case "longrope" | "su":
-                return found | self._longrope(context)
+                return keys | self._longrope(context)
         raise UnsupportedModel(f"config.json: rope_type {self.kind!r} has no counterpart in GGUF")
 
     def factors(self) -> dict[str, npt.NDArray[np.float32]]:
-        """Divisors of the frequencies, as tensors."""
+        """Return the divisors of the frequencies, as tensors by name."""
         if self.kind == "llama3":
             return {"rope_freqs.weight": self._llama3()}
         if self.kind in ("longrope", "su"):
@@ -71,22 +74,22 @@ class Rotation:
     def _number(self, name: str, default: float | None = None) -> float:
         value = self.scaling.number(name, default)
         if value <= 0:
-            raise ModelFileError(f"config.json: {name} of the rotation is {value}: a number above 0 is expected")
+            raise ModelFileError(f"config.json: {name} of RoPE is {value}: must be above 0")
         return value
 
     def _yarn(self, context: int) -> dict[str, object]:
         factor = self._number("factor")
-        found: dict[str, object] = {
+        keys: dict[str, object] = {
             "rope.scaling.type": "yarn",
             "rope.scaling.factor": factor,
             "rope.scaling.original_context_length": self.original_context or context,
         }
         for name in ("beta_fast", "beta_slow"):
             if self.scaling.get(name) is not None:
-                found[f"rope.scaling.yarn_{name}"] = self._number(name)
-        if self.scaling.get("attention_factor") is not None:  # GGUF's multiplies the one that YaRN has of itself
-            found["rope.scaling.attn_factor"] = self._number("attention_factor") / (1 + 0.1 * math.log(factor))
-        return found
+                keys[f"rope.scaling.yarn_{name}"] = self._number(name)
+        if self.scaling.get("attention_factor") is not None:  # GGUF's is relative to YaRN's own
+            keys["rope.scaling.attn_factor"] = self._number("attention_factor") / (1 + 0.1 * math.log(factor))
+        return keys
 
     def _longrope(self, context: int) -> dict[str, object]:
         original = self.original_context or context
@@ -100,16 +103,14 @@ class Rotation:
 
     def _listed(self, name: str) -> npt.NDArray[np.float32]:
         listed = self.scaling.get(name)
-        right = isinstance(listed, list) and all(isinstance(value, int | float) for value in listed)
-        values = np.array(listed if right else [], np.float32)
+        is_valid = isinstance(listed, list) and all(isinstance(value, int | float) for value in listed)
+        values = np.array(listed if is_valid else [], np.float32)
         if values.shape != (self.dims // 2,):
-            raise ModelFileError(
-                f"config.json: {name} has shape {values.shape}, and {self.dims // 2} values are expected"
-            )
+            raise ModelFileError(f"config.json: {name} has shape {values.shape}: must have {self.dims // 2} values")
         return values
 
     def _llama3(self) -> npt.NDArray[np.float32]:
-        """1 for quick frequencies, the factor for slow ones, and a blend between."""
+        """Return Llama 3's divisors: 1 for high frequencies, the factor for low ones, interpolated between."""
         factor, low, high = (
             self._number(n, d) for n, d in (("factor", 8), ("low_freq_factor", 1), ("high_freq_factor", 4))
         )

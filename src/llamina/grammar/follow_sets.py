@@ -1,28 +1,28 @@
-"""What may come after what in rules made of lexemes."""
+"""FOLLOW sets of rules made of lexemes: what may come after what."""
 
 from collections.abc import Callable, Iterable
 from itertools import combinations
 
 from llamina.grammar.nodes import Alt, Lexeme, Node, Ref, Repeat, Rules, Seq, Token
 
-End = Lexeme | Token
-Part = tuple[set[End], set[End], bool]  # what it may begin with, what it may end with, whether it may be empty
+Symbol = Lexeme | Token
+Part = tuple[set[Symbol], set[Symbol], bool]  # FIRST set, LAST set, nullable
 
 
-class Neighbours:
-    """`after` tells for each lexeme or token what may come next; contexts are not told apart."""
+class FollowSets:
+    """`after` has the lexemes and tokens that may follow each one, in any context."""
 
     def __init__(
         self, rules: Rules, nullable: Callable[[Lexeme], bool], overlap: Callable[[Lexeme, Lexeme], bool]
     ) -> None:
         self._rules, self._nullable, self._overlap = rules, nullable, overlap
         self._parts: dict[str, Part] = {name: (set(), set(), False) for name in rules}
-        self.after: dict[End, set[End]] = {}
+        self.after: dict[Symbol, set[Symbol]] = {}
         while self._grew():
             pass
 
     def _grew(self) -> bool:
-        """One more look at all rules; whether that told anything new."""
+        """One iteration towards the fixed point; whether any set grew."""
         before = (self._size(), sum(map(len, self.after.values())))
         for name, body in self._rules.items():
             self._parts[name] = self._part(body)
@@ -53,8 +53,8 @@ class Neighbours:
         raise TypeError(node)
 
     def _chain(self, parts: Iterable[Part]) -> Part:
-        first: set[End] = set()
-        last: set[End] = set()
+        first: set[Symbol] = set()
+        last: set[Symbol] = set()
         nullable = True
         for next_first, next_last, next_nullable in parts:
             self._join(last, next_first)
@@ -63,27 +63,29 @@ class Neighbours:
             nullable = nullable and next_nullable
         return first, last, nullable
 
-    def _join(self, ends: set[End], starts: set[End]) -> None:
+    def _join(self, ends: set[Symbol], starts: set[Symbol]) -> None:
         for end in ends:
             self.after.setdefault(end, set()).update(starts)
 
-    def rows(self) -> list[list[Lexeme]]:
-        """Sets of lexemes that may stand in one place: the beginning, and after each; after several if one text may
-        be all of them."""
-        groups: list[set[End]] = [{end} for end in self.after]
+    def candidates(self) -> list[list[Lexeme]]:
+        """Return the sets of lexemes that may come next: at the beginning, and after each lexeme.
+
+        Lexemes that may be the same text at the same place count as one: what may follow either may come next.
+        """
+        groups: list[set[Symbol]] = [{end} for end in self.after]
         while True:
-            ends = [self._parts["root"][0], *({x for end in group for x in self.after[end]} for group in groups)]
-            rows = [sorted((x for x in row if isinstance(x, Lexeme)), key=lambda x: x.number) for row in ends]
-            merged = self._merge(groups, rows)
+            sets = [self._parts["root"][0], *({x for end in group for x in self.after[end]} for group in groups)]
+            lexemes = [sorted((x for x in of if isinstance(x, Lexeme)), key=lambda x: x.number) for of in sets]
+            merged = self._merge(groups, lexemes)
             if len(merged) == len(groups):
-                return [list(row) for row in dict.fromkeys(map(tuple, rows))]
+                return [list(of) for of in dict.fromkeys(map(tuple, lexemes))]
             groups = merged
 
-    def _merge(self, groups: list[set[End]], rows: list[list[Lexeme]]) -> list[set[End]]:
-        """Groups whose members may be the same text in the same place become one."""
-        home: dict[End, set[End]] = {end: group for group in groups for end in group}
-        for row in rows:
-            for one, other in combinations([x for x in row if x in home], 2):
+    def _merge(self, groups: list[set[Symbol]], candidates: list[list[Lexeme]]) -> list[set[Symbol]]:
+        """Return the groups, with those joined whose members may be the same text at the same place."""
+        home: dict[Symbol, set[Symbol]] = {end: group for group in groups for end in group}
+        for lexemes in candidates:
+            for one, other in combinations([x for x in lexemes if x in home], 2):
                 if home[one] is not home[other] and self._overlap(one, other):
                     home[one] |= home[other]
                     home.update(dict.fromkeys(home[other], home[one]))

@@ -1,4 +1,4 @@
-"""A vocabulary on its way to GGUF: every id's text, kind and score."""
+"""A vocabulary for GGUF: text, kind and score of each token."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -8,7 +8,7 @@ from typing import Any
 
 from llamina.errors import ModelFileError
 
-# Tokens that files call ordinary, though no text should ever spell them.
+# Tokens that files do not mark as special, although text must never match them.
 _LOOKS_SPECIAL = re.compile(r"<\|.*\|>|<｜.*｜>|<unused\d+>|<pad>|<mask>|<2mass>|\[@BOS@\]", re.DOTALL)
 ADDED_SCORE = -1000.0
 
@@ -25,8 +25,8 @@ class Kind(IntEnum):
 
 
 @dataclass(slots=True)
-class Words:
-    """Tokens by id. `scores` and `merges` are None where the model has none; `extra` are keys of its own."""
+class Vocabulary:
+    """Tokens by id. `scores` and `merges` are None if the model has none; `extra` are further metadata keys."""
 
     model: str
     pre: str
@@ -35,22 +35,22 @@ class Words:
     scores: list[float] | None = None
     merges: list[str] | None = None
     extra: dict[str, object] = field(default_factory=dict)
-    roles: dict[str, int] = field(default_factory=dict)  # tokens with a role, as the vocabulary itself numbers them
+    roles: dict[str, int] = field(default_factory=dict)  # role → token, as the vocabulary file has them
 
     @classmethod
-    def of(cls, model: str, ids: Mapping[str, int], **rest: Any) -> "Words":
-        """A vocabulary from texts and their ids; holes are filled with unused tokens."""
+    def of(cls, model: str, ids: Mapping[str, int], **rest: Any) -> "Vocabulary":
+        """Return a vocabulary of texts and ids; gaps are filled with unused tokens. Raises ModelFileError."""
         size = 1 + max(ids.values(), default=-1)
         if min(ids.values(), default=0) < 0 or size > 4 * len(ids) + 1024:
             raise ModelFileError(f"the tokenizer has {len(ids)} tokens with ids up to {size - 1}: it is damaged")
-        words = cls(model, "default", [], [], **rest)
-        words.pad(size)
+        vocabulary = cls(model, "default", [], [], **rest)
+        vocabulary.pad(size)
         for text, token in ids.items():
-            words.texts[token], words.kinds[token] = text, Kind.NORMAL
-        return words
+            vocabulary.texts[token], vocabulary.kinds[token] = text, Kind.NORMAL
+        return vocabulary
 
     def pad(self, size: int) -> None:
-        """Unused tokens up to a size, as models have rows for a round number of them."""
+        """Append unused tokens up to a size: models have embeddings for a rounded number of tokens."""
         for token in range(len(self.texts), size):
             self.texts.append(f"[PAD{token}]")
             self.kinds.append(Kind.UNUSED)
@@ -58,7 +58,7 @@ class Words:
                 self.scores.append(10 * ADDED_SCORE)
 
     def add(self, token: int, text: str, special: bool) -> None:
-        """A token that was added beside the model's own: a control token, or one that users defined."""
+        """Set an added token: a control token, or a user-defined one."""
         self.pad(token + 1)
         if self.kinds[token] is Kind.UNKNOWN and self.texts[token] == text:
             return
@@ -70,21 +70,22 @@ class Words:
             self.scores[token] = ADDED_SCORE
 
     def metadata(self) -> dict[str, object]:
-        found: dict[str, object] = {
+        """Return the metadata keys of the vocabulary."""
+        keys: dict[str, object] = {
             "tokenizer.ggml.model": self.model,
             "tokenizer.ggml.pre": self.pre,
             "tokenizer.ggml.tokens": self.texts,
             "tokenizer.ggml.token_type": [int(kind) for kind in self.kinds],
         }
         if self.scores is not None:
-            found["tokenizer.ggml.scores"] = self.scores
+            keys["tokenizer.ggml.scores"] = self.scores
         if self.merges is not None:
-            found["tokenizer.ggml.merges"] = self.merges
-        return found | self.extra
+            keys["tokenizer.ggml.merges"] = self.merges
+        return keys | self.extra
 
 
 def merge_pairs(merges: Iterable[Any]) -> list[tuple[str, str]]:
-    """The merges of a tokenizer.json, which writes them as one text or as two."""
+    """Return the merges of a tokenizer.json, where each is one text or two."""
     pairs = []
     for merge in merges:
         left, right = merge.split(" ", 1) if isinstance(merge, str) else merge

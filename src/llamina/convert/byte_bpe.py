@@ -1,7 +1,7 @@
-"""Byte-level vocabularies, and `tokenizer.ggml.pre`: the name of the way they cut text before merging.
+"""Byte-level BPE vocabularies, and `tokenizer.ggml.pre`, the name of their pre-tokenizer.
 
-GGUF names the cuts instead of writing them down. The name is found by trying: the known cut that gives samples of
-text the same tokens as the folder's own pre-tokenizer.
+GGUF names pre-tokenizers instead of describing them. The name is found by trial: the known pre-tokenizer with which
+samples of text become the same tokens as with the folder's own.
 """
 
 from collections.abc import Mapping
@@ -9,12 +9,12 @@ from typing import Any
 
 from tokenizers import Tokenizer as RustTokenizer
 
-from llamina.convert.words import Words, merge_pairs
+from llamina.convert.vocabulary import Vocabulary, merge_pairs
 from llamina.errors import RequestError, UnsupportedModel
 from llamina.tokenizer.bpe import cuts
 from llamina.tokenizer.pretokenizers import PRETOKENIZERS, Pretokenizer, pretokenizer
 
-# Names that every reader of GGUF knows: one of them is taken before others that cut the same.
+# Names that every reader of GGUF knows, preferred over others with the same effect.
 _KNOWN = [
     *("llama-bpe", "dbrx", "qwen2", "stablelm2", "gpt-2", "command-r", "starcoder", "smollm", "falcon", "bloom"),
     *("deepseek-llm", "deepseek-coder", "deepseek-v3", "tekken", "gpt-4o", "qwen35", "default"),
@@ -32,59 +32,66 @@ SAMPLES = (
     "مرحبا بالعالم، كيف؟ שלום עולם ქართული Հայերեն",
     "I'm 'S 'T 's' ''' a'b 'Re 'lL x'ves\n'\n\n\n\nend\n ",
 )
-# Names of cuts often leave out that letters may bear marks; where two differ in nothing else, this decides.
+# Pre-tokenizers often differ only in combining marks; this sample decides between them.
 MARKED = "ภาษาไทย កាន់តែ हिन्दी நன்றி"
 
 
-def byte_pairs(tokenizer: Mapping[str, Any], rust: RustTokenizer, rules: Mapping[str, Any], pre: str | None) -> Words:
-    """A vocabulary of bytes and merges; `rules` are those of tokenizer_config.json, `pre` a name to use instead."""
+def byte_pairs(
+    tokenizer: Mapping[str, Any], rust: RustTokenizer, rules: Mapping[str, Any], pre: str | None
+) -> Vocabulary:
+    """Return a byte-level BPE vocabulary; `rules` is tokenizer_config.json, `pre` the pre-tokenizer, if known."""
     model = tokenizer["model"]
     merges = [" ".join(part.replace(" ", "Ġ") for part in pair) for pair in merge_pairs(model.get("merges", ()))]
-    words = Words.of("gpt2", model["vocab"], merges=merges)
+    vocabulary = Vocabulary.of("gpt2", model["vocab"], merges=merges)
     if pre is not None and not pretokenizer(pre).byte_level:
         raise RequestError(f"{pre} is not for byte-level vocabularies: choose another", "pre")
-    words.pre = pre or cut_name(rust, bool(model.get("ignore_merges")), rules.get("clean_up_tokenization_spaces"))
-    return words
+    vocabulary.pre = pre or pretokenizer_name(
+        rust, bool(model.get("ignore_merges")), rules.get("clean_up_tokenization_spaces")
+    )
+    return vocabulary
 
 
-def cut_name(rust: RustTokenizer, ignore_merges: bool, clean_spaces: bool | None) -> str:
-    """The name of the cuts that give the tokenizer's own tokens; among several, the one most alike."""
+def pretokenizer_name(rust: RustTokenizer, ignore_merges: bool, clean_spaces: bool | None) -> str:
+    """Return the name of the pre-tokenizer that gives the tokenizer's own tokens, the most similar of several.
+
+    Raises UnsupportedModel if none does.
+    """
     own, theirs = rust.pre_tokenizer, _read(rust)
-    found: dict[Pretokenizer, tuple[int, int, bool]] = {}
+    scores: dict[Pretokenizer, tuple[int, int, bool]] = {}
     for row in _rows():
         rust.pre_tokenizer = cuts(row)
         same = [(ids == a, spans == b) for (ids, spans), (a, b) in zip(_read(rust), theirs, strict=True)]
-        found[row] = sum(ids for ids, _ in same[:-1]), sum(spans for _, spans in same[:-1]), same[-1][1]
+        scores[row] = sum(ids for ids, _ in same[:-1]), sum(spans for _, spans in same[:-1]), same[-1][1]
     rust.pre_tokenizer = own
-    best = max(found.values())
+    best = max(scores.values())
     if best[0] < len(SAMPLES):
-        nearest = next(names[0] for row, names in _rows().items() if found[row] == best)
+        nearest = next(names[0] for row, names in _rows().items() if scores[row] == best)
         raise UnsupportedModel(
-            f"the tokenizer cuts text in a way that GGUF has no name for; nearest is {nearest}, which gives "
+            f"GGUF has no name for the tokenizer's pre-tokenizer; the nearest is {nearest}, which gives "
             f"{best[0]} of {len(SAMPLES)} samples the same tokens: choose it or another with --pre"
         )
 
     def fitness(name: str) -> tuple[int, ...]:
         row = PRETOKENIZERS[name]
-        _, alike, marks = found[row]
+        _, similar, marks = scores[row]
         known = name in _KNOWN
         rules = row.ignore_merges == ignore_merges, row.default_bos, marks, row.clean_spaces == clean_spaces
-        return alike, known, *rules, -_KNOWN.index(name) if known else 0
+        return similar, known, *rules, -_KNOWN.index(name) if known else 0
 
-    return max((name for row, names in _rows().items() if found[row][0] == best[0] for name in names), key=fitness)
+    return max((name for row, names in _rows().items() if scores[row][0] == best[0] for name in names), key=fitness)
 
 
 def _rows() -> dict[Pretokenizer, list[str]]:
-    """Names by what they mean, of byte-level cuts."""
-    found: dict[Pretokenizer, list[str]] = {}
+    """Return the byte-level pre-tokenizers, each with its names."""
+    names: dict[Pretokenizer, list[str]] = {}
     for name, row in PRETOKENIZERS.items():
         if row.byte_level:
-            found.setdefault(row, []).append(name)
-    return found
+            names.setdefault(row, []).append(name)
+    return names
 
 
 def _read(rust: RustTokenizer) -> list[tuple[list[int], list[tuple[int, int]]]]:
-    """What a tokenizer makes of the samples: ids, and where it cuts."""
+    """Return what a tokenizer makes of each sample: token ids, and spans of the pre-tokenizer."""
     return [
         (
             rust.encode(text, add_special_tokens=False).ids,

@@ -1,4 +1,4 @@
-"""Weights that are published quantized: DeepSeek's 8-bit floats become plain ones, gpt-oss' blocks GGUF's MXFP4."""
+"""Weights that are published quantized: DeepSeek's FP8 is dequantized, gpt-oss' MXFP4 repacked for GGUF."""
 
 from collections.abc import Mapping
 
@@ -11,27 +11,27 @@ from llamina.errors import ModelFileError, UnsupportedModel
 _SCALE = "_scale_inv"
 
 
-def unscaled(tensors: Mapping[str, Lazy], settings: Settings) -> dict[str, Lazy]:
-    """The tensors with scales applied; other ways of quantizing are refused."""
-    how = settings.get("quantization_config")
-    if how is None:
+def dequantized(tensors: Mapping[str, Lazy], settings: Settings) -> dict[str, Lazy]:
+    """Return the tensors with scales applied. Raises UnsupportedModel for other quantizations."""
+    config = settings.get("quantization_config")
+    if config is None:
         return dict(tensors)
-    method = how.get("quant_method") if isinstance(how, dict) else how
+    method = config.get("quant_method") if isinstance(config, dict) else config
     if method == "mxfp4":
         return _packed(tensors)
     if method != "fp8":
         raise UnsupportedModel(
-            f"the folder is quantized by {method!r}, which llamina cannot undo: use the original model"
+            f"the folder is quantized by {method!r}, which llamina cannot dequantize: use the original model"
         )
-    side = how.get("weight_block_size") or [128, 128]
-    found = {name: tensor for name, tensor in tensors.items() if not name.endswith(_SCALE)}
+    side = config.get("weight_block_size") or [128, 128]
+    weights = {name: tensor for name, tensor in tensors.items() if not name.endswith(_SCALE)}
     for name, scale in tensors.items():
         if name.endswith(_SCALE):
             weight = name.removesuffix(_SCALE)
-            if weight not in found:
+            if weight not in weights:
                 raise ModelFileError(f"{name} has no weight beside it: fetch the rest of the folder")
-            found[weight] = _scaled(found[weight], scale, (int(side[0]), int(side[1])), weight)
-    return found
+            weights[weight] = _scaled(weights[weight], scale, (int(side[0]), int(side[1])), weight)
+    return weights
 
 
 def _scaled(weight: Lazy, scale: Lazy, side: tuple[int, int], name: str) -> Lazy:
@@ -39,30 +39,30 @@ def _scaled(weight: Lazy, scale: Lazy, side: tuple[int, int], name: str) -> Lazy
     if scale.shape != (-(-rows // side[0]), -(-columns // side[1])):
         raise ModelFileError(f"{name} is {weight.shape}, and its scales are {scale.shape} for squares of {side}")
 
-    def spread(values: Array) -> Array:
+    def scale_values(values: Array) -> Array:
         factors = floats(scale.load(), scale.dtype)
-        for i in range(factors.shape[0]):  # a band of squares at a time
+        for i in range(factors.shape[0]):  # a row of squares at a time
             band = values[i * side[0] : (i + 1) * side[0]]
             band *= np.repeat(factors[i], side[1])[:columns]
         return values
 
-    return weight.compute(spread)
+    return weight.compute(scale_values)
 
 
 def _packed(tensors: Mapping[str, Lazy]) -> dict[str, Lazy]:
-    """`NAME_blocks` [..., blocks, 16] and `NAME_scales` [..., blocks] → NAME, in blocks of a scale and 32 values."""
-    found = {name: tensor for name, tensor in tensors.items() if not name.endswith(("_blocks", "_scales"))}
+    """Join `NAME_blocks` [..., blocks, 16] and `NAME_scales` [..., blocks] to NAME, in blocks of GGUF's MXFP4."""
+    joined = {name: tensor for name, tensor in tensors.items() if not name.endswith(("_blocks", "_scales"))}
     for name, blocks in tensors.items():
         if name.endswith("_blocks"):
             scales = tensors.get(f"{name.removesuffix('_blocks')}_scales")
             if scales is None or blocks.shape != (*scales.shape, 16):
-                raise ModelFileError(f"{name} has no scales that fit beside it: fetch the rest of the folder")
-            found[name.removesuffix("_blocks")] = _repacked(blocks, scales)
-    return found
+                raise ModelFileError(f"{name} has no scales of its shape: fetch the rest of the folder")
+            joined[name.removesuffix("_blocks")] = _repacked(blocks, scales)
+    return joined
 
 
 def _repacked(blocks: Lazy, scales: Lazy) -> Lazy:
-    """Bytes hold neighbours in transformers, in GGUF values 16 apart."""
+    """Repack nibbles: a byte has adjacent values in transformers, values 16 apart in GGUF."""
 
     def pack() -> Array:
         pairs = blocks.load()

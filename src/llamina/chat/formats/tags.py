@@ -4,68 +4,70 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from llamina.chat.calls import Calls, fits
 from llamina.chat.events import CallArguments, ChatEvent
-from llamina.chat.json_text import parsed
-from llamina.chat.lark import Lark, Schema
-from llamina.chat.reader import BLOCK, NotACall, Parse, Reader
-from llamina.chat.styles import Block, read_objects
+from llamina.chat.formats.format import Block
+from llamina.chat.formats.lark import Lark, Schema
+from llamina.chat.formats.objects import read_objects
+from llamina.chat.parse.calls import Calls
+from llamina.chat.parse.json_text import parsed
+from llamina.chat.parse.reader import MAX_BLOCK, NotACall, Parse, Reader
+from llamina.chat.validate import is_type
 
 
 @dataclass(frozen=True, slots=True)
 class Tags:
     """`open <function=NAME> <parameter=KEY>VALUE</parameter> … </function> close`.
 
-    Values are text; those of parameters that are no strings are JSON.
+    A value is text; that of a parameter whose type is not string is JSON.
     """
 
     open: str
     close: str
     function: tuple[str, str, str]  # before and after the name, at the end
     parameter: tuple[str, str, str]  # before and after the key, after the value
-    stray: bool = False  # the first marker is left out at times
-    typed: str = ""  # between a key and `true` if the value is a string, `false` if it is JSON
-    blank: str = "\n"  # written between the tags
+    open_optional: bool = False  # some models leave `open` out
+    typed: str = ""  # stands between a key and `true` (the value is a string) or `false` (it is JSON)
+    blank: str = "\n"  # whitespace between the tags, in the grammar
 
     @property
     def opens(self) -> tuple[str, ...]:
-        return (self.open, self.function[0]) if self.stray else (self.open,)
+        return (self.open, self.function[0]) if self.open_optional else (self.open,)
 
     @property
     def markers(self) -> tuple[str, ...]:
         return tuple(tag for tag in (self.open, self.close, *self.function, *self.parameter) if len(tag) > 2)
 
     def read(self, reader: Reader, opened: str, calls: Calls) -> Parse[None]:
-        stray = opened != self.open
-        yield from reader.blanks()
-        if not stray and (yield from reader.peek()) in ("[", "{"):
+        inside = opened != self.open  # of a function's tag
+        yield from reader.skip_whitespace()
+        if not inside and (yield from reader.peek()) in ("[", "{"):
             yield from read_objects(reader, calls)
         else:
-            while stray or (yield from reader.take(self.function[0])):
-                yield from self._call(reader, calls, stray)
-                yield from reader.blanks()
-                stray = False
+            while inside or (yield from reader.take(self.function[0])):
+                yield from self._call(reader, calls, offered=inside)
+                yield from reader.skip_whitespace()
+                inside = False
             if calls.ended_at == 0:
                 raise NotACall(f"no {self.function[0]} after {self.open}")
-        yield from reader.blanks()
+        yield from reader.skip_whitespace()
         yield from reader.take(self.close)
 
-    def _call(self, reader: Reader, calls: Calls, known: bool) -> Parse[None]:
+    def _call(self, reader: Reader, calls: Calls, offered: bool) -> Parse[None]:
         _, after, end = self.function
         name, _ = yield from reader.through(after)
-        if known and name not in calls.tools:
-            raise NotACall(f"{name!r} is no tool")
+        if offered and name not in calls.tools:
+            raise NotACall(f"{name!r} is not an offered tool")
         yield calls.begin(name)
         yield CallArguments(calls.index, "{")
         separator = ""
-        yield from reader.blanks()
+        yield from reader.skip_whitespace()
         while (yield from reader.expect(self.parameter[0], end)) != end:
             key, _ = yield from reader.through(self.parameter[1])
             key, _, text = key.partition(self.typed) if self.typed else (key, "", "")
             types = {"string"} if text == "true" else calls.tools.types(name, key) or ({"any"} if text else set())
             yield CallArguments(calls.index, f"{separator}{json.dumps(key, ensure_ascii=False)}: ")
             yield from read_value(reader, calls, types, self.parameter[2])
-            yield from reader.blanks()
+            yield from reader.skip_whitespace()
             separator = ", "
         yield CallArguments(calls.index, "}")
         yield calls.end(reader)
@@ -76,18 +78,18 @@ class Tags:
 
     @property
     def block(self) -> Block:
-        return Block(f"{self.open}{self.blank}", self.close, None if self.stray else "")
+        return Block(f"{self.open}{self.blank}", self.close, None if self.open_optional else "")
 
     def write(self, name: str, schema: Schema, lark: Lark) -> list[str]:
         before, after, end = self.function
-        opened, closed, done = self.parameter
+        opened, after_key, done = self.parameter
         blank = self.blank
         pad = "" if self.typed else blank
         parameters = [
             (
                 needed,
                 [
-                    lark.text(f"{opened}{key}{self._type(inner)}{closed}{pad}"),
+                    lark.text(f"{opened}{key}{self._type(inner)}{after_key}{pad}"),
                     *lark.plain(inner, f"{pad}{done}{blank}"),
                 ],
             )
@@ -104,7 +106,10 @@ class Tags:
 
 
 def read_value(reader: Reader, calls: Calls, types: set[str], close: str) -> Parse[None]:
-    """The value of a parameter, as JSON, up to the tag that closes it; a line break at each end is not part of it."""
+    """Emit the value of a parameter as JSON, up to the tag that closes it. Raises NotACall if the text ends before.
+
+    A line break at either end is not part of the value.
+    """
     yield from reader.take("\n")
     if types <= {"string"}:
         yield CallArguments(calls.index, '"')
@@ -113,7 +118,7 @@ def read_value(reader: Reader, calls: Calls, types: set[str], close: str) -> Par
             raise NotACall(f"the text ends before {close}")
         yield CallArguments(calls.index, '"')
         return
-    text, _ = yield from reader.through("\n" + close, close, longest=BLOCK)
+    text, _ = yield from reader.through("\n" + close, close, longest=MAX_BLOCK)
     yield CallArguments(calls.index, _json(text, types))
 
 
@@ -122,17 +127,17 @@ def _string(index: int) -> Callable[[str], ChatEvent]:
 
 
 def _json(text: str, types: set[str]) -> str:
-    """A value as it is written if that is JSON of the right type; a string otherwise."""
+    """Return the text as it is if it is JSON of the right type, else as a JSON string."""
     try:
-        right = fits(parsed(text), types) or "string" not in types
+        is_json = is_type(parsed(text), types) or "string" not in types
     except NotACall:
-        right = False
-    return text.strip() if right else json.dumps(text, ensure_ascii=False)
+        is_json = False
+    return text.strip() if is_json else json.dumps(text, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
-    """GLM's way: `<tool_call>NAME <arg_key>KEY</arg_key> <arg_value>VALUE</arg_value> … </tool_call>`."""
+class KeyValueTags:
+    """GLM's style: `<tool_call>NAME <arg_key>KEY</arg_key> <arg_value>VALUE</arg_value> … </tool_call>`."""
 
     open: str = "<tool_call>"
     close: str = "</tool_call>"
@@ -146,10 +151,10 @@ class Pairs:
         return (self.open, self.close, "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")
 
     def read(self, reader: Reader, opened: str, calls: Calls) -> Parse[None]:
-        yield from reader.blanks()
+        yield from reader.skip_whitespace()
         if (yield from reader.peek()) in ("[", "{"):
             yield from read_objects(reader, calls)
-            yield from reader.blanks()
+            yield from reader.skip_whitespace()
             yield from reader.take(self.close)
             return
         name, tag = yield from reader.through("<arg_key>", self.close)
@@ -159,11 +164,11 @@ class Pairs:
         separator = ""
         while tag != self.close:
             key, _ = yield from reader.through("</arg_key>")
-            yield from reader.blanks()
+            yield from reader.skip_whitespace()
             yield from reader.expect("<arg_value>")
             yield CallArguments(calls.index, f"{separator}{json.dumps(key, ensure_ascii=False)}: ")
             yield from read_value(reader, calls, calls.tools.types(name, key), "</arg_value>")
-            yield from reader.blanks()
+            yield from reader.skip_whitespace()
             tag = yield from reader.expect("<arg_key>", self.close)
             separator = ", "
         yield CallArguments(calls.index, "}")

@@ -1,24 +1,27 @@
 """The messages of gpt-oss: `<|channel|>NAME to=RECIPIENT <|constrain|>json<|message|>TEXT<|end|><|start|>assistant…`.
 
-The prompt ends with `<|start|>assistant`, so an answer begins inside of a header.
+The prompt ends with `<|start|>assistant`, so an answer begins inside a header.
 """
 
 import re
 from dataclasses import dataclass
 
-from llamina.chat.calls import Calls
 from llamina.chat.events import Content, Reasoning
-from llamina.chat.json_text import stream_object
-from llamina.chat.lark import Lark, Schema
-from llamina.chat.reader import NotACall, Parse, Reader
-from llamina.chat.styles import Block
+from llamina.chat.formats.format import Block
+from llamina.chat.formats.lark import Lark, Schema
+from llamina.chat.parse.calls import Calls
+from llamina.chat.parse.json_text import stream_object
+from llamina.chat.parse.reader import NotACall, Parse, Reader
 
 START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
 ENDS = ("<|end|>", "<|call|>", "<|return|>")
-HEADS = (START, CHANNEL, CONSTRAIN, MESSAGE, " to=")
-THOUGHTS = "analysis"
-CALL = f"{CHANNEL}commentary to=functions."  # as calls are written; others are understood
-REASONING = (f"{CHANNEL}{THOUGHTS}{MESSAGE}", f"{ENDS[0]}{START}assistant")  # around a message before another
+HEADERS = (START, CHANNEL, CONSTRAIN, MESSAGE, " to=")
+ANALYSIS = "analysis"
+CALL = f"{CHANNEL}commentary to=functions."  # as calls are written; other channels are read, too
+REASONING = (
+    f"{CHANNEL}{ANALYSIS}{MESSAGE}",
+    f"{ENDS[0]}{START}assistant",
+)  # around a reasoning message that another follows
 _FUNCTION = re.compile(r"to=functions\.([^\s<]+)")
 _OTHER = re.compile(r"to=(?!assistant\b)")
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
@@ -30,7 +33,7 @@ class Harmony:
 
     @property
     def opens(self) -> tuple[str, ...]:
-        return HEADS
+        return HEADERS
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -52,10 +55,10 @@ class Harmony:
 
 
 def parse(reader: Reader, calls: Calls, reasoning: bool) -> Parse[None]:
-    """All messages of an answer."""
+    """Emit the events of all messages of an answer; text that is no message is content."""
     while (yield from reader.peek()):
         start = calls.ended_at = reader.at
-        opened = yield from reader.take(*HEADS)
+        opened = yield from reader.take(*HEADERS)
         try:
             if not opened:
                 raise NotACall("no header")
@@ -70,35 +73,39 @@ def parse(reader: Reader, calls: Calls, reasoning: bool) -> Parse[None]:
 
 
 def _plain(reader: Reader) -> Parse[None]:
-    """Text that is no message, up to the beginning of one."""
-    word = yield from reader.until((START, CHANNEL), Content)
-    reader.at -= len(word)
+    """Emit text that is no message, up to the beginning of one."""
+    marker = yield from reader.until((START, CHANNEL), Content)
+    reader.at -= len(marker)
 
 
 def read_message(reader: Reader, calls: Calls, opened: str, reasoning: bool) -> Parse[None]:
-    """One message, from after the beginning of its header."""
+    """Emit one message, from after `opened`, the beginning of its header. Raises NotACall.
+
+    `reasoning`: the analysis channel is reasoning; otherwise it is content, with its header.
+    """
     start = reader.at - len(opened)
     if opened != MESSAGE:
         yield from reader.through(MESSAGE)
     header = reader.text[start : reader.at]
     function, channels = _FUNCTION.search(header), _CHANNEL.findall(header)
-    thoughts = channels[-1:] == [THOUGHTS]
+    is_reasoning = channels[-1:] == [ANALYSIS]
     if function and len(calls.tools):
         yield calls.begin(function[1])
         yield from stream_object(reader, calls.index)
         yield calls.end(reader)
-        yield from reader.blanks()
+        yield from reader.skip_whitespace()
         yield from reader.take(*ENDS)
-    elif _OTHER.search(header) or (thoughts and not reasoning):  # not asked for, and not lost
+    elif _OTHER.search(header) or (is_reasoning and not reasoning):  # content with its header: nothing is lost
         yield Content(header)
         yield Content((yield from _body(reader, Content)))
     else:
-        yield from _body(reader, Reasoning if thoughts else Content)
+        yield from _body(reader, Reasoning if is_reasoning else Content)
 
 
-def _body(reader: Reader, say: type[Content] | type[Reasoning]) -> Parse[str]:
-    word = yield from reader.until((*ENDS, START), say)
-    if word == START:
-        reader.at -= len(word)
+def _body(reader: Reader, event: type[Content] | type[Reasoning]) -> Parse[str]:
+    """Emit the text of a message; return the marker that ends it, if that is the message's own."""
+    marker = yield from reader.until((*ENDS, START), event)
+    if marker == START:
+        reader.at -= len(marker)
         return ""
-    return word
+    return marker

@@ -1,13 +1,14 @@
-"""Calls written as Python: `name(key=value)`, in blocks of code or between markers."""
+"""Calls written as Python: `name(key=value)`, in code blocks or between markers."""
 
 import ast
 import json
 from dataclasses import dataclass
 
-from llamina.chat.calls import Calls
-from llamina.chat.lark import Lark, Schema
-from llamina.chat.reader import BLOCK, NotACall, Parse, Reader
-from llamina.chat.styles import Block, read_objects
+from llamina.chat.formats.format import Block
+from llamina.chat.formats.lark import Lark, Schema
+from llamina.chat.formats.objects import read_objects
+from llamina.chat.parse.calls import Calls
+from llamina.chat.parse.reader import MAX_BLOCK, NotACall, Parse, Reader
 
 CODE_TOOLS = ("python", "code_interpreter", "ipython")
 
@@ -18,8 +19,8 @@ class Pythonic:
 
     open: str
     close: str
-    listed: bool = False  # written as a list
-    known: bool = True  # only the names of tools are calls
+    listed: bool = False  # a list, in the grammar; both are read
+    offered: bool = True  # only names of offered tools are calls
 
     @property
     def opens(self) -> tuple[str, ...]:
@@ -30,8 +31,8 @@ class Pythonic:
         return (self.open, self.close)
 
     def read(self, reader: Reader, opened: str, calls: Calls) -> Parse[None]:
-        code, _ = yield from reader.through(self.close, longest=BLOCK)
-        for name, arguments in python_calls(code, calls, self.known):
+        code, _ = yield from reader.through(self.close, longest=MAX_BLOCK)
+        for name, arguments in python_calls(code, calls, self.offered):
             yield from calls.whole(reader, name, arguments)
 
     @property
@@ -49,16 +50,16 @@ class Pythonic:
         return [lark.text(f"{name}("), arguments, lark.text(")")]
 
 
-def python_calls(code: str, calls: Calls, known: bool) -> list[tuple[str, str]]:
-    """Names and JSON arguments of the calls that some code consists of."""
+def python_calls(code: str, calls: Calls, offered: bool) -> list[tuple[str, str]]:
+    """Return the names and JSON arguments of the calls that the code consists of. Raises NotACall for other code."""
     try:
         body = ast.parse(code.strip(), mode="exec").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise NotACall("not Python") from error
-    found = [call for statement in body for call in _expressions(statement)]
-    if not found:
+    expressions = [expression for statement in body for expression in _expressions(statement)]
+    if not expressions:
         raise NotACall("no call")
-    return [_call(call, calls, known) for call in found]
+    return [_call(expression, calls, offered) for expression in expressions]
 
 
 def _expressions(statement: ast.stmt) -> list[ast.expr]:
@@ -66,16 +67,16 @@ def _expressions(statement: ast.stmt) -> list[ast.expr]:
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "print":
         value = value.args[0] if len(value.args) == 1 else None
     if value is None:
-        raise NotACall("a statement that is no call")
+        raise NotACall("a statement that is not a call")
     return list(value.elts) if isinstance(value, ast.List) else [value]
 
 
-def _call(node: ast.expr, calls: Calls, known: bool) -> tuple[str, str]:
+def _call(node: ast.expr, calls: Calls, offered: bool) -> tuple[str, str]:
     if not isinstance(node, ast.Call):
-        raise NotACall("an expression that is no call")
+        raise NotACall("an expression that is not a call")
     name = ast.unparse(node.func).removesuffix(".call")
-    if known and name not in calls.tools:
-        raise NotACall(f"{name!r} is no tool")
+    if offered and name not in calls.tools:
+        raise NotACall(f"{name!r} is not an offered tool")
     keys = calls.tools.property_names(name)
     if len(node.args) > len(keys) or any(word.arg is None for word in node.keywords):
         raise NotACall("arguments without names")
@@ -84,13 +85,13 @@ def _call(node: ast.expr, calls: Calls, known: bool) -> tuple[str, str]:
 
 
 def _literal(node: ast.expr) -> object:
-    if isinstance(node, ast.Name) and node.id in ("true", "false", "null"):  # JSON's, by mistake
+    if isinstance(node, ast.Name) and node.id in ("true", "false", "null"):  # JSON's spelling
         return json.loads(node.id)
     try:
         value = ast.literal_eval(node)
         json.dumps(value)
     except (ValueError, TypeError, RecursionError, MemoryError, SyntaxError) as error:
-        raise NotACall("an argument that is no plain value") from error
+        raise NotACall("an argument that is not a literal") from error
     return value
 
 
@@ -109,16 +110,16 @@ class PythonTag:
         return (self.open,)
 
     def read(self, reader: Reader, opened: str, calls: Calls) -> Parse[None]:
-        yield from reader.blanks()
+        yield from reader.skip_whitespace()
         if (yield from reader.peek()) == "{":
             yield from read_objects(reader, calls)
             return
         code = yield from _rest(reader)
         try:
-            found = python_calls(code, calls, known=True)
+            named = python_calls(code, calls, offered=True)
         except NotACall:
-            found = [_code_call(code, calls)]
-        for name, arguments in found:
+            named = [_code_call(code, calls)]
+        for name, arguments in named:
             yield from calls.whole(reader, name, arguments)
 
     @property
@@ -141,9 +142,9 @@ def _rest(reader: Reader) -> Parse[str]:
 
 
 def _code_call(code: str, calls: Calls) -> tuple[str, str]:
-    """A call of the tool that runs code, if there is one with a place for it."""
+    """Return a call of the tool that runs Python. Raises NotACall if none with a parameter is offered."""
     for name in CODE_TOOLS:
         keys = calls.tools.property_names(name) if name in calls.tools else []
         if keys and code:
             return name, json.dumps({keys[0]: code}, ensure_ascii=False)
-    raise NotACall("code, and no tool to run it")
+    raise NotACall("code, and no offered tool runs it")
