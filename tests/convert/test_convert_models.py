@@ -16,7 +16,6 @@ from llamina.convert.families import FAMILIES
 from llamina.errors import LlaminaError
 from llamina.gguf import GGUF
 from llamina.quant import decode
-from skips import import_peer
 
 Make = Callable[..., Path]
 F32 = npt.NDArray[np.float32]
@@ -67,7 +66,6 @@ def test_logits_are_those_of_transformers(name: str, make: Make, truth: dict[str
 
 @pytest.mark.parametrize("name", sorted(set(MODELS) - UNKNOWN_TO_LLAMA_CPP))
 def test_llama_cpp_reads_the_same(name: str, make: Make, truth: dict[str, F32]) -> None:
-    import_peer("xllamacpp")
     from convert_peer import Peer
 
     peer = Peer(make(name))
@@ -78,7 +76,6 @@ def test_llama_cpp_reads_the_same(name: str, make: Make, truth: dict[str, F32]) 
 
 @pytest.mark.parametrize("name", ["llama", "mixtral", "gemma3", "falcon", "mamba2"])
 def test_the_same_greedy_tokens(name: str, make: Make) -> None:
-    import_peer("xllamacpp")
     from convert_peer import Peer
 
     with llamina.load(make(name), context=256, threads=1) as engine:

@@ -21,7 +21,6 @@ from llamina.gguf import GGUF, write
 from llamina.tokenizer import Tokenizer
 from llamina.tokenizer.bpe import cuts
 from llamina.tokenizer.pretokenizers import PRETOKENIZERS
-from skips import import_peer
 
 Change = Callable[[str, str, Callable[[dict[str, Any]], object]], Path]
 
@@ -67,7 +66,6 @@ def test_ids_are_those_of_sentencepiece(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["bpe", "spm", "spm-json", "unigram", "wordpiece"])
 def test_ids_are_those_of_llama_cpp(kind: str, tmp_path: Path) -> None:
-    import_peer("xllamacpp")
     from tokenizer.oracle import Oracle
 
     found = metadata(TOKENIZERS / kind)

@@ -11,7 +11,6 @@ import llamina
 from golden import arch_models
 from golden_facts import SPECS
 from llamina.gguf import tensor_type, write
-from skips import import_peer
 
 Tensors = dict[str, list[int] | None]  # by their names within a layer, GGUF's order of dimensions; None takes one away
 TOKENS = [int(t) for t in np.random.default_rng(3).integers(0, 128, 40)]
@@ -53,7 +52,6 @@ def save(path: Path, variant: Variant) -> None:
 
 def compare(variant: Variant, path: Path, kv_type: str = "f32", tolerance: float = 5e-6) -> None:
     """The logits of the last token, ours and llama.cpp's, which keeps keys and values in F16."""
-    import_peer("xllamacpp")
     save(path, variant)
     with llamina.load(path, kv_type=kv_type, context=256) as engine:
         got = engine.logits(TOKENS)[-1]

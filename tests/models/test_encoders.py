@@ -15,7 +15,6 @@ import llamina
 from llamina import Request
 from llamina.errors import RequestError, UnsupportedModel
 from llamina.gguf import open_model, tensor_type, write
-from skips import import_peer
 
 Array = npt.NDArray[np.float32]
 Shapes = dict[str, tuple[int, ...]]
@@ -158,7 +157,6 @@ def nmse(got: Array, want: Array) -> float:
 
 @pytest.mark.parametrize("name", TINY)
 def test_hidden_states_are_llama_cpps(name: str, make: Callable[[Tiny, int], Path]) -> None:
-    import_peer("xllamacpp")
     path = make(TINY[name], NONE)
     want = embedding(path, TOKENS, CONTEXT, WIDTH)
     for backend in ("reference", "cpu"):
@@ -169,7 +167,6 @@ def test_hidden_states_are_llama_cpps(name: str, make: Callable[[Tiny, int], Pat
 @pytest.mark.parametrize("name", ["bert", "qwen3"])
 @pytest.mark.parametrize("pooling", [MEAN, CLS, LAST])
 def test_pooling_is_the_files(name: str, pooling: int, make: Callable[[Tiny, int], Path]) -> None:
-    import_peer("xllamacpp")
     path = make(TINY[name], pooling)
     with llamina.load(path, backend="reference", kv_type="f32") as engine:
         got = engine.embed(TOKENS, normalize=False)
@@ -179,7 +176,6 @@ def test_pooling_is_the_files(name: str, pooling: int, make: Callable[[Tiny, int
 
 @pytest.mark.parametrize("name", RANKERS)
 def test_ranks_are_llama_cpps(name: str, make: Callable[[Tiny, int], Path]) -> None:
-    import_peer("xllamacpp")
     tiny, outputs = RANKERS[name]
     path = make(tiny, RANK)
     want = embedding(path, TOKENS, CONTEXT, outputs)

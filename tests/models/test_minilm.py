@@ -25,7 +25,7 @@ def minilm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if path.exists():
         return path
     if os.environ.get("CI") != "true":
-        skip("peer", "all-MiniLM-L6-v2 is not fetched: CI=true does it")
+        skip("peer", "all-MiniLM-L6-v2 is not here: CI=true has it fetched")
     folder = tmp_path_factory.mktemp("wheel")
     (folder / "requirements.txt").write_text(WHEEL)
     subprocess.run(installer(folder, folder / "requirements.txt"), check=True, capture_output=True)

@@ -13,7 +13,6 @@ import llamina
 from golden import arch_models
 from golden_facts import SPECS
 from llamina.gguf import tensor_type, write
-from skips import import_peer
 
 Golden = Callable[[str], Path]
 TOKENS = [int(t) for t in np.random.default_rng(1).integers(0, 128, 40)]
@@ -295,7 +294,6 @@ def save(path: Path, variant: Variant) -> None:
 
 @pytest.mark.parametrize("label", VARIANTS)
 def test_variant(label: str, tmp_path: Path) -> None:
-    import_peer("xllamacpp")
     variant, path = VARIANTS[label], tmp_path / "variant.gguf"
     save(path, variant)
     with llamina.load(path, backend="reference", kv_type="f32", context=variant.context) as engine:

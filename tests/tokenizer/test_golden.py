@@ -1,6 +1,5 @@
 """The ids that llama.cpp gave, and the ids that it gives."""
 
-import importlib.util
 import random
 import re
 import sys
@@ -12,7 +11,6 @@ import pytest
 from llamina.gguf import write
 from llamina.tokenizer import Tokenizer
 from llamina.tokenizer.vocabulary import Mark
-from skips import needs
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -66,8 +64,6 @@ SNIPPETS = [
 # own tokenizer keeps all and drops it (test_wordpiece.py).
 OTHERWISE = re.compile("[\uac00-\ud7a3\x85]")
 
-needs_llama_cpp = needs("peer", importlib.util.find_spec("xllamacpp") is not None, "xllamacpp is not installed")
-
 
 def random_text(rng: random.Random, special: list[str]) -> str:
     parts = [rng.choice(SNIPPETS) for _ in range(rng.randint(1, 12))]
@@ -85,13 +81,11 @@ def test_stored_ids(name: str, golden: Callable[[str], Path], tokenizer: Callabl
         assert tokenizer(name).encode(text) == [int(token) for token in answer.split()], text
 
 
-@needs_llama_cpp
 @pytest.mark.parametrize("name", NAMES)
 def test_same_as_llama_cpp(name: str, golden: Callable[[str], Path], tokenizer: Callable[[str], Tokenizer]) -> None:
     compare(str(golden(f"vocab/ggml-vocab-{name}.gguf")), tokenizer(name), 300)
 
 
-@needs_llama_cpp
 @pytest.mark.parametrize("name", MADE)
 def test_made_vocabularies_same_as_llama_cpp(name: str, tmp_path: Path) -> None:
     path = tmp_path / "vocabulary.gguf"
