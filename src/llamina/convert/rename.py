@@ -17,26 +17,26 @@ def renamed(family: Family, settings: Settings, stored: Mapping[str, Lazy], note
 
     Raises UnsupportedModel for a tensor without a name in GGUF, ModelFileError if one is missing.
     """
-    found: dict[str, Lazy] = {}
+    tensors: dict[str, Lazy] = {}
     stacks: dict[str, dict[int, Lazy]] = {}
     for theirs, tensor in _wanted(family, settings, stored, notes).items():
         for name, slot, edited in targets(family, settings, theirs, tensor):
             if slot is not None:
                 stacks.setdefault(name, {})[slot] = edited
-            elif name in found:
+            elif name in tensors:
                 raise ModelFileError(f"two tensors of the folder would both become {name}: one is {theirs}")
             else:
-                found[name] = edited
-    found |= {name: _stacked(name, parts, settings) for name, parts in stacks.items()}
+                tensors[name] = edited
+    tensors |= {name: _stacked(name, parts, settings) for name, parts in stacks.items()}
     if family.rope:
-        found |= {name: Lazy.here(values) for name, values in Rope.read(settings).factors().items()}
-    _check(found, settings)
-    return dict(sorted(found.items(), key=lambda item: _order(item[0])))
+        tensors |= {name: Lazy.here(values) for name, values in Rope.read(settings).factors().items()}
+    _check(tensors, settings)
+    return dict(sorted(tensors.items(), key=lambda item: _order(item[0])))
 
 
 def _wanted(family: Family, settings: Settings, stored: Mapping[str, Lazy], notes: list[str]) -> dict[str, Lazy]:
     """Return the tensors of the text model, under names without the prefix of a wrapper."""
-    found: dict[str, Lazy] = {}
+    wanted: dict[str, Lazy] = {}
     left: dict[str, int] = {}
     for theirs, tensor in stored.items():
         short = WRAPPERS.sub("", theirs)
@@ -46,13 +46,13 @@ def _wanted(family: Family, settings: Settings, stored: Mapping[str, Lazy], note
         elif layer >= settings.layers:
             left["after the last layer"] = left.get("after the last layer", 0) + 1
         elif not UNUSED.search(theirs) and not (family.ignored and family.ignored.match(short)):
-            if short in found:
+            if short in wanted:
                 raise ModelFileError(f"two tensors of the folder are {short}: one is {theirs}")
-            found[short] = tensor
+            wanted[short] = tensor
     if settings.get("tie_word_embeddings", False):
-        found.pop("lm_head.weight", None)
+        wanted.pop("lm_head.weight", None)
     notes += [f"{count} tensors {what} are left out: GGUF keeps the text model" for what, count in left.items()]
-    return found
+    return wanted
 
 
 def targets(family: Family, settings: Settings, theirs: str, tensor: Lazy) -> Iterator[tuple[str, int | None, Lazy]]:

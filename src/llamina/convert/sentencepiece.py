@@ -108,8 +108,8 @@ def _characters(blob: bytes) -> dict[str, object]:
 
 
 def _message(fields: list[Field], number: int) -> dict[int, int | bytes]:
-    found = next((value for key, value in fields if key == number), b"")
-    return dict(_fields(found)) if isinstance(found, bytes) else {}
+    message = next((value for key, value in fields if key == number), b"")
+    return dict(_fields(message)) if isinstance(message, bytes) else {}
 
 
 def _fields(data: bytes) -> Iterator[Field]:

@@ -1,4 +1,4 @@
-"""Which rules are regular: those that refer to no token and, after rewriting, not to themselves."""
+"""Finds the regular rules: those that contain no token and, after recursion is rewritten, no cycle."""
 
 from llamina.grammar.nodes import (
     EMPTY,
