@@ -288,13 +288,13 @@ def test_refusals_reach_the_caller(stories: Path) -> None:
 
 def test_an_error_in_a_step_reaches_everyone(stories: Path) -> None:
     async def scene(engine: AsyncEngine) -> None:
-        run = engine.engine.program.run
+        launch = engine.engine.program.launch
 
         def fail(batch: Any) -> Any:
-            engine.engine.program.run = run  # type: ignore[method-assign]
+            engine.engine.program.launch = launch  # type: ignore[method-assign]
             raise OSError("the disk is gone")
 
-        engine.engine.program.run = fail  # type: ignore[method-assign]
+        engine.engine.program.launch = fail  # type: ignore[method-assign]
         results = await asyncio.gather(*(engine.generate(p, **GREEDY) for p in PROMPTS[:1]), return_exceptions=True)
         assert [str(r) for r in results] == ["the disk is gone"]
         assert (await engine.generate(PROMPTS[0], **GREEDY)).tokens, "and then it goes on"

@@ -29,8 +29,8 @@ def test_the_prompt_is_computed_once(stories: Path) -> None:
         n = len(engine.encode(PROMPT))
         streams = engine.streams(PROMPT, 4, **OPTIONS)
         computed = []
-        run = engine.program.run
-        engine.program.run = lambda batch: computed.append(batch.n_tokens) or run(batch)  # type: ignore[assignment, func-returns-value, method-assign]
+        launch = engine.program.launch
+        engine.program.launch = lambda batch: computed.append(batch.n_tokens) or launch(batch)  # type: ignore[assignment, func-returns-value, method-assign]
         results = [stream.result() for stream in streams]
         assert sum(computed) <= n + 3 * PAGE + sum(len(r.tokens) for r in results)
         assert [r.usage.cached_tokens for r in results] == [0] + [n // PAGE * PAGE] * 3
