@@ -31,8 +31,8 @@ def quiet(what: str, done: int, total: int) -> None:
 def test_the_clock_sees_one_step_per_generated_token(setup: Setup, task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = enter(setup, quiet)
     engine, steps = ours._engine, []
-    run = engine.program.run
-    monkeypatch.setattr(engine.program, "run", lambda batch: (steps.append(batch.n_tokens), run(batch))[1])
+    launch = engine.program.launch
+    monkeypatch.setattr(engine.program, "launch", lambda batch: (steps.append(batch.n_tokens), launch(batch))[1])
     counted: list[int] = []
     until = Llamina._run
 
