@@ -169,7 +169,7 @@ def test_tokenize_as_lines_and_json(invoke: Invoke, stories: Path) -> None:
 
 def test_tokenize_shows_text_and_bytes_where_there_is_none(invoke: Invoke, golden: Callable[[str], Path]) -> None:
     """A vocabulary of byte-level pairs, whose own spelling of ö is Ã¶."""
-    model = golden("vocab") / "ggml-vocab-gpt-2.gguf"
+    model = golden("vocab/ggml-vocab-gpt-2.gguf")
     lines = invoke("tokenize", "wörld 🦙", "-m", model).stdout.splitlines()
     pieces = [line.split(maxsplit=1)[1] for line in lines]
     assert pieces == ["'w'", "'ör'", "'ld'", "b' \\xf0\\x9f'", "b'\\xa6'", "b'\\x99'"]

@@ -3,7 +3,6 @@
 import os
 from collections import abc
 from collections.abc import Callable, Iterable
-from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, NoReturn, Self, Unpack, cast, overload
 
@@ -15,6 +14,7 @@ from llamina.engine.metrics import Metrics
 from llamina.engine.options import ChatOptions, GenerateOptions, StreamOptions
 from llamina.engine.request import Request, request_of
 from llamina.engine.runner.memory import Memory, measure
+from llamina.engine.scope import SCOPE
 from llamina.engine.sequence import Listener, Sequence
 from llamina.engine.snapshot.format import Snapshot
 from llamina.engine.snapshot.transfer import resume, take_snapshot
@@ -34,29 +34,6 @@ from llamina.tokenizer import Tokenizer
 
 MAX_TOKENS = 256  # of an answer, unless told otherwise
 AHEAD = 4  # times as many sequences are submitted as can run, where many are asked for at once
-
-
-class Scope:
-    """What one caller has under way, so that all of it can be cancelled from another thread."""
-
-    def __init__(self) -> None:
-        self._cancels: list[Callable[[], None]] = []
-        self._cancelled = False
-
-    def add(self, cancel: Callable[[], None]) -> None:
-        """Remember how something is cancelled. Raises RequestError if the scope was cancelled."""
-        self._cancels.append(cancel)
-        if self._cancelled:
-            cancel()
-            raise RequestError("the request was cancelled")
-
-    def cancel(self) -> None:
-        self._cancelled = True
-        for cancel in self._cancels:
-            cancel()
-
-
-SCOPE: ContextVar[Scope | None] = ContextVar("llamina_scope", default=None)
 
 
 class Engine:

@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 
 from llamina.backends.base import Capacity
-from llamina.backends.cpu.lowering.scratch import partials_size, scratch_size
 from llamina.backends.cpu.runtime.adapters import AdapterTable
 from llamina.backends.cpu.runtime.arena import Argument, Buffer, Place, Ref, split_shape
 from llamina.backends.cpu.runtime.call import KernelCall
@@ -43,6 +42,8 @@ class Emitter:
     def __init__(
         self, plan: Plan, batch: Batch, capacity: Capacity, threads: int, states: dict[State, list[Ref]]
     ) -> None:
+        from llamina.backends.cpu.lowering.scratch import partials_size, scratch_size  # asks what this CPU has
+
         self.batch, self.capacity, self.states = batch, capacity, states
         self.calls: list[KernelCall] = []
         self.buffers: list[Buffer] = []
