@@ -124,4 +124,4 @@ def _within(name: str, value: float, low: float, high: float) -> None:
 def _whole(name: str, value: int, low: int, end: int = 1 << 64) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value < end:
         limit = f"of at least {low}" if end == 1 << 64 else f"from {low} to {end - 1}"
-        raise InvalidSampling(f"{name} is {value!r}: must be a whole number {limit}", name)
+        raise InvalidSampling(f"{name} is {value!r}: a whole number {limit} is expected", name)
