@@ -25,22 +25,22 @@ RUN = """
 import sys
 import pytest
 from llamina.backends.cpu.jit import library
-from llamina.backends.cpu.layout import VECTORS
+from llamina.backends.cpu.layout import MATRIX_FORMATS
 
-library().prepare([f"linear.{kind}" for kind in sorted(VECTORS)])  # several processes compile them
+library().prepare([f"linear.{kind}" for kind in sorted(MATRIX_FORMATS)])  # several processes compile them
 sys.exit(pytest.main(["-n", "0", "-p", "no:cacheprovider", *sys.argv[1:]]))
 """
 OUTPUTS = """
 import sys
 import numpy as np
 from plans import block_weight, float_weight, run, whole
-from llamina.backends.cpu.layout import VECTORS
-from llamina.backends.cpu.lower import PLAIN
+from llamina.backends.cpu.layout import MATRIX_FORMATS
+from llamina.backends.cpu.lowering.matmul import PLAIN
 from llamina.ops import embed, linear, pick
 
 values = np.random.default_rng(0).standard_normal((41, 512))
 table, outputs = float_weight("e", values[:20]), {}
-for kind in sorted(VECTORS):
+for kind in sorted(MATRIX_FORMATS):
     w = float_weight("w", values[20:], kind) if kind in PLAIN else block_weight("w", kind, (21, 512))
     for tokens in ([3], [1, 2, 3], [*range(20)], [*range(20)] * 3):
         rows = run("cpu", lambda t, p: pick(linear(embed(t, table), w)), [[whole(tokens)]])

@@ -138,5 +138,5 @@ def test_the_defaults_are_llama_cpp_s() -> None:
 
 
 def test_a_seed_that_is_too_large_is_told_the_range() -> None:
-    with pytest.raises(InvalidSampling, match="a whole number from 0 to 18446744073709551615 is expected"):
+    with pytest.raises(InvalidSampling, match="must be a whole number from 0 to 18446744073709551615"):
         Sampling(seed=1 << 64)
