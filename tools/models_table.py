@@ -1,6 +1,8 @@
 """Write docs/models.md: the architectures, what they cover, and how far their logits are from llama.cpp's.
 
-    python tools/models_table.py     # runs every golden model on the CPU: a few minutes
+    python tools/models_table.py
+
+Runs every golden model (tests/golden) on the CPU: a minute, and longer the first time, when kernels are compiled.
 """
 
 import importlib.util
