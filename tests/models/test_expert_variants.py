@@ -1,14 +1,12 @@
 """Models with experts as real files have them, where the golden ones are too small to show it: against llama.cpp run
 beside us."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from layered import Tensors, Variant, compare, no
 
-Golden = Callable[[str], Path]
 YARN: dict[str, Any] = {
     "rope.scaling.type": "yarn", "rope.scaling.factor": 8.0, "rope.scaling.original_context_length": 32
 }  # fmt: skip

@@ -1,13 +1,10 @@
 """Recurrent and hybrid models as real files have them, where the golden ones are too small to show it: against
 llama.cpp run beside us."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from layered import Tensors, Variant, compare, no
-
-Golden = Callable[[str], Path]
 
 
 def experts(latent: int = 256, suffixes: str = "gate up down") -> Tensors:

@@ -1,6 +1,5 @@
 """What the golden models do not show: variants of them, against llama.cpp run beside us."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from golden import arch_models
 from golden_facts import SPECS
 from llamina.gguf import tensor_type, write
 
-Golden = Callable[[str], Path]
 TOKENS = [int(t) for t in np.random.default_rng(1).integers(0, 128, 40)]
 NARROW = {256: 64, 384: 96, 768: 192, 128: 32, 64: 16}  # shapes of the golden models → of these
 SIZES = {"embedding_length": 64, "feed_forward_length": 96} | dict.fromkeys(
