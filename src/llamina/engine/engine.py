@@ -280,7 +280,7 @@ class Engine:
 
     def submit(self, request: Request, *, on_delta: Listener | None = None, leader: Sequence | None = None) -> Sequence:
         """Queue a request. What it needs is compiled here, while others go on; raises if it cannot be computed."""
-        return self._enqueue(self.core.prepare(request, leader), on_delta)
+        return self.enqueue(self.core.prepare(request, leader), on_delta)
 
     def start(
         self, request: Request, *, on_delta: Listener | None = None, leader: Sequence | None = None
@@ -290,14 +290,15 @@ class Engine:
         if on_delta is not None:
             sequence.listeners.append(on_delta)  # which is told before the caller sees the delta
         generation = Generation(self, sequence)
-        self._enqueue(sequence)
+        self.enqueue(sequence)
         return generation
 
     def follow(self, sequence: Sequence) -> Generation:
         """The deltas that a sequence, such as one that was forked or resumed, has yet to bring."""
         return Generation(self, sequence)
 
-    def _enqueue(self, sequence: Sequence, on_delta: Listener | None = None) -> Sequence:
+    def enqueue(self, sequence: Sequence, on_delta: Listener | None = None) -> Sequence:
+        """Queue a sequence that `Core.prepare` made. Raises QueueFull if too many wait."""
         if on_delta is not None:
             sequence.listeners.append(on_delta)
         self._remember(lambda: self.stepper.post(self.core.cancel, sequence))
