@@ -160,6 +160,10 @@ class Model:
                 if (future := self._calls.get(id)) is not None and not future.done():
                     future.set_exception(ModelError(error))
 
+    async def close(self) -> None:
+        """End the model."""
+        raise NotImplementedError
+
     def lose(self, message: str) -> None:
         """The other end is gone: whoever waits gets an error."""
         error = ErrorInfo(LOST, message)
