@@ -1,7 +1,5 @@
 """Fixtures for all tests."""
 
-import importlib.util
-import json
 import os
 import re
 from collections.abc import Callable
@@ -10,41 +8,33 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import skips
+from golden import arch_models
+from golden_facts import SPECS, unpack
 from llamina.gguf import GGUF, open_model
 
-GOLDEN = Path(os.environ.get("LLAMINA_GOLDEN") or Path(__file__).parents[2] / "shared" / "golden")
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(skips, "skips")
 
 
 @pytest.fixture(scope="session")
-def golden() -> Callable[[str], Path]:
-    """The path of a file of facts computed by llama.cpp; without it the test skips, and in CI fails."""
-
-    def find(name: str) -> Path:
-        path = GOLDEN / name
-        if not path.exists():
-            message = f"{path} is not there: set LLAMINA_GOLDEN to the folder of golden facts"
-            if os.environ.get("CI") == "true":
-                pytest.fail(message)
-            pytest.skip(message)
-        return path
-
-    return find
+def golden(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The path of a file of golden facts, by its name without `.xz`; see tests/golden/README.md."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if hasattr(request.config, "workerinput") else base  # by the workers of one run
+    return lambda name: unpack(name, shared / "golden")
 
 
 @pytest.fixture(scope="session")
-def files(golden: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The tiny model of a name, written by the golden facts' own script."""
-    spec = importlib.util.spec_from_file_location("arch_models", golden("arch_models.py"))
-    assert spec and spec.loader
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    specs = json.loads(golden("archs.json").read_text())
+def files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The tiny model of a name in archs.json."""
     folder = tmp_path_factory.mktemp("archs")
 
     def find(name: str) -> Path:
         path = folder / f"{name}.gguf"
         if not path.exists():
-            script.write(specs[name], path)
+            arch_models.write(SPECS[name], path)
         return path
 
     return find
@@ -79,7 +69,7 @@ def pulled(name: str) -> Path:
     except DownloadError as error:
         if os.environ.get("CI") == "true":
             raise
-        pytest.skip(str(error))
+        skips.skip("peer", f"no network: {error}")
 
 
 @pytest.fixture(scope="session")
@@ -99,7 +89,7 @@ def gemma3() -> Path:
     except ModelNotFound:
         if os.environ.get("CI") == "true":
             return pulled("gemma3-270m")
-        pytest.skip("gemma3-270m is not here: llamina pull gemma3-270m")
+        skips.skip("peer", "gemma3-270m is not pulled: llamina pull gemma3-270m")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -109,7 +99,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for report in terminalreporter.stats.get(outcome, ()):
             if match := re.search(r"::test_llama_cpp_logits\[\w+-(.+)\]$", report.nodeid):
                 results.setdefault(match[1], set()).add(outcome)
-    if results and (GOLDEN / "archs.json").exists():
+    if results:
         right = sum(outcomes == {"passed"} for outcomes in results.values())
-        total = len(json.loads((GOLDEN / "archs.json").read_text()))
-        terminalreporter.write_line(f"golden models: {right} of {total} have llama.cpp's logits")
+        terminalreporter.write_line(f"golden models: {right} of {len(SPECS)} have llama.cpp's logits")

@@ -5,6 +5,8 @@ import os
 from ctypes import POINTER, c_bool, c_char_p, c_float, c_int32, c_void_p
 from typing import Any
 
+from skips import import_peer
+
 QUIET = ctypes.CFUNCTYPE(None, c_int32, c_char_p, c_void_p)(lambda *_: None)  # kept: llama.cpp holds its address
 
 
@@ -33,9 +35,8 @@ class ModelParams(ctypes.Structure):
 
 
 def library() -> Any:
-    """The shared library, its loading of models declared."""
-    import xllamacpp
-
+    """The shared library, its loading of models declared; the test skips without xllamacpp."""
+    xllamacpp = import_peer("xllamacpp")
     folder = os.path.dirname(xllamacpp.__file__)
     name = next(name for name in os.listdir(folder) if name.startswith("xllamacpp") and name.endswith(".so"))
     library = ctypes.CDLL(os.path.join(folder, name))

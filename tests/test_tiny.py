@@ -43,21 +43,21 @@ def test_sampling(engine: llamina.Engine) -> None:
 
 
 def test_stream(engine: llamina.Engine) -> None:
-    pieces = list(engine.stream("Once upon a time", temperature=0, max_tokens=16))
+    pieces = [delta.text for delta in engine.stream("Once upon a time", temperature=0, max_tokens=16)]
     assert len(pieces) > 5 and "".join(pieces) == TALE
 
 
 def test_batch(engine: llamina.Engine) -> None:
     """Several requests advance together, step by step."""
     greedy = llamina.Sampling(temperature=0)
-    requests = [
+    sequences = [
         engine.submit(llamina.Request(engine.encode(prompt), greedy, max_tokens=16))
         for prompt in ("Once upon a time", "Lily and Tom", "The sun")
     ]
-    while engine.running or engine.waiting:
+    while engine.core.running or engine.core.waiting:
         engine.step()
-    assert "".join(requests[0].pieces) == TALE
-    assert all(request.finish_reason for request in requests)
+    assert sequences[0].text == TALE
+    assert all(sequence.finish_reason for sequence in sequences)
 
 
 def test_logits(engine: llamina.Engine) -> None:
@@ -75,8 +75,8 @@ def test_tokenizer(golden: Callable[[str], Path]) -> None:
 
 
 def test_plan(engine: llamina.Engine) -> None:
-    lines = list(show(engine.plan))
-    assert "token_embd" in lines[0] and sum("attend" in line for line in lines) == engine.model.config.layers
+    lines = list(show(engine.runner.plan))
+    assert "token_embd" in lines[0] and sum("attend" in line for line in lines) == engine.runner.model.config.layers
 
 
 def test_an_error(engine: llamina.Engine) -> None:

@@ -1,13 +1,10 @@
 """Write docs/models.md: the architectures, what they cover, and how far their logits are from llama.cpp's.
 
-    python tools/models_table.py     # runs every golden model on the CPU: a few minutes
-
-The folder of golden facts is LLAMINA_GOLDEN, else ../shared/golden beside the repository.
+python tools/models_table.py     # runs every golden model on the CPU: a few minutes
 """
 
 import importlib.util
 import json
-import os
 import re
 import tempfile
 from collections.abc import Mapping
@@ -17,15 +14,14 @@ from typing import Any
 import numpy as np
 
 import llamina
-from llamina.backends import BACKENDS
-from llamina.backends.cpu.layout import VECTORS
+from llamina.backends import BACKENDS, backend
 from llamina.convert.families import FAMILIES
 from llamina.gguf import TENSOR_TYPES
 from llamina.models import about, architectures
 
 ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs" / "models.md"
-GOLDEN = Path(os.environ.get("LLAMINA_GOLDEN") or ROOT.parent / "shared" / "golden")
+GOLDEN = ROOT / "tests" / "golden"
 LIMIT = 1e-4  # of the normalised mean squared error
 ROW = re.compile(r"^\| `([^`]+)` \|.*\| (`[^|]+) \| [^|]* \|$", re.MULTILINE)  # architecture, and its errors
 
@@ -66,7 +62,7 @@ def document(errors: Mapping[str, tuple[str, float | None]]) -> str:
     """The page, with the errors as they are written on it."""
     right = [error for _, error in errors.values() if error is not None and error <= LIMIT]
     missing = [f"`{name}` ({arch})" for name, (arch, error) in sorted(errors.items()) if error is None]
-    kinds = sorted(VECTORS, key=[kind.name for kind in TENSOR_TYPES.values()].index)
+    kinds = sorted(backend("cpu").formats, key=[kind.name for kind in TENSOR_TYPES.values()].index)
     lines = [
         "# Models",
         "",

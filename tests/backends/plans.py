@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from llamina.backends import Capacity, compile_plan
+from llamina.backends import Capacity, backend
 from llamina.ops import Value, Weight
 from llamina.ops.batch import PAGE, Batch, Span
 from llamina.plan import record
@@ -33,7 +33,7 @@ def block_weight(name: str, kind: str, shape: tuple[int, ...], seed: int = 0) ->
 
 
 def run(
-    backend: str,
+    device: str,
     forward: Forward,
     spans: list[list[Span]],
     *,
@@ -45,9 +45,9 @@ def run(
     """All outputs of consecutive steps, one after the other."""
     plan = record(forward)
     batch = Batch(max_tokens, max_tokens, 8, pages)
-    program = compile_plan(backend, plan, batch, Capacity(64, 8, kv_type, threads))  # type: ignore[arg-type]
+    program = backend(device, threads=threads).compile(plan, batch, Capacity(64, 8, kv_type))  # type: ignore[arg-type]
     try:
-        return np.concatenate([program.run(batch.fill(step)).copy() for step in spans])
+        return np.concatenate([program.launch(batch.fill(step)).result().copy() for step in spans])
     finally:
         program.close()
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 from plans import Forward, error, float_weight, run, whole
 
-from llamina.backends import Capacity, compile_plan
+from llamina.backends import Capacity, backend
 from llamina.ops import LowRank, Routing, Value, embed, expert_linear, flat, heads, linear, pick, route
 from llamina.ops.batch import Applied, Batch, Span
 from llamina.plan import adapt, adaptable, record
@@ -61,25 +61,25 @@ def merged(name: str, pairs: list[tuple[LowRank, float]]) -> npt.NDArray[np.floa
 
 
 def outputs(
-    backend: str, name: str, loaded: dict[int, LowRank], spans: list[Span], threads: int = 1
+    device: str, name: str, loaded: dict[int, LowRank], spans: list[Span], threads: int = 1
 ) -> npt.NDArray[np.float32]:
     plan = adapt(record(plan_of(name, MATRICES[name])), [name])
     batch = Batch(64, 64, 8, 16)
-    program = compile_plan(backend, plan, batch, Capacity(64, 8, "f32", threads))
+    program = backend(device, threads=threads).compile(plan, batch, Capacity(64, 8, "f32"))
     for slot, low_rank in loaded.items():
         program.adapt(slot, {name: low_rank})
     try:
-        return program.run(batch.fill(spans)).copy()
+        return program.launch(batch.fill(spans)).result().copy()
     finally:
         program.close()
 
 
-@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("device", ["cpu", "reference"])
 @pytest.mark.parametrize("name", MATRICES)
-def test_stacked_adapters_are_the_merged_weights(name: str, backend: str) -> None:
+def test_stacked_adapters_are_the_merged_weights(name: str, device: str) -> None:
     pairs = {0: pair(name, 3, 1, 2.0), 63: pair(name, 16, 2)}
     span = whole(TOKENS)._replace(adapters=(Applied(63, 0.5), Applied(0, -1.25)))
-    got = outputs(backend, name, pairs, [span])
+    got = outputs(device, name, pairs, [span])
     want = run("reference", plan_of(name, merged(name, [(pairs[63], 0.5), (pairs[0], -1.25)])), [[whole(TOKENS)]])
     assert error(got, want) < 1e-12
     plain = run("reference", plan_of(name, MATRICES[name]), [[whole(TOKENS)]])
@@ -107,20 +107,20 @@ def test_slots_are_filled_and_emptied() -> None:
     plain, with_it = (outputs("cpu", name, loaded, [span]) for loaded in ({}, {1: pair(name, 4, 5)}))
     plan = adapt(record(plan_of(name, MATRICES[name])), [name])
     batch = Batch(64, 64, 8, 16)
-    program = compile_plan("cpu", plan, batch, Capacity(64, 8, "f32", 1))
+    program = backend("cpu", threads=1).compile(plan, batch, Capacity(64, 8, "f32"))
     batch.fill([span])
     for pairs, want in (({name: pair(name, 4, 5)}, with_it), ({}, plain), ({name: pair(name, 4, 5)}, with_it)):
         program.adapt(1, pairs)
-        assert np.array_equal(program.run(batch), want)
+        assert np.array_equal(program.launch(batch).result(), want)
     program.close()
 
 
-@pytest.mark.parametrize("backend", ["cpu", "reference"])
-def test_an_adapter_may_act_from_a_position_on(backend: str) -> None:
+@pytest.mark.parametrize("device", ["cpu", "reference"])
+def test_an_adapter_may_act_from_a_position_on(device: str) -> None:
     name = "plain"
     pairs = {0: pair(name, 4, 6)}
     before, after, late = (
-        outputs(backend, name, pairs, [whole(TOKENS)._replace(adapters=use)])
+        outputs(device, name, pairs, [whole(TOKENS)._replace(adapters=use)])
         for use in ((), (Applied(0, 1.0),), (Applied(0, 1.0, 9),))
     )
     assert np.array_equal(late[:9], before[:9]) and np.array_equal(late[9:], after[9:])

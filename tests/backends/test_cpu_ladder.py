@@ -1,27 +1,51 @@
-"""Instruction sets other than this machine's: the same bits where they run here, else the instructions they have."""
+"""Instruction sets other than the best of this machine: run where it has them, else looked at as assembly."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from llamina.backends.cpu.features import LADDER
+from skips import skip
+
 FOLDER = Path(__file__).parent
-EQUAL = """
+# Not run on every rung: embeddings and quantized KV caches, whose code is the same on all, and the experts of other
+# formats, whose rows and tiles are those of `linear`.
+TESTS = [
+    "test_cpu_matmul.py::test_linear",
+    "test_cpu_matmul.py::test_long_rows_have_the_bits_of_one_token",
+    "test_cpu_matmul.py::test_what_is_no_number_stays_none",
+    "test_cpu_matmul.py::test_many_tokens_through_experts_have_the_bits_of_one[Q4_K]",
+    "test_cpu_ops.py::test_equals_its_meaning",
+]
+RUN = """
+import sys
+import pytest
+from llamina.backends.cpu.jit import library
+from llamina.backends.cpu.layout import VECTORS
+
+library().prepare([f"linear.{kind}" for kind in sorted(VECTORS)])  # several processes compile them
+sys.exit(pytest.main(["-n", "0", "-p", "no:cacheprovider", *sys.argv[1:]]))
+"""
+OUTPUTS = """
 import sys
 import numpy as np
 from plans import block_weight, float_weight, run, whole
-from llamina.backends.cpu import features
+from llamina.backends.cpu.layout import VECTORS
+from llamina.backends.cpu.lower import PLAIN
 from llamina.ops import embed, linear, pick
 
-table = float_weight("e", np.random.default_rng(0).standard_normal((20, 512)))
-outputs = [np.array([features.HAS_AVX2])]
-for kind in ("Q4_1", "Q8_0", "MXFP4", "Q4_K", "Q6_K", "IQ4_XS", "IQ2_XS"):
-    w = block_weight("w", kind, (21, 512))
-    for tokens in ([3], [1, 2, 3], list(range(20))):
-        outputs.append(run("cpu", lambda t, p: pick(linear(embed(t, table), w)), [[whole(tokens)]]))
-np.savez(sys.argv[1], *outputs)
+values = np.random.default_rng(0).standard_normal((41, 512))
+table, outputs = float_weight("e", values[:20]), {}
+for kind in sorted(VECTORS):
+    w = float_weight("w", values[20:], kind) if kind in PLAIN else block_weight("w", kind, (21, 512))
+    for tokens in ([3], [1, 2, 3], [*range(20)], [*range(20)] * 3):
+        rows = run("cpu", lambda t, p: pick(linear(embed(t, table), w)), [[whole(tokens)]])
+        outputs[f"{kind}, {len(tokens)} tokens"] = rows
+np.savez(sys.argv[1], **outputs)
 """
 ASSEMBLY = """
 import os, sys
@@ -32,12 +56,12 @@ import llvmlite.binding as llvm
 from llamina.backends.cpu import features
 for name in ("HAS_AVX2", "HAS_AVX512", "HAS_VNNI", "HAS_AMX", "HAS_SDOT"):
     setattr(features, name, name in flags.split(","))
-from llamina.backends.cpu.kernels import tiles_lanes
-from llamina.backends.cpu.jit import kernel_ir
+from llamina.backends.cpu.kernels.gemm import lanes
+from llamina.backends.cpu.jit.codegen import kernel_ir
 
 # numba compiles for this machine as it goes: instructions of others are calls of unknown functions to it
-call = tiles_lanes.intrinsic_call
-tiles_lanes.intrinsic_call = lambda b, name, *rest: call(b, name.replace("llvm.aarch64", "other.aarch64"), *rest)
+call = lanes.intrinsic_call
+lanes.intrinsic_call = lambda b, name, *rest: call(b, name.replace("llvm.aarch64", "other.aarch64"), *rest)
 llvm.add_symbol("other.aarch64.neon.sdot.v4i32.v16i8", 1)
 for initialize in (llvm.initialize_all_targets, llvm.initialize_all_asmprinters, llvm.initialize_native_asmparser):
     initialize()
@@ -57,19 +81,37 @@ def python(code: str, *args: str, **environment: str) -> str:
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-8000:]
     return done.stdout
 
 
-def test_portable_vectors_give_the_same_bits(tmp_path: Path) -> None:
-    import numpy as np
+def used(isa: str) -> str:
+    """What kernels are written for at a rung of the ladder."""
+    return python("from llamina.backends.cpu import features; print(features.used())", LLAMINA_ISA=isa)
 
-    for isa in ("portable", "amx"):
-        python(EQUAL, str(tmp_path / f"{isa}.npz"), LLAMINA_ISA=isa)
-    portable, native = (np.load(tmp_path / f"{isa}.npz") for isa in ("portable", "amx"))
-    assert not portable["arr_0"].any()
-    for name in portable.files[1:]:
-        assert np.array_equal(portable[name], native[name])
+
+@pytest.fixture(scope="module")
+def rungs() -> list[str]:
+    """The rungs that this machine has."""
+    found = {used(isa): isa for isa in reversed(LADDER)}  # the lowest of those that are the same here
+    return [isa for isa in LADDER if isa in found.values()]
+
+
+@pytest.mark.timeout(1800)  # kernels are compiled for each rung
+@pytest.mark.parametrize("isa", LADDER)
+def test_every_format_and_operation(isa: str, rungs: list[str]) -> None:
+    """The tests of matrix products and operations against NumPy, in a process that may use no more than this rung."""
+    if isa not in rungs:
+        skip("hardware", f"this CPU has no {isa}")
+    python(RUN, *(str(FOLDER / test) for test in TESTS), LLAMINA_ISA=isa)
+
+
+def test_every_rung_gives_the_same_bits(rungs: list[str], tmp_path: Path) -> None:
+    for isa in rungs:
+        python(OUTPUTS, str(tmp_path / f"{isa}.npz"), LLAMINA_ISA=isa)
+    lowest, *others = (dict(np.load(tmp_path / f"{isa}.npz")) for isa in rungs)
+    for isa, outputs in zip(rungs[1:], others, strict=True):
+        assert [name for name in lowest if not np.array_equal(lowest[name], outputs[name])] == [], isa
 
 
 def test_an_unknown_instruction_set_is_refused() -> None:

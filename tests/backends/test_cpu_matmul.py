@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pytest
 from plans import block_weight, error, float_weight, run, whole
 
-from llamina.backends.cpu.lower import BY_256, PLAIN
+from llamina.backends.cpu.lowering.matmul import BY_256, PLAIN
 from llamina.backends.cpu.tiling import FEW, PART, TILE_TOKENS
 from llamina.ops import Routing, Value, Weight, embed, expert_linear, flat, head_linear, heads, linear, pick, route
 from llamina.quant import FORMATS, decode
@@ -154,6 +154,6 @@ def test_many_tokens_through_experts_have_the_bits_of_one(kind: str) -> None:
 def test_formats_with_kernels_are_those_that_are_told() -> None:
     """layout.py lists them for programs that do not want numba."""
     from llamina.backends.cpu.kernels.matmul import MULTIPLY
-    from llamina.backends.cpu.layout import VECTORS
+    from llamina.backends.cpu.layout import MATRIX_FORMATS
 
-    assert set(MULTIPLY) == VECTORS
+    assert set(MULTIPLY) == MATRIX_FORMATS

@@ -72,12 +72,12 @@ def elementwise(function: Callable[[Value], Value]) -> Forward:
     return lambda tokens, positions: pick(flat(function(start(tokens))))
 
 
-def _attention(how: Attention, sinks: bool = False, dim: int = 12, group: int = 2) -> Forward:
+def _attention(params: Attention, sinks: bool = False, dim: int = 12, group: int = 2) -> Forward:
     def forward(tokens: Value, positions: Value) -> Value:
         x = start(tokens)
         q, k, v = (heads(project(x, n, name), h) for name, n, h in
                    (("q", 2 * group * dim, 2 * group), ("kk", 2 * dim, 2), ("vvv", 2 * 20, 2)))  # fmt: skip
-        out = attend(q, k, v, 0, how, constant("sinks", 2 * group) if sinks else None)
+        out = attend(q, k, v, 0, params, constant("sinks", 2 * group) if sinks else None)
         return pick(flat(out))
 
     return forward
@@ -89,14 +89,14 @@ def _latent(tokens: Value, positions: Value) -> Value:
     return pick(flat(attend_latent(q, k, 22, 0, Attention(0.2))))
 
 
-def _chosen(how: Selection, weighed: bool, latent: bool = False) -> Forward:
+def _chosen(params: Selection, weighed: bool, latent: bool = False) -> Forward:
     def forward(tokens: Value, positions: Value) -> Value:
         x = start(tokens)
         iq, ik = heads(project(x, 2 * 10, "index q"), 2), heads(project(x, 10, "index k"), 1)
         iq, ik = rope(iq, Rope(10, 1e4)), rope(ik, Rope(10, 1e4))  # so that no scores are equal
-        seen = select(iq, ik, 0, how, project(x, 2, "index w") if weighed else None)
+        seen = select(iq, ik, 0, params, project(x, 2, "index w") if weighed else None)
         q, k, v = (heads(project(x, n * 12, name), n) for name, n in (("q", 6), ("kk", 2), ("vvv", 2)))
-        attention = Attention(0.3, block=how.block)
+        attention = Attention(0.3, block=params.block)
         if latent:
             return pick(flat(attend_latent(q, heads(project(x, 12, "l"), 1), 9, 0, attention, seen)))
         return pick(flat(attend(q, k, v, 0, attention, None, seen)))
@@ -104,18 +104,18 @@ def _chosen(how: Selection, weighed: bool, latent: bool = False) -> Forward:
     return forward
 
 
-def _route(how: Routing, bias: bool = False) -> Forward:
+def _route(params: Routing, bias: bool = False) -> Forward:
     def forward(tokens: Value, positions: Value) -> Value:
         x = start(tokens)
-        _, weights = route(project(x, 12, "router"), how, constant("bias_", 12) if bias else None)
-        return pick(mix(reshape(project(x, how.used * 7, "experts"), how.used, 7), weights))
+        _, weights = route(project(x, 12, "router"), params, constant("bias_", 12) if bias else None)
+        return pick(mix(reshape(project(x, params.used * 7, "experts"), params.used, 7), weights))
 
     return forward
 
 
 def _ngrams(tokens: Value, positions: Value) -> Value:
-    how = Ngrams((12345678912345, 3, 98765432198765), (11, 13, 17, 9), (0, 11, 24, 41), end=27)
-    return pick(flat(embed(ngrams(tokens, how, 0), constant("grams", 50, 6))))
+    params = Ngrams((12345678912345, 3, 98765432198765), (11, 13, 17, 9), (0, 11, 24, 41), end=27)
+    return pick(flat(embed(ngrams(tokens, params, 0), constant("grams", 50, 6))))
 
 
 def _scan(tokens: Value, positions: Value) -> Value:

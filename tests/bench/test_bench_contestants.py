@@ -1,5 +1,6 @@
 """llamina and llama.cpp as contestants: they do the work that is asked, and nothing is left behind."""
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -8,10 +9,12 @@ import pytest
 
 from llamina.bench.child import Child
 from llamina.bench.contestant import Setup
+from llamina.bench.memory import peak_bytes
 from llamina.bench.ours import Llamina, enter
 from llamina.bench.peer import KNOWN, best_at_depth, best_variants, find_peer, variants
 from llamina.bench.task import Kind, Task
 from llamina.errors import LlaminaError, RequestError
+from skips import skip
 
 TASKS = [
     Task("prompt", 20),
@@ -31,8 +34,8 @@ def quiet(what: str, done: int, total: int) -> None:
 def test_the_clock_sees_one_step_per_generated_token(setup: Setup, task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = enter(setup, quiet)
     engine, steps = ours._engine, []
-    run = engine.program.run
-    monkeypatch.setattr(engine.program, "run", lambda batch: (steps.append(batch.n_tokens), run(batch))[1])
+    run = engine.runner.program.launch
+    monkeypatch.setattr(engine.runner.program, "launch", lambda batch: (steps.append(batch.n_tokens), run(batch))[1])
     counted: list[int] = []
     until = Llamina._run
 
@@ -45,7 +48,7 @@ def test_the_clock_sees_one_step_per_generated_token(setup: Setup, task: Task, m
     assert ours.seconds(task, 0) > 0
     rest = [task.batch] * task.tokens
     assert counted == {"prompt": [20], "generate": rest, "answer": [task.batch * task.prompt, *rest[1:]]}[task.kind]
-    assert not engine.running and not engine.waiting and engine.pages.free == engine.pages.total
+    assert not engine.core.running and not engine.core.waiting and engine.core.pages.free == engine.core.pages.total
     ours.close()
 
 
@@ -60,7 +63,11 @@ def test_a_child_answers_and_counts_its_memory(setup: Setup) -> None:
     child = Child(setup, quiet)
     assert child.seconds(TASKS[0], 0) > 0
     assert child.seconds(TASKS[3], 0) > 0
-    assert (child.memory() or 1) > 0
+    memory, peak = child.memory(), peak_bytes()
+    if peak is None:
+        assert memory is None, "a system that does not tell"
+    else:
+        assert memory is not None and Path(setup.path).stat().st_size < memory < child._ask("memory")
     child.close()
     assert not child._process.is_alive()
 
@@ -80,7 +87,7 @@ def test_any_error_comes_out_of_a_child(setup: Setup) -> None:
 def test_llama_cpp_does_every_task(setup: Setup, peer: object) -> None:
     known = next(p for p in KNOWN if p is peer)
     if not known.here:
-        pytest.skip(f"{known.package} is not here")
+        skip("peer", f"{known.package} is not installed")
     child = Child(replace(setup, engine=known.module), quiet)
     assert all(child.seconds(task, 0) > 0 for task in TASKS)
     child.close()
@@ -150,13 +157,16 @@ def test_a_server_that_ends_is_told(setup: Setup, tmp_path: Path, monkeypatch: p
     program.write_text("#!/bin/sh\nexit 3\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(LlaminaError, match="llama-server ended with 3"):
+    with pytest.raises(LlaminaError, match="llama-server ended with code 3"):
         Child(replace(setup, engine="llama_server"), quiet)
 
 
 SICK = """
-import sys
+import os, sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+Path(sys.argv[0]).with_name("pid").write_text(str(os.getpid()))
 
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
@@ -181,3 +191,5 @@ def test_a_server_that_does_not_answer_is_told(setup: Setup, tmp_path: Path, mon
             child.seconds(Task("prompt", 20), 0)
     finally:
         child.close()
+    with pytest.raises(ProcessLookupError):  # it has ended too
+        os.kill(int((tmp_path / "pid").read_text()), 0)

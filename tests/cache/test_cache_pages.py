@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from llamina.cache import Lease, Near, Pages
+from llamina.cache import Lease, Pages, WindowPool
 from llamina.errors import CapacityError
 from llamina.ops.batch import PAGE
 
@@ -36,21 +36,18 @@ class Pool(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        near = Near(PLACES, self.reach) if self.reach else None
-        self.pages = Pages(TOTAL, SLOTS, CHECKPOINTS if self.recurrent else None, near)
+        windows = WindowPool(PLACES, self.reach) if self.reach else None
+        self.pages = Pages(TOTAL, SLOTS, CHECKPOINTS if self.recurrent else None, windows)
         self.memory = [[-1] * PAGE for _ in range(TOTAL)]
         self.seen = [[-1] * PAGE for _ in range(PLACES)]  # by windowed layers
         self.states: list[list[int]] = [[] for _ in range(SLOTS + CHECKPOINTS)]
         self.live: list[Sequence] = []
 
     def copy(self) -> None:
-        for unit, source, target in self.pages.take_copies():
-            if unit == "page":
-                self.memory[target] = list(self.memory[source])
-            elif unit == "near":
-                self.seen[target] = list(self.seen[source])
-            else:
-                self.states[target] = list(self.states[source])
+        arrays = {"page": self.memory, "window": self.seen, "slot": self.states}
+        for unit, pairs in self.pages.take_copies().items():
+            for source, target in pairs:
+                arrays[unit][target] = list(arrays[unit][source])
 
     def pick(self, number: int) -> Sequence:
         return self.live[number % len(self.live)]
@@ -74,12 +71,12 @@ class Pool(RuleBasedStateMachine):
         s = self.pick(number)
         if s.computed == len(s.known):
             s.known += more
-        before, free, near = list(s.lease.pages), self.pages.free, self.pages.near.free
+        before, free, room = list(s.lease.pages), self.pages.free, self.pages.windows.free
         stop = self.pages.stop(s.lease, s.computed, len(s.known), len(s.known))
         assert s.computed < stop <= len(s.known)
         if not self.pages.extend(s.lease, s.computed, stop):
             assert s.lease.pages == before and self.pages.free == free, "a failed extension changes nothing"
-            assert -(-stop // PAGE) - len(before) + 1 > (min(free, near) if self.reach else free)
+            assert -(-stop // PAGE) - len(before) + 1 > (min(free, room) if self.reach else free)
             return
         self.copy()
         self.write(s, stop)
@@ -95,7 +92,7 @@ class Pool(RuleBasedStateMachine):
             assert self.users(page) == 1, "nobody writes what others read"
             self.memory[page][at % PAGE] = s.known[at]
             if self.reach:
-                self.seen[self.pages.near[page]][at % PAGE] = s.known[at]
+                self.seen[self.pages.windows[page]][at % PAGE] = s.known[at]
             self.states[slot].append(s.known[at])
         s.computed = stop
 
@@ -148,8 +145,8 @@ class Pool(RuleBasedStateMachine):
                 assert self.states[s.lease.slot] == s.known[: s.computed]
             if self.reach:
                 first = max(0, s.computed - self.reach + 1)
-                near = {at: self.seen[self.pages.near[s.lease.pages[at // PAGE]]] for at in range(first, s.computed)}
-                assert [row[at % PAGE] for at, row in near.items()] == s.known[first : s.computed]
+                kept = {at: self.seen[self.pages.windows[s.lease.pages[at // PAGE]]] for at in range(first, s.computed)}
+                assert [row[at % PAGE] for at, row in kept.items()] == s.known[first : s.computed]
 
     @invariant()
     def nothing_is_lost(self) -> None:
@@ -157,9 +154,9 @@ class Pool(RuleBasedStateMachine):
         assert held <= set(range(TOTAL))
         assert len(held) + self.pages.free == self.pages.total == TOTAL
         assert 0 <= self.pages.kept <= self.pages.free
-        seen = {page for s in self.live for page in s.lease.pages[s.lease.near :]}
-        assert len(seen) + self.pages.near.free == self.pages.near.total
-        assert 0 <= self.pages.near.kept <= self.pages.near.free
+        seen = {page for s in self.live for page in s.lease.pages[s.lease.window_start :]}
+        assert len(seen) + self.pages.windows.free == self.pages.windows.total
+        assert 0 <= self.pages.windows.kept <= self.pages.windows.free
         slots = [s.lease.slot for s in self.live]
         assert len(slots) == len(set(slots)) and set(slots) <= set(range(SLOTS))
 
@@ -168,7 +165,7 @@ class Pool(RuleBasedStateMachine):
             self.pages.release(s.lease)
         self.pages.forget()
         assert (self.pages.free, self.pages.kept) == (TOTAL, 0)
-        assert (self.pages.near.free, self.pages.near.kept) == (self.pages.near.total, 0)
+        assert (self.pages.windows.free, self.pages.windows.kept) == (self.pages.windows.total, 0)
         assert self.pages.admit([0] * TOTAL * PAGE, "a") is not None
 
 
@@ -228,7 +225,7 @@ def test_whole_pages_are_shared_and_parts_are_copied() -> None:
     third = pages.admit([*range(36), 99, 98], "a")
     assert third is not None
     assert third.found == 36 and third.pages[:2] == first.pages[:2]
-    assert pages.take_copies() == [("page", longer.pages[2], third.pages[2])]
+    assert pages.take_copies() == {"page": [(longer.pages[2], third.pages[2])]}
 
 
 @pytest.mark.parametrize("scopes", [("a", "b"), ("a", None), (None, None)], ids=str)
@@ -279,13 +276,13 @@ def test_recurrent_states_are_resumed_at_checkpoints() -> None:
     pages = Pages(256, 2, checkpoints=8)
     system, question = [1] * 600, [2] * 50
     first = run(pages, [*system, *question])
-    assert pages.take_copies() == [("slot", first.slot, slot) for slot in (2, 3)], "at 512, and near the end: 640"
+    assert pages.take_copies() == {"slot": [(first.slot, slot) for slot in (2, 3)]}, "at 512, and near the end: 640"
     second = pages.admit([*system, *question, *[3] * 30], "a")
     assert second is not None and second.found == 640
     pages.release(second)
     third = run(pages, [*system, *[4] * 50])
     assert third.found == 512
-    assert pages.take_copies()[-2:] == [("slot", third.slot, slot) for slot in (4, 5)], "where they part, and the end"
+    assert pages.take_copies()["slot"][-2:] == [(third.slot, slot) for slot in (4, 5)], "where they part, and the end"
     pages.release(third)
     fourth = pages.admit([*system, *[5] * 50], "a")
     assert fourth is not None and fourth.found == 592, "whole pages of what all three have in common"

@@ -25,6 +25,14 @@ def test_help_names_every_verb(invoke: Invoke, flag: str) -> None:
     assert all(f"\n  {verb} " in result.output for verb in VERBS)
 
 
+@pytest.mark.parametrize("verb", [[], ["plan"]], ids=["llamina", "plan"])
+def test_no_command_means_the_help(invoke: Invoke, verb: list[str]) -> None:
+    """All of it, line by line; the exit code is that of a missing command."""
+    result = invoke(*verb)
+    assert result.exit_code == 2 and result.stderr == invoke(*verb, "--help").stdout
+    assert len(result.stderr.splitlines()) > 10 and "error" not in result.stderr.splitlines()[0]
+
+
 @pytest.mark.parametrize("verb", [[verb] for verb in VERBS] + [["plan", "show"], ["plan", "diff"], ["ls"]])
 def test_every_verb_has_help_with_examples(invoke: Invoke, verb: list[str]) -> None:
     result = invoke(*verb, "-h")
@@ -71,7 +79,7 @@ def test_a_bug_is_one_line_unless_debugging(
     monkeypatch.setattr("llamina.hub.models", broken)
     result = invoke("list")
     assert result.exit_code == 1
-    assert result.stderr == "error: ZeroDivisionError: oops (this is a bug in llamina: --debug tells where)\n"
+    assert result.stderr == "error: ZeroDivisionError: oops (a bug in llamina; --debug shows where)\n"
     for arguments in (["list", "--debug"], ["--debug", "list"]):
         assert "Traceback" in invoke(*arguments).stderr
     monkeypatch.setenv("LLAMINA_DEBUG", "1")

@@ -12,6 +12,7 @@ import pytest
 from click.testing import Result
 
 from convert.convert_folders import folder
+from skips import needs
 
 Invoke = Callable[..., Result]
 SLOW = """
@@ -58,7 +59,7 @@ def test_notes_are_said(invoke: Invoke, model: Path, tmp_path: Path) -> None:
     assert "sliding_window 128 is left out: llama in GGUF sees the whole context" in result.stderr
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="signals are of another kind there")
+@needs("hardware", sys.platform != "win32", "POSIX signals")
 def test_an_end_by_force_leaves_nothing(model: Path, tmp_path: Path) -> None:
     """SIGTERM in the midst of writing, which takes long because each tensor waits."""
     slow = tmp_path / "slow.py"

@@ -11,10 +11,11 @@ import pytest
 from click.testing import Result
 
 from convert.convert_folders import folder
+from golden_facts import SPECS
 from llamina.convert import convert
 
 Invoke = Callable[..., Result]
-TIED = "output tied to the embeddings"
+TIED = "tied embeddings"
 MOE = "2 of 8 experts in 2 layers"
 
 
@@ -55,18 +56,18 @@ def test_show_says_why_a_model_cannot_run(invoke: Invoke, tmp_path: Path) -> Non
     )
 
 
-def test_show_says_which_format_has_no_kernel(invoke: Invoke, golden: Callable[[str], Path], tmp_path: Path) -> None:
+def test_show_says_which_format_has_no_kernel(invoke: Invoke, tmp_path: Path) -> None:
     """A matrix in a format that only ever holds activations."""
     from llamina.gguf import tensor_type, write
 
-    spec = json.loads(golden("archs.json").read_text())["llama-dense"]
+    spec = SPECS["llama-dense"]
     kinds = {"blk.0.attn_q.weight": tensor_type("Q8_1"), "blk.0.attn_k.weight": tensor_type("NVFP4")}
     shapes = [(name, tuple(shape[::-1]), kinds.get(name, tensor_type("F32"))) for name, shape in spec["tensors"]]
     metadata = {key: value for key, (_, value) in spec["metadata"].items()}
     write(tmp_path / "m.gguf", metadata, [(name, shape, kind, bytes(kind.size(shape))) for name, shape, kind in shapes])
     facts = json.loads(invoke("show", tmp_path / "m.gguf", "--json").stdout)
     assert facts["runs"] is False and facts["reason"].startswith("blk.0.attn_q.weight is Q8_1, which has no kernel")
-    assert [facts["formats"][name]["kernel"] for name in ("F32", "NVFP4", "Q8_1")] == ["vectors", "vectors", None]
+    assert [facts["formats"][name]["kernel"] for name in ("F32", "NVFP4", "Q8_1")] == ["cpu", "cpu", None]
     out = invoke("show", tmp_path / "m.gguf").stdout
     assert out.count("in 1 (no kernel)") == 1
 
@@ -78,10 +79,10 @@ def test_show_tells_the_memory(invoke: Invoke, stories: Path) -> None:
     memory = json.loads(invoke("show", stories, "--json").stdout)["memory"]
     for kind, size in memory["per_1024_tokens"].items():
         with llamina.load(stories, kv_type=kind, threads=1) as engine:
-            assert size == 1024 // 16 * engine.program.states.size("page")
+            assert size == 1024 // 16 * engine.runner.program.states.size("page")
     assert memory["weights"] == 292_800 * 4 and memory["per_sequence"] == 0
     assert memory["per_1024_tokens_out_of_window"] is None
-    assert "keys and values of 1,024 tokens: 655.4 kB in f16" in invoke("show", stories).stdout
+    assert "KV cache of 1,024 tokens: 655.4 kB in f16" in invoke("show", stories).stdout
 
 
 def test_show_tells_the_memory_of_windows(invoke: Invoke, tmp_path: Path) -> None:
@@ -90,17 +91,17 @@ def test_show_tells_the_memory_of_windows(invoke: Invoke, tmp_path: Path) -> Non
     out = convert(folder(tmp_path / "gemma2", "gemma2"), tmp_path / "m.gguf").path
     memory = json.loads(invoke("show", out, "--json").stdout)["memory"]
     with llamina.load(out, threads=1, context=2048, max_sequences=1) as engine:
-        page, near = (1024 // 16 * engine.program.states.size(unit) for unit in ("page", "near"))
-    assert (memory["per_1024_tokens"]["f16"], memory["per_1024_tokens_out_of_window"]["f16"]) == (page + near, page)
-    assert 0 < page < near + page and "1,024 that have left the window: " in invoke("show", out).stdout
+        page, window = (1024 // 16 * engine.runner.program.states.size(unit) for unit in ("page", "window"))
+    assert (memory["per_1024_tokens"]["f16"], memory["per_1024_tokens_out_of_window"]["f16"]) == (page + window, page)
+    assert 0 < page < window + page and "1,024 tokens outside the window: " in invoke("show", out).stdout
 
 
 def test_show_tells_features(invoke: Invoke, tmp_path: Path) -> None:
     for name, expected in (
-        ("gemma2", ["sliding window of 8 in 1 of 2 layers", "attention scores capped at 50", TIED]),
-        ("deepseek3-yarn", ["latent attention, 48 values a token and layer", MOE, "YaRN scaled by 4"]),
+        ("gemma2", ["sliding window of 8 tokens in 1 of 2 layers", "attention softcap of 50", TIED]),
+        ("deepseek3-yarn", ["latent attention (MLA), 48 values per token and layer", MOE, "YaRN scaled by 4"]),
         ("mamba2", ["recurrent states in 2 of 2 layers"]),
-        ("llama", ["frequency factors of the rotation"]),
+        ("llama", ["RoPE frequency factors"]),
         ("bloom", ["ALiBi", TIED]),
     ):
         out = convert(folder(tmp_path / name, name), tmp_path / f"{name}.gguf").path
@@ -161,9 +162,19 @@ def test_tokenize_and_back(invoke: Invoke, stories: Path) -> None:
 
 
 def test_tokenize_as_lines_and_json(invoke: Invoke, stories: Path) -> None:
-    assert "    403  '▁Once'\n" in invoke("tokenize", "Once", "-m", stories).stdout
+    assert "    403  ' Once'\n" in invoke("tokenize", "Once", "-m", stories).stdout
     told = json.loads(invoke("tokenize", "-m", stories, "--json", input="Once").stdout)
-    assert told == {"tokens": [1, 403], "pieces": ["<s>", "▁Once"], "count": 2}
+    assert told == {"tokens": [1, 403], "pieces": ["<s>", " Once"], "count": 2}
+
+
+def test_tokenize_shows_text_and_bytes_where_there_is_none(invoke: Invoke, golden: Callable[[str], Path]) -> None:
+    """A vocabulary of byte-level pairs, whose own spelling of ö is Ã¶."""
+    model = golden("vocab/ggml-vocab-gpt-2.gguf")
+    lines = invoke("tokenize", "wörld 🦙", "-m", model).stdout.splitlines()
+    pieces = [line.split(maxsplit=1)[1] for line in lines]
+    assert pieces == ["'w'", "'ör'", "'ld'", "b' \\xf0\\x9f'", "b'\\xa6'", "b'\\x99'"]
+    told = json.loads(invoke("tokenize", "wörld 🦙", "-m", model, "--json").stdout)
+    assert told["pieces"] == ["w", "ör", "ld", [0x20, 0xF0, 0x9F], [0xA6], [0x99]]
 
 
 def test_tokenize_special(invoke: Invoke, stories: Path) -> None:
@@ -180,8 +191,46 @@ def test_detokenize_mistakes(invoke: Invoke, stories: Path, ids: list[str], mess
 
 def test_an_empty_list(invoke: Invoke, empty_store: Path) -> None:
     result = invoke("list")
-    assert (result.exit_code, result.stdout) == (0, "") and "llamina pull smollm2" in result.stderr
+    assert (result.exit_code, result.stdout) == (0, "") and "llamina pull qwen2.5-coder-0.5b" in result.stderr
     assert json.loads(invoke("ls", "--json").stdout) == []
+
+
+def test_a_list_of_all_that_can_be_pulled(invoke: Invoke, empty_store: Path) -> None:
+    lines = {line.split()[0]: line for line in invoke("list", "--all").stdout.splitlines()}
+    assert "491.4 MB" in lines["qwen2.5-coder-0.5b"] and "instruct" in lines["qwen2.5-coder-0.5b"]
+    assert "base" in lines["gemma3-270m"] and lines["gemma3-270m"].endswith("not pulled")
+    rows = {row["name"]: row for row in json.loads(invoke("ls", "-a", "--json").stdout)}
+    assert rows["nomic-embed-text"]["kind"] == "embedding" and rows["nomic-embed-text"]["path"] is None
+
+
+@pytest.fixture
+def base_model(empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a base model that is here."""
+    from dataclasses import replace
+    from hashlib import sha256
+
+    from llamina import hub
+
+    empty_store.mkdir(parents=True)
+    (empty_store / "tiny.gguf").write_bytes(b"GGUF")
+    about = {"name": "tiny", "file": "tiny.gguf", "size": 4, "sha256": sha256(b"GGUF").hexdigest()}
+    monkeypatch.setitem(hub.CATALOGUE, "tiny", replace(hub.CATALOGUE["gemma3-270m"], **about))
+    return "tiny"
+
+
+def test_base_models_are_called_so(invoke: Invoke, base_model: str) -> None:
+    assert invoke("list").stdout.splitlines()[1].split()[:4] == ["tiny", "4", "B", "base"]
+    (row,) = json.loads(invoke("list", "--json").stdout)
+    assert (row["kind"], row["licence"]) == ("base", "Gemma terms of use")
+    assert "tiny is a base model: it continues text" in invoke("pull", "tiny").stderr
+    assert not invoke("pull", "tiny", "-q").stderr
+
+
+def test_rm_of_a_file(invoke: Invoke, empty_store: Path, tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(b"GGUF")
+    result = invoke("rm", path)
+    assert result.exit_code == 2 and "is no pulled model but a path" in result.stderr and path.exists()
 
 
 def test_list_and_remove(invoke: Invoke, empty_store: Path, stories: Path) -> None:

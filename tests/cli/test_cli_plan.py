@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from click.testing import Result
 
-from llamina.backends.cpu import program
-from llamina.backends.cpu.native import Native
+from llamina.backends.cpu.runtime.call import LinkedCall
 from llamina.engine.diff import distance
 
 Invoke = Callable[..., Result]
@@ -26,7 +25,7 @@ def test_diff_agrees(invoke: Invoke, stories: Path) -> None:
     result = invoke("plan", "diff", stories)
     assert result.exit_code == 0
     assert len(result.stdout.splitlines()) == len(invoke("plan", "show", stories).stdout.splitlines())
-    assert "steps agree" in result.stderr and "end to end" in result.stderr
+    assert "steps agree" in result.stderr and "the logits of the whole model differ by" in result.stderr
 
 
 def test_diff_as_json(invoke: Invoke, stories: Path) -> None:
@@ -38,14 +37,14 @@ def test_diff_as_json(invoke: Invoke, stories: Path) -> None:
 def test_diff_names_the_first_step_that_differs(invoke: Invoke, stories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [line.split()[:4] for line in invoke("plan", "show", stories).stdout.splitlines()]
     broken = next(int(index) for index, *words in names if words[-1] == "blk.2.attn_norm")
-    honest = program._arguments
+    honest = LinkedCall.arguments
 
-    def damaged(call: Native, kernel: Any) -> Any:
-        if call.step == broken:
-            call.args["eps"] = 0.5
-        return honest(call, kernel)
+    def damaged(self: LinkedCall) -> Any:
+        if self.call.step == broken:
+            self.call.args["eps"] = 0.5
+        return honest(self)
 
-    monkeypatch.setattr(program, "_arguments", damaged)
+    monkeypatch.setattr(LinkedCall, "arguments", damaged)
     result = invoke("plan", "diff", stories)
     assert result.exit_code == 1
     assert result.stdout.splitlines()[-1].split()[0] == str(broken) and "over the tolerance" in result.stdout

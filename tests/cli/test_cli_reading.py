@@ -9,6 +9,7 @@ import pytest
 from click.testing import Result
 
 import llamina
+from llamina.bench.perplexity import measure_perplexity
 from llamina.gguf import open_model, tensor_type, write
 from lora_files import draw, save
 
@@ -54,9 +55,13 @@ def test_adapters_are_read_with(invoke: Invoke, ranker: Path, tmp_path: Path) ->
     told = json.loads(invoke("embed", text, "--pooling", "mean", *common).stdout)
     assert np.array_equal(np.array(told["embeddings"][0]["embedding"], np.float32), vector)
     assert json.loads(invoke("rerank", text, "x", *common).stdout)["results"][0]["score"] == score
-    assert json.loads(invoke("perplexity", *common, input=text).stdout)["perplexity"] == perplexity
+    overlap = ("perplexity", "--method", "overlap")
+    assert json.loads(invoke(*overlap, *common, input=text).stdout)["perplexity"] == perplexity
+    small = ("perplexity", "-m", ranker, "-c", "4", "--json")
+    plain, adapted = (json.loads(invoke(*small, *more, input=text * 4).stdout) for more in ([], common[2:4]))
+    assert plain["perplexity"] != adapted["perplexity"]
     refused = invoke("perplexity", "-m", ranker, "--lora", "/no/such/file", input=text)
-    assert refused.exit_code == 2 and "/no/such/file is not there" in refused.stderr
+    assert refused.exit_code == 2 and "/no/such/file does not exist" in refused.stderr
 
 
 def test_rerank(invoke: Invoke, ranker: Path) -> None:
@@ -75,17 +80,50 @@ def test_rerank(invoke: Invoke, ranker: Path) -> None:
 
 
 def test_perplexity(invoke: Invoke, stories: Path, tmp_path: Path) -> None:
+    """llama.cpp's definition, without the newline at the end of the file."""
+    tale = "Once upon a time, there was a little girl. She went to the park. The sun was hot."
+    (tmp_path / "tale.txt").write_text(f"{tale}\n")
+    with llamina.load(stories, context=8) as engine:
+        expected = measure_perplexity(engine, tale, 8, lambda done, total: None)
+    told = json.loads(
+        invoke("perplexity", tmp_path / "tale.txt", "-m", stories, "-c", "8", "--json", "--tokens").stdout
+    )
+    whole = expected.estimate
+    assert told == {
+        "method": "llama.cpp",
+        "perplexity": whole.perplexity,
+        "error": whole.error,
+        "tokens": whole.count,
+        "windows": expected.windows,
+        "window": 8,
+        "token_ids": expected.tokens,
+        "logprobs": expected.logprobs,
+    }
+    piped = invoke("perplexity", "-m", stories, "-q", "-c", "8", input=tale)
+    line = f"perplexity {whole.perplexity:.4f} ± {whole.error:.5f} of {whole.count} tokens, the second halves of"
+    assert piped.stdout == f"{line} {expected.windows} windows of 8\n" and piped.stderr == ""
+
+
+def test_perplexity_of_a_short_text(invoke: Invoke, stories: Path) -> None:
+    result = invoke("perplexity", "-m", stories, input="Once upon a time")
+    assert result.exit_code == 2 and "two windows of 512 are needed" in result.stderr
+    assert "--method overlap" in result.stderr
+
+
+def test_perplexity_of_overlapping_windows(invoke: Invoke, stories: Path, tmp_path: Path) -> None:
     (tmp_path / "tale.txt").write_text("Once upon a time, there was a little girl.")
     with llamina.load(stories) as engine:
         expected = engine.token_scores("Once upon a time, there was a little girl.")
-    told = json.loads(invoke("perplexity", tmp_path / "tale.txt", "-m", stories, "--json", "--tokens").stdout)
+    common = ("perplexity", "--method", "overlap", "-m", stories, "--tokens")
+    told = json.loads(invoke(*common, tmp_path / "tale.txt", "--json").stdout)
     assert told == {
+        "method": "overlap",
         "perplexity": expected.perplexity,
         "tokens": len(expected.tokens),
         "token_ids": expected.tokens,
         "logprobs": expected.logprobs,
     }
-    piped = invoke("perplexity", "-m", stories, "-q", "--tokens", input="Once upon a time, there was a little girl.")
+    piped = invoke(*common, "-q", input="Once upon a time, there was a little girl.")
     lines = piped.stdout.splitlines()
     assert lines[-1] == f"perplexity {expected.perplexity:.4f} of {len(expected.tokens)} tokens"
     assert [float(line.split()[0]) for line in lines[:-1]] == pytest.approx(expected.logprobs, abs=1e-4)

@@ -14,6 +14,7 @@ from click.testing import Result
 
 import llamina
 from lora_files import draw, save
+from skips import needs
 
 Invoke = Callable[..., Result]
 GREEDY = ("--temp", "0", "--repeat-penalty", "1")
@@ -63,10 +64,10 @@ def test_the_ways_to_give_a_prompt_agree(invoke: Invoke, stories: Path, tmp_path
         (["x", "--speculate", "wildly"], "speculate is 'wildly'"),
         (["x", "--speculate", "0"], "speculate is 0"),
         (["x", "--regex", "a", "--choice", "b"], "regex and choices are given"),
-        (["x", "-j", "{"], "json_schema is no JSON"),
+        (["x", "-j", "{"], "json_schema is not JSON"),
         (["x", "--grammar", "a", "--grammar-file", "/dev/null"], "--grammar is given twice"),
         (["x", "--regex", "a", "--ignore-eos"], "ignore_eos is given with regex"),
-        (["x", "--lora", "/no/such/file=0.5"], "/no/such/file is not there"),
+        (["x", "--lora", "/no/such/file=0.5"], "/no/such/file does not exist"),
         (["x", "--lora", f"{__file__}=much"], "'much' is not a scale"),
         (["x", "--lora", f"{__file__}=inf"], "has the scale inf"),
         (["x", "--lora", __file__, "--lora", f"{__file__}=2"], "given twice"),
@@ -205,8 +206,29 @@ def test_a_bad_grammar(invoke: Invoke, stories: Path) -> None:
 
 def test_help_has_a_section_for_the_finer_points(invoke: Invoke) -> None:
     text = invoke("run", "--help").stdout
-    common, finer = text.split("Finer sampling:")
+    common, finer = text.split("More sampling options:")
     assert "--temp" in common and "--xtc-threshold" in finer and "--xtc-threshold" not in common
+
+
+def test_the_defaults_are_those_of_python(invoke: Invoke, stories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Options that are not given are not passed, and the help shows the engine's defaults."""
+    asked: list[dict[str, object]] = []
+
+    def begin(engine: object, prompt: str, system: object, raw: bool, options: dict[str, object]) -> None:
+        asked.append(options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("llamina.cli.answer.begin", begin)
+    invoke("run", "Once", "-m", stories)
+    invoke("run", "Once", "-m", stories, "--temp", "0.5", "--dry-base", "2")
+    fields = llamina.Sampling.__dataclass_fields__
+    passed = [{name: value for name, value in options.items() if name in fields} for options in asked]
+    assert passed == [{}, {"temperature": 0.5, "dry_base": 2.0}]
+    text = " ".join(invoke("run", "--help").stdout.split())
+    for flag, name in (("--temp", "temperature"), ("--min-p", "min_p"), ("--mirostat-lr", "mirostat_eta")):
+        shown = re.search(rf"{flag}\b[^[]*\[default: ([^]]*)\]", text)
+        assert shown and float(shown[1]) == fields[name].default
+    assert re.search(r"--seed[^[]*\[default: random\]", text)
 
 
 def test_backends_agree(invoke: Invoke, stories: Path) -> None:
@@ -237,12 +259,12 @@ def test_no_model_means_the_default(invoke: Invoke, empty_store: Path, monkeypat
     def refuse(name: str, progress: object) -> Path:
         raise DownloadError(f"{name} was asked for")
 
-    monkeypatch.setattr(hub, "pull", refuse)
+    monkeypatch.setattr(hub, "obtain", refuse)
     result = invoke("run", "Hello")
-    assert (result.exit_code, result.stderr) == (1, "error: smollm2 was asked for\n")
+    assert (result.exit_code, result.stderr) == (1, "error: qwen2.5-coder-0.5b was asked for\n")
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="sends a POSIX signal")
+@needs("hardware", sys.platform != "win32", "POSIX signals")
 @pytest.mark.parametrize("flags", [[], ["--json"]])
 def test_interrupted_answers_end_in_order(stories: Path, flags: list[str]) -> None:
     """Ctrl-C: what there is is printed, and the exit code is 130."""
@@ -319,7 +341,7 @@ def test_guessing_ahead(invoke: Invoke, stories: Path) -> None:
     plain = invoke(*common, "--speculate", "off", "--verbose")
     assert "speculation:          off: asked to be off" in plain.stderr
     guessed = invoke(*common, "--speculate", "4", "--draft", stories, "--verbose")
-    assert guessed.stdout == plain.stdout and " token(s) drafted, " in guessed.stderr
+    assert guessed.stdout == plain.stdout and " draft token(s), " in guessed.stderr
     told = json.loads(invoke(*common, "--speculate", "4", "--draft", stories, "--json").stdout)["speculation"]
     assert told["drafted_tokens"] == told["accepted_tokens"] > 20 and told["acceptance_rate"] == 1
     assert invoke(*common, "--speculate", "draft").exit_code == 2

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from skips import import_peer
+
 ROOM = 1024  # bytes, more than any version of the parameters takes
 
 
@@ -31,8 +33,7 @@ class _Batch(Structure):
 
 
 def _library() -> Any:
-    import xllamacpp
-
+    xllamacpp = import_peer("xllamacpp")
     folder = os.path.dirname(xllamacpp.__file__)
     name = next(name for name in os.listdir(folder) if name.startswith("xllamacpp") and name.endswith(".so"))
     c = ctypes.CDLL(os.path.join(folder, name))
@@ -53,7 +54,7 @@ def _library() -> Any:
 
 
 class Peer:
-    """A model in llama.cpp."""
+    """A model in llama.cpp; the test skips without xllamacpp."""
 
     def __init__(self, path: Path, context: int = 256) -> None:
         self._c = _library()

@@ -88,9 +88,9 @@ A, B = values("a", [4, 64]), values("b", [64, 4])
         ({f"{MODULE}.lora_A.weight": A}, ModelFileError, "not two matrices"),
         ({f"{MODULE}.lora_A.weight": A, f"{MODULE}.lora_B.weight": B[0]}, ModelFileError, "not two matrices"),
         ({f"{MODULE}.lora_A.weight": A, f"{MODULE}.lora_B.weight": B[:32]}, UnsupportedModel, "do not fit"),
-        ({f"{MODULE}.weight": A}, UnsupportedModel, "no part of a LoRA"),
+        ({f"{MODULE}.weight": A}, UnsupportedModel, "not part of a LoRA"),
         ({}, ModelFileError, "no tensors"),
-        ({f"{MODULE}x.lora_{p}.weight": x for p, x in (("A", A), ("B", B))}, UnsupportedModel, "no place in llama"),
+        ({f"{MODULE}x.lora_{p}.weight": x for p, x in (("A", A), ("B", B))}, UnsupportedModel, "llama does not have"),
         (
             {f"{MODULE.replace('.0.', '.7.')}.lora_{p}.weight": x for p, x in (("A", A), ("B", B))},
             UnsupportedModel,
@@ -112,7 +112,7 @@ def test_matrices_that_gguf_splits_are_refused(tmp_path: Path) -> None:
     lora = adapter(tmp_path / "lora", "deepseek2")
     module = "base_model.model.model.layers.0.self_attn.kv_b_proj"
     save(lora / "adapter_model.safetensors", {f"{module}.lora_{p}.weight": ("F32", x) for p, x in (("A", A), ("B", B))})
-    refused = pytest.raises(UnsupportedModel, match="not hold as one matrix")
+    refused = pytest.raises(UnsupportedModel, match="not one matrix in GGUF")
     with llamina.load(tmp_path / "base.gguf", backend="reference") as engine, refused:
         engine.load_adapter(lora)
 

@@ -12,10 +12,10 @@ from tokenizers import Regex, pre_tokenizers
 from tokenizers import Tokenizer as RustTokenizer
 from tokenizers.models import BPE
 
-from llamina.convert.bytepairs import cut_name
+from llamina.convert.byte_bpe import pretokenizer_name
 from llamina.convert.settings import Settings
 from llamina.convert.tokenizer import tokenizer_metadata
-from llamina.convert.words import Kind
+from llamina.convert.vocabulary import Kind
 from llamina.errors import LlaminaError
 from llamina.gguf import GGUF, write
 from llamina.tokenizer import Tokenizer
@@ -66,7 +66,6 @@ def test_ids_are_those_of_sentencepiece(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["bpe", "spm", "spm-json", "unigram", "wordpiece"])
 def test_ids_are_those_of_llama_cpp(kind: str, tmp_path: Path) -> None:
-    pytest.importorskip("xllamacpp")
     from tokenizer.oracle import Oracle
 
     found = metadata(TOKENIZERS / kind)
@@ -146,7 +145,7 @@ def test_every_way_to_cut_is_recognized(name: str) -> None:
     row = PRETOKENIZERS[SAME.get(name, name)]
     rust = RustTokenizer(BPE())
     rust.pre_tokenizer = cuts(PRETOKENIZERS[name])
-    assert PRETOKENIZERS[cut_name(rust, row.ignore_merges, row.clean_spaces)].patterns == row.patterns
+    assert PRETOKENIZERS[pretokenizer_name(rust, row.ignore_merges, row.clean_spaces)].patterns == row.patterns
 
 
 LEVEL = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -176,7 +175,7 @@ def test_cuts_as_models_write_them(name: str, steps: list[Any]) -> None:
     if isinstance(steps[0], str):
         steps = [pre_tokenizers.Split(Regex(steps[0]), "isolated"), PLAIN]
     rust.pre_tokenizer = pre_tokenizers.Sequence(steps)
-    assert cut_name(rust, PRETOKENIZERS[name].ignore_merges, True) == name
+    assert pretokenizer_name(rust, PRETOKENIZERS[name].ignore_merges, True) == name
 
 
 def test_cuts_that_differ_where_no_token_does(golden: Callable[[str], Path]) -> None:
@@ -187,7 +186,7 @@ def test_cuts_that_differ_where_no_token_does(golden: Callable[[str], Path]) -> 
     steps = [pre_tokenizers.Punctuation("contiguous"), LEVEL, pre_tokenizers.Digits(individual_digits=False)]
     three = pre_tokenizers.Split(Regex("[0-9][0-9][0-9]"), "isolated")
     rust.pre_tokenizer = pre_tokenizers.Sequence([*steps, three])
-    assert cut_name(rust, False, True) == "falcon"
+    assert pretokenizer_name(rust, False, True) == "falcon"
 
 
 def test_a_cut_without_a_name(change: Change) -> None:
@@ -195,7 +194,7 @@ def test_a_cut_without_a_name(change: Change) -> None:
         tokenizer["pre_tokenizer"]["pretokenizers"][0]["pattern"] = {"Regex": "[aeiou]"}
 
     path = change("bpe", "tokenizer.json", words)
-    with pytest.raises(LlaminaError, match=r"cuts text in a way that GGUF has no name for.* --pre"):
+    with pytest.raises(LlaminaError, match=r"GGUF has no name for the tokenizer's pre-tokenizer.* --pre"):
         metadata(path)
     notes: list[str] = []
     found = tokenizer_metadata(path, Settings({}), 400, "gpt-2", notes)
@@ -206,7 +205,7 @@ def test_a_cut_without_a_name(change: Change) -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "how", "message"),
     [
-        ("bpe", "tokenizer.json", lambda t: t["model"].update(type="Sorcery"), "holds a Sorcery model"),
+        ("bpe", "tokenizer.json", lambda t: t["model"].update(type="Sorcery"), "has a Sorcery model"),
         ("bpe", "tokenizer.json", lambda t: t["model"].update(vocab={"a": -1}), "damaged"),
         ("bpe", "tokenizer.json", lambda t: t["model"].update(vocab={"a": 1 << 40}), "damaged"),
         ("bpe", "tokenizer.json", lambda t: t.update(model=3), "has no model"),

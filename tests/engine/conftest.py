@@ -28,8 +28,8 @@ def idle(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if "engine" in request.fixturenames:
         shared: Engine = request.getfixturevalue("engine")
-        assert not shared.running and not shared.waiting
-        assert shared.pages.free == shared.pages.total
+        assert not shared.core.running and not shared.core.waiting
+        assert shared.core.pages.free == shared.core.pages.total
 
 
 @pytest.fixture(scope="module")

@@ -55,22 +55,21 @@ def test_a_mixed_batch_has_the_bits_of_each_alone(stories: Path, adapters: dict[
     """Requests without adapters have those of an engine that knows of none."""
     uses: list[dict[str, float]] = [{}, {"one": 1.0}, {"two": 0.7, "one": -0.3}, {"one": 0.0}, {"wide": 2.0}, {}]
     tokens = [engine.encode(PROMPT)[: 30 - 3 * i] for i in range(len(uses))]
-    with llamina.load(stories, threads=2, max_tokens=16) as mixed:
+    with llamina.load(stories, threads=2, step_tokens=16) as mixed:
         for path in adapters.values():
             mixed.load_adapter(path)
-        requests = [Request(t, all_logits=True, adapters=use) for t, use in zip(tokens, uses, strict=True)]
-        for request in requests:
-            mixed.submit(request)
-        while any(r.finish_reason is None for r in requests):
+        requests = [Request(t, reads=range(len(t)), adapters=use) for t, use in zip(tokens, uses, strict=True)]
+        sequences = [mixed.submit(request) for request in requests]
+        while any(s.finish_reason is None for s in sequences):
             mixed.step()
-    for request, use, known in zip(requests, uses, tokens, strict=True):
+    for sequence, use, known in zip(sequences, uses, tokens, strict=True):
         if not any(use.values()):
-            assert np.array_equal(np.concatenate(request.rows), engine.logits(known))
+            assert np.array_equal(np.concatenate(sequence.rows), engine.logits(known))
             continue
         with llamina.load(stories, threads=1) as alone:
             for name in use:
                 alone.load_adapter(adapters[name])
-            assert np.array_equal(np.concatenate(request.rows), alone.logits(known, use))
+            assert np.array_equal(np.concatenate(sequence.rows), alone.logits(known, use))
 
 
 def test_hidden_states_are_adapted(stories: Path, adapters: dict[str, Path], engine: Engine) -> None:
@@ -140,28 +139,28 @@ def test_loading_and_unloading_while_requests_run(stories: Path, adapters: dict[
     """The plan is compiled anew under a request that goes on with what it has computed."""
     with llamina.load(stories, threads=2) as engine:
         want = engine.generate(PROMPT, **GREEDY, cache_prompt=False).text
-        steps = len(engine.plan.steps)
+        steps = len(engine.runner.plan.steps)
         running = engine.stream(PROMPT, **GREEDY)
-        text = next(running) + next(running)
+        text = str(next(running)) + str(next(running))
         engine.load_adapter(adapters["one"])
-        assert len(engine.plan.steps) == steps + len(NAMES)
+        assert len(engine.runner.plan.steps) == steps + len(NAMES)
         beside = engine.stream(PROMPT, **GREEDY, adapters={"one": 1.0})
-        text += next(running)
+        text += str(next(running))
         with pytest.raises(RequestError, match="1 requests use adapter 'one'"):
             engine.unload_adapter("one")
         engine.load_adapter(adapters["two"])
-        program = engine.program
+        program = engine.runner.program
         engine.load_adapter(adapters["wide"])
-        assert engine.program is not program
-        assert text + "".join(running) == want
+        assert engine.runner.program is not program
+        assert text + "".join(map(str, running)) == want
         said = beside.result().text
-        program = engine.program
+        program = engine.runner.program
         for name in ("one", "two", "wide"):
             engine.unload_adapter(name)
         assert engine.load_adapter(adapters["one"], "again") == "again"
-        assert engine.program is program, "nothing new to compile"
+        assert engine.runner.program is program, "nothing new to compile"
         assert engine.generate(PROMPT, **GREEDY, adapters={"again": 1.0}).text == said != want
-        assert engine.adapters.names == ["again"]
+        assert engine.runner.adapters.names == ["again"]
 
 
 def test_forks_rewinds_and_snapshots_keep_their_adapters(
@@ -171,9 +170,9 @@ def test_forks_rewinds_and_snapshots_keep_their_adapters(
     want = adapted.generate(PROMPT, **GREEDY, adapters=use)
     running = adapted.stream(PROMPT, **GREEDY, adapters=use)
     next(running)
-    data, twin = adapted.snapshot(running.request), adapted.follow(adapted.fork(running.request))
+    data, twin = adapted.snapshot(running.sequence), adapted.follow(adapted.fork(running.sequence))
     assert twin.result().tokens == running.result().tokens == want.tokens
-    adapted.rewind(running.request, 10)
+    adapted.rewind(running.sequence, 10)
     assert running.result().tokens == want.tokens
     with llamina.load(stories, threads=1) as other:
         with pytest.raises(RequestError, match="no adapter 'one': none is loaded"):
@@ -189,7 +188,7 @@ def test_forks_rewinds_and_snapshots_keep_their_adapters(
         assert other.follow(other.resume(data)).result().tokens == want.tokens
     adapted.unload_adapter("two")
     with pytest.raises(RequestError, match="no adapter 'two': loaded are one"):
-        adapted.rewind(running.request, 5)
+        adapted.rewind(running.sequence, 5)
 
 
 def test_a_snapshot_of_what_is_done_has_no_states_of_an_adapter_that_is_gone(
@@ -200,8 +199,8 @@ def test_a_snapshot_of_what_is_done_has_no_states_of_an_adapter_that_is_gone(
     before.result()
     adapted.unload_adapter("one")
     adapted.load_adapter(adapters["wide"], "one")
-    data = adapted.snapshot(before.request)
-    adapted.pages.forget()
+    data = adapted.snapshot(before.sequence)
+    adapted.core.pages.forget()
     adapted.resume(data)
     again = adapted.generate(PROMPT, **GREEDY, adapters={"one": 1.0})
     alone = adapted.generate(PROMPT, **GREEDY, adapters={"one": 1.0}, cache_prompt=False)
@@ -258,11 +257,11 @@ def test_what_does_not_fit_is_refused(engine: Engine, stories: Path, pairs: dict
         (stories, UnsupportedModel, "no LoRA adapter"),
         (tmp_path / "nowhere.gguf", ModelNotFound, "no such file"),
     ]  # fmt: skip
-    program = engine.program
+    program = engine.runner.program
     for path, error, message in cases:
         with pytest.raises(error, match=message):
             engine.load_adapter(path)
-    assert engine.program is program and engine.adapters.names == []
+    assert engine.runner.program is program and engine.runner.adapters.names == []
 
 
 def test_mistakes_in_requests(adapted: Engine, adapters: dict[str, Path]) -> None:
@@ -276,7 +275,7 @@ def test_mistakes_in_requests(adapted: Engine, adapters: dict[str, Path]) -> Non
         adapted.unload_adapter("three")
     with pytest.raises(RequestError, match="loaded already"):
         adapted.load_adapter(adapters["one"])
-    assert not adapted.running and not adapted.waiting
+    assert not adapted.core.running and not adapted.core.waiting
 
 
 def test_there_is_an_end_to_the_slots(stories: Path, pairs: dict[str, Pairs], tmp_path: Path) -> None:

@@ -78,14 +78,14 @@ def fragile(stories: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """An engine whose program fails whenever a certain token is in the batch."""
     with llamina.load(stories, threads=1, cache_tokens=4096) as engine:
         program = engine.runner.program
-        run = program.run
+        run = program.launch
 
         def stumble(batch: Any) -> Any:
             if BAD in batch.tokens[: batch.n_tokens]:
                 raise OSError("the kernel stumbled")
             return run(batch)
 
-        monkeypatch.setattr(program, "run", stumble)
+        monkeypatch.setattr(program, "launch", stumble)
         yield engine
 
 
@@ -111,7 +111,7 @@ def test_one_that_fails_later_fails_alone(fragile: Engine) -> None:
 def test_a_step_that_fails_for_nobody_in_particular(stories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each goes well alone, together they do not: all of them fail, and the engine goes on."""
     with llamina.load(stories, threads=1) as engine:
-        run = engine.runner.program.run
+        run = engine.runner.program.launch
 
         def refuse(batch: Any) -> Any:
             if batch.n_sequences > 1:
@@ -119,7 +119,7 @@ def test_a_step_that_fails_for_nobody_in_particular(stories: Path, monkeypatch: 
             return run(batch)
 
         with monkeypatch.context() as patch:
-            patch.setattr(engine.runner.program, "run", refuse)
+            patch.setattr(engine.runner.program, "launch", refuse)
             streams = [engine.stream(p, **GREEDY) for p in (PROMPT, "The dog")]
             for stream in streams:
                 with pytest.raises(OSError, match="two are too many"):
@@ -169,7 +169,9 @@ def test_closing_wakes_those_who_wait(stories: Path) -> None:
     begun = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         told = pool.submit(
-            lambda: engine.generate(PROMPT, max_tokens=None, ignore_eos=True, context_shift=True, on_delta=lambda d: begun.set())
+            lambda: engine.generate(
+                PROMPT, max_tokens=None, ignore_eos=True, context_shift=True, on_delta=lambda d: begun.set()
+            )
         )
         assert begun.wait(30)
         engine.close()
@@ -195,7 +197,7 @@ def test_an_interrupt_in_a_step_leaves_others_alone(stories: Path, monkeypatch: 
         other = engine.stream("The dog", **GREEDY)
         expected = engine.generate("The dog", **GREEDY).tokens
         with monkeypatch.context() as patch:
-            patch.setattr(engine.runner.program, "run", _interrupt)
+            patch.setattr(engine.runner.program, "launch", _interrupt)
             with pytest.raises(KeyboardInterrupt):
                 engine.generate(PROMPT, **GREEDY)
         assert other.result().tokens == expected
@@ -212,3 +214,31 @@ def test_copies_are_refused(engine: Engine) -> None:
     for attempt in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(TypeError, match="load the model in each process"):
             attempt(engine)
+
+
+def test_many_are_queued_before_the_next_step(stories: Path) -> None:
+    """Also while another thread makes the steps: a list of texts is not one text per step."""
+    texts = [f"text number {i}" for i in range(96)]
+    with llamina.load(stories, threads=1, max_sequences=32) as engine:
+        engine.embed(texts[:2])  # the plan is compiled
+        engine.stepper.serve()
+        before = engine.metrics.steps
+        engine.embed(texts)
+        assert engine.metrics.steps - before < 20
+        before = engine.metrics.steps
+        engine.generate(texts, max_tokens=4, temperature=0)
+        assert engine.metrics.steps - before < 40
+
+
+def test_cancelled_before_it_was_queued(engine: Engine) -> None:
+    """Nothing is computed for it, and it is in no count."""
+    before = dict(engine.metrics.requests)
+    sequence = engine.core.prepare(Request([1, 2, 3], max_tokens=5))
+    engine.cancel(sequence)
+    with pytest.raises(RequestError, match="cancelled"):
+        engine.enqueue([sequence])
+    assert sequence.done and not engine.core.busy and dict(engine.metrics.requests) == before
+    running = engine.submit(Request([1, 2, 3], max_tokens=5))
+    with pytest.raises(RequestError, match="under way"):
+        engine.enqueue([running])
+    engine.cancel(running)

@@ -73,7 +73,8 @@ def test_by_hand(ending: Engine, width: int, penalty: float, early: bool) -> Non
     for answer in answers:
         assert answer.text == ending.tokenizer.decode(answer.tokens, continued=True)
         assert answer.usage.prompt_tokens == len(prompt)
-    assert not ending.running and not ending.waiting and ending.pages.free == ending.pages.total
+    core = ending.core
+    assert not core.running and not core.waiting and core.pages.free == core.pages.total
 
 
 def test_one_beam_is_greedy(engine: Engine) -> None:
@@ -92,7 +93,7 @@ def test_more_beams_find_likelier_answers(engine: Engine) -> None:
     assert all(wide >= narrow for wide, narrow in found) and any(wide > narrow for wide, narrow in found)
 
 
-@pytest.mark.parametrize("options", [{"max_tokens": 4}, {"cache_tokens": 96}, {"threads": 2}], ids=str)
+@pytest.mark.parametrize("options", [{"step_tokens": 4}, {"cache_tokens": 96}, {"threads": 2}], ids=str)
 def test_little_room_and_company(stories: Path, options: dict[str, Any]) -> None:
     """Beams that are preempted or wait for others find the same."""
     with llamina.load(stories, threads=1, context=64) as engine:
@@ -118,10 +119,9 @@ def test_beams_share_their_pages(stories: Path) -> None:
     with llamina.load(stories, threads=1, context=512) as engine:
         prompt = engine.encode(PROMPT) * 20
         free = []
-        step = engine.step
-        engine.step = lambda: (step(), free.append(engine.pages.free))[0]  # type: ignore[method-assign, func-returns-value]
+        engine.stepper.after_step.append(lambda: free.append(engine.core.pages.free))
         engine.generate(prompt, beam_width=6, max_tokens=12)
-        held = engine.pages.total - min(free)
+        held = engine.core.pages.total - min(free)
         assert held <= -(-len(prompt) // 16) + 6 * 2
 
 

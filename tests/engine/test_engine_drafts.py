@@ -2,8 +2,8 @@
 
 import pytest
 
-from llamina.engine.speculation.lookup import LONGEST, Lookup
-from llamina.engine.speculation.pace import Chances, Costs, worthwhile
+from llamina.engine.speculation.draft_length import Chances, Costs, worthwhile
+from llamina.engine.speculation.prompt_lookup import LONGEST, Lookup
 
 
 def drafted(tokens: list[int], before: list[int] | None = None) -> tuple[int, list[int]]:

@@ -38,7 +38,7 @@ def expected(alone: Engine) -> tuple[list[int], np.ndarray]:
 @pytest.mark.parametrize("chunk", [1, 3, 16, 512])
 def test_chunks_and_threads(path: Path, expected: tuple[list[int], np.ndarray], chunk: int, threads: int) -> None:
     tokens, logits = expected
-    with llamina.load(path, threads=threads, context=256, max_tokens=chunk) as engine:
+    with llamina.load(path, threads=threads, context=256, step_tokens=chunk) as engine:
         np.testing.assert_array_equal(engine.logits(tokens), logits)
 
 
@@ -48,7 +48,7 @@ def test_many_pages(path: Path, alone: Engine, chunk: int) -> None:
     tokens = (alone.encode(TEXT) * 10)[:200]
     if chunk == 1 and "smol" in path.name.lower():
         tokens = tokens[:70]  # one by one takes its time
-    with llamina.load(path, threads=2, context=256, max_tokens=chunk) as engine:
+    with llamina.load(path, threads=2, context=256, step_tokens=chunk) as engine:
         np.testing.assert_array_equal(engine.logits(tokens), alone.logits(tokens))
 
 
@@ -77,16 +77,16 @@ def test_logits_in_company(path: Path, alone: Engine, chunk: int) -> None:
     """Requests of all kinds, begun at different steps, in one batch."""
     prompts = [alone.encode(text) for text in PROMPTS]
     solo = [alone.logits(tokens) for tokens in prompts]
-    with llamina.load(path, threads=2, context=256, max_tokens=chunk) as engine:
-        requests = []
+    with llamina.load(path, threads=2, context=256, step_tokens=chunk) as engine:
+        sequences = []
         for tokens in prompts:
-            requests.append(engine.submit(Request(tokens, all_logits=True)))
+            sequences.append(engine.submit(Request(tokens, reads=range(len(tokens)))))
             engine.submit(Request(tokens, Sampling(seed=1), max_tokens=4))
             engine.step()
-        while engine.running or engine.waiting:
+        while engine.core.running or engine.core.waiting:
             engine.step()
-    for request, logits in zip(requests, solo, strict=True):
-        np.testing.assert_array_equal(np.concatenate(request.rows), logits)
+    for sequence, logits in zip(sequences, solo, strict=True):
+        np.testing.assert_array_equal(np.concatenate(sequence.rows), logits)
 
 
 @pytest.fixture(scope="module")
@@ -111,22 +111,22 @@ def test_generation_in_company(
     cache = max(len(tokens) for tokens, _, _ in jobs) + MADE if tiny else None
     given_back = 0
     with llamina.load(
-        path, threads=2, context=256, max_tokens=chunk, max_sequences=sequences, cache_tokens=cache
+        path, threads=2, context=256, step_tokens=chunk, max_sequences=sequences, cache_tokens=cache
     ) as engine:
-        todo, requests = list(jobs), []
-        while todo or engine.running or engine.waiting:
+        todo, submitted = list(jobs), []
+        while todo or engine.core.running or engine.core.waiting:
             if todo:
                 tokens, sampling, _ = todo.pop(0)
-                requests.append(engine.submit(Request(tokens, sampling, max_tokens=MADE)))
-            before = {r.id: r.computed for r in engine.running}
+                submitted.append(engine.submit(Request(tokens, sampling, max_tokens=MADE)))
+            before = {s.id: s.computed for s in engine.core.running}
             engine.step()
-            given_back += sum(r.computed < before.get(r.id, 0) for r in requests if not r.finish_reason)
-        assert engine.pages.free == engine.pages.total
+            given_back += sum(s.computed < before.get(s.id, 0) for s in submitted if not s.finish_reason)
+        assert engine.core.pages.free == engine.core.pages.total
     assert (given_back > 0) == tiny, "preemption happens when, and only when, the cache is tiny"
-    for request, (_, _, result) in zip(requests, jobs, strict=True):
-        assert "".join(request.pieces) == result.text
-        assert request.finish_reason == result.finish_reason
-        assert [t for t in request.generated if t not in engine.tokenizer.eog] == result.tokens
+    for sequence, (_, _, result) in zip(submitted, jobs, strict=True):
+        assert sequence.text == result.text
+        assert sequence.finish_reason == result.finish_reason
+        assert [t for t in sequence.generated if t not in engine.tokenizer.eog] == result.tokens
 
 
 def test_two_streams_read_in_turns(alone: Engine) -> None:
@@ -134,11 +134,11 @@ def test_two_streams_read_in_turns(alone: Engine) -> None:
     expected = [alone.generate(text, temperature=0, max_tokens=12) for text in PROMPTS[:2]]
     streams = [alone.stream(text, temperature=0, max_tokens=12) for text in PROMPTS[:2]]
     texts = ["", ""]
-    while any(s.request.finish_reason is None for s in streams):
+    while any(s.sequence.finish_reason is None for s in streams):
         for i, stream in enumerate(streams):
-            texts[i] += next(stream, "")
+            texts[i] += str(next(stream, ""))
     for i, stream in enumerate(streams):
-        texts[i] += "".join(stream)
+        texts[i] += "".join(map(str, stream))
         assert texts[i] == expected[i].text == stream.result().text
         assert stream.result().tokens == expected[i].tokens
 
@@ -147,5 +147,5 @@ def test_a_stream_finished_by_anothers_steps(alone: Engine) -> None:
     short = alone.stream(PROMPTS[0], temperature=0, max_tokens=3)
     long = alone.stream(PROMPTS[1], temperature=0, max_tokens=12)
     long.result()
-    assert short.request.finish_reason == "length"
-    assert "".join(short) == alone.generate(PROMPTS[0], temperature=0, max_tokens=3).text
+    assert short.sequence.finish_reason == "length"
+    assert "".join(map(str, short)) == alone.generate(PROMPTS[0], temperature=0, max_tokens=3).text

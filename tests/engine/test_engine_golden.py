@@ -16,7 +16,6 @@ import llamina
 from llamina import Engine, Tokenizer
 
 MARGIN = 0.5  # the lead of llama.cpp's first choice over its second above which we must choose alike
-GPL = Path("/usr/share/common-licenses/GPL-3")
 MODELS = [("engine", "stories260K_golden.json"), ("smol", "smollm2_golden.json")]
 
 
@@ -94,12 +93,11 @@ def test_greedy_generation_of_quantized_weights(smol: Engine, golden: Callable[[
             assert case["greedy_text"].startswith(result.text) and result.tokens == case["greedy"][:certain]
 
 
-def test_perplexity(subject: tuple[Engine, dict]) -> None:
+def test_perplexity(subject: tuple[Engine, dict], golden: Callable[[str], Path]) -> None:
     engine, found = subject
-    if not GPL.exists():
-        pytest.skip(f"{GPL} is not there: the text comes with Debian and its derivatives")
     expected = found["perplexity"]
-    tokens = engine.encode(GPL.read_text(encoding="utf-8")[:6000], add_special=False)[: expected["tokens"]]
+    text = golden("GPL-3.txt").read_text(encoding="utf-8")[:6000]
+    tokens = engine.encode(text, add_special=False)[: expected["tokens"]]
     assert len(tokens) == 1024 and tokens[:16] == expected["first_ids"], "another text"
     loss = losses(engine.logits(tokens), tokens)
     assert np.exp(loss.mean()) == pytest.approx(expected["value"], rel=0.01)

@@ -62,7 +62,7 @@ def test_a_real_model(smol: Engine) -> None:
 def test_stream_is_generate(engine: Engine) -> None:
     options: dict[str, Any] = {"json_schema": PERSON, "seed": 3, "temperature": 1.2, "max_tokens": 300}
     whole = engine.generate(PROMPT, **options)
-    assert "".join(engine.stream(PROMPT, **options)) == whole.text
+    assert "".join(map(str, engine.stream(PROMPT, **options))) == whole.text
 
 
 def test_company_and_chunks_change_nothing(stories: Path) -> None:
@@ -75,7 +75,7 @@ def test_company_and_chunks_change_nothing(stories: Path) -> None:
     ]
     with llamina.load(stories, threads=1, context=256) as engine:
         alone = [engine.generate(PROMPT, max_tokens=60, **job).tokens for job in jobs]
-    for options in ({"max_tokens": 5}, {"cache_tokens": 160}, {"threads": 2}):
+    for options in ({"step_tokens": 5}, {"cache_tokens": 160}, {"threads": 2}):
         with llamina.load(stories, context=256, **{"threads": 1, **options}) as engine:
             streams = [engine.stream(PROMPT, max_tokens=60, **job) for job in jobs]
             assert [stream.result().tokens for stream in streams] == alone
@@ -84,19 +84,19 @@ def test_company_and_chunks_change_nothing(stories: Path) -> None:
 def test_forced_tokens_come_at_once(engine: Engine) -> None:
     """What the grammar leaves no choice about is not sampled, and computed in one step."""
     text = " there was a very long sentence that nobody could change."
-    request = engine.submit(Request(engine.encode(PROMPT), grammar=f'root ::= ("A" | "B") "{text}"'))
-    events = []
-    while request.finish_reason is None:
-        events += engine.step()
-    assert len(request.generated) > 8 and len([e for e in events if e.tokens]) <= 4
-    assert "".join(e.text for e in events)[1:] == text
-    assert [t for e in events for t in e.tokens] == request.generated
+    sequence = engine.submit(Request(engine.encode(PROMPT), grammar=f'root ::= ("A" | "B") "{text}"'))
+    deltas = []
+    while sequence.finish_reason is None:
+        deltas += engine.step()
+    assert len(sequence.generated) > 8 and len([d for d in deltas if d.tokens]) <= 4
+    assert "".join(d.text for d in deltas)[1:] == text
+    assert [t for d in deltas for t in d.tokens] == sequence.generated
 
 
 def test_forced_tokens_respect_limits(engine: Engine) -> None:
     result = engine.generate(PROMPT, choices=["a very long sentence that nobody could change"], max_tokens=5)
     assert len(result.tokens) == 5 and result.finish_reason == "length"
-    tiny = llamina.load(engine.file, threads=1, context=24)
+    tiny = llamina.load(engine.runner.file, threads=1, context=24)
     with tiny:
         tokens = tiny.encode(PROMPT)
         cut = tiny.generate(tokens, choices=["a very long sentence that nobody could change, ever"], max_tokens=None)
@@ -109,7 +109,7 @@ def test_stop_strings(engine: Engine) -> None:
 
 
 def test_bans_hold(engine: Engine) -> None:
-    banned = [token for token in range(engine.plan.vocab) if b"a" in engine.tokenizer.token_bytes(token)]
+    banned = [token for token in range(engine.runner.plan.vocab) if b"a" in engine.tokenizer.token_bytes(token)]
     result = engine.generate(PROMPT, choices=["a cat", "one dog"], banned_tokens=banned)
     assert result.text == "one dog"
     with pytest.raises(InvalidSampling, match="no token is left"):
@@ -139,7 +139,7 @@ def test_hooks_see_the_model_and_grammars_have_the_last_word(engine: Engine) -> 
 def test_mistakes_are_told_at_submission(engine: Engine, options: dict[str, Any], param: str) -> None:
     with pytest.raises(RequestError) as caught:
         engine.stream(PROMPT, **options)
-    assert caught.value.param == param and not engine.waiting
+    assert caught.value.param == param and not engine.core.waiting
 
 
 def test_forks_and_rewinds(engine: Engine) -> None:
@@ -149,19 +149,19 @@ def test_forks_and_rewinds(engine: Engine) -> None:
         engine.step()
     second = engine.fork(first, Sampling(seed=2, temperature=2.0))
     third = engine.fork(first)
-    while engine.running or engine.waiting:
+    while engine.core.running or engine.core.waiting:
         engine.step()
-    texts = ["".join(request.pieces) for request in (first, second, third)]
+    texts = [sequence.text for sequence in (first, second, third)]
     assert all(re.fullmatch("[a-f]{6}-[0-9]{6}", text) for text in texts)
     assert texts[0] == texts[2] and texts[0][:2] == texts[1][:2]
     last = len(engine.tokenizer.decode(first.generated[-2:], continued=True))
     with pytest.raises(InvalidGrammar):
         engine.rewind(first, 2, [engine.tokenizer.encode("z", continued=True)[0]])
-    assert "".join(first.pieces) == texts[0], "refused, and nothing happened"
+    assert first.text == texts[0], "refused, and nothing happened"
     engine.rewind(first, 2)
-    while engine.running or engine.waiting:
+    while engine.core.running or engine.core.waiting:
         engine.step()
-    again = "".join(first.pieces)
+    again = first.text
     assert again[:-last] == texts[0][:-last] and re.fullmatch("[a-f]{6}-[0-9]{6}", again)
 
 
@@ -169,11 +169,11 @@ def test_snapshots(engine: Engine) -> None:
     options: dict[str, Any] = {"json_schema": PERSON, "seed": 5, "temperature": 1.4, "max_tokens": 200}
     whole = engine.generate(PROMPT, **options).text
     stream = engine.stream(PROMPT, **options)
-    while len(stream.request.generated) < 6:
+    while len(stream.sequence.generated) < 6:
         engine.step()
-    data = engine.snapshot(stream.request)
+    data = engine.snapshot(stream.sequence)
     stream.close()
     resumed = engine.resume(data)
     while resumed.finish_reason is None:
         engine.step()
-    assert "".join(resumed.pieces) == whole
+    assert resumed.text == whole

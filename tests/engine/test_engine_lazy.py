@@ -10,7 +10,7 @@ import pytest
 
 from llamina import Engine
 from llamina.chat import FORMATS, choose
-from llamina.engine.turn import Turn
+from llamina.engine.tasks.chat import Turn
 from llamina.errors import InvalidGrammar, RequestError
 from llamina.grammar import Triggers
 
@@ -62,7 +62,7 @@ def test_what_is_opened_becomes_a_call(smol: Engine, name: str) -> None:
 def test_text_is_left_alone(smol: Engine) -> None:
     """Token for token what the model says without any grammar."""
     turn = smol.stream_chat(ASK, tools=[ADD], **WILD)
-    request = turn.generation.request
+    request = turn.generation.sequence.request
     free = smol.generate(request.prompt, **WILD)
     assert turn.result().tokens == free.tokens and request.triggers is not None and not turn.result().tool_calls
 
@@ -96,23 +96,23 @@ def test_guessed_rewound_and_resumed(smol: Engine) -> None:
 
     def opened(**options: Any) -> Turn:
         turn = smol.stream_chat(ASK, tools=[ADD], temperature=0, max_tokens=60, **options)
-        request = turn.generation.request
-        while not request.generated:
+        sequence = turn.generation.sequence
+        while not sequence.generated:
             smol.step()
-        smol.rewind(request, len(request.generated), forced)
+        smol.rewind(sequence, len(sequence.generated), forced)
         return turn
 
     turn = opened(speculate="off")
-    request = turn.generation.request
+    sequence = turn.generation.sequence
     for _ in range(3):
         smol.step()
-    data = smol.snapshot(request)
+    data = smol.snapshot(sequence)
     whole = turn.generation.result()
     assert whole.text.partition(CALL)[2].strip().startswith('{"name": "add", "arguments": {"a": ')
     assert smol.follow(smol.resume(data)).result().tokens == whole.tokens
     assert opened(speculate=4).result().tokens == whole.tokens
-    smol.rewind(request, len(whole.tokens) - len(forced) - 9)
-    assert smol.follow(request).result().tokens == whole.tokens
+    smol.rewind(sequence, len(whole.tokens) - len(forced) - 9)
+    assert smol.follow(sequence).result().tokens == whole.tokens
 
 
 def test_schemas_that_are_no_grammar(smol: Engine) -> None:

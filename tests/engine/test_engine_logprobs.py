@@ -8,6 +8,7 @@ import pytest
 
 import llamina
 from llamina import Engine, Request, Sampling
+from llamina.engine import Sequence
 from llamina.errors import RequestError
 from llamina.sampling import TokenLogprob, logprob_of
 
@@ -62,7 +63,7 @@ def test_asking_changes_nothing(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"max_tokens": 3}, {"cache_tokens": 96}, {"max_tokens": 4, "max_sequences": 2}], ids=str
+    "options", [{"step_tokens": 3}, {"cache_tokens": 96}, {"step_tokens": 4, "max_sequences": 2}], ids=str
 )
 def test_chunks_and_preemption(stories: Path, options: dict[str, Any]) -> None:
     """Prompts in pieces, computed again, and ones whose beginning others have computed."""
@@ -79,19 +80,19 @@ def test_chunks_and_preemption(stories: Path, options: dict[str, Any]) -> None:
         assert one.logprobs == other.logprobs and one.prompt_logprobs == other.prompt_logprobs
 
 
-def test_events_tell(engine: Engine) -> None:
-    request = engine.submit(Request(engine.encode(PROMPT), Sampling(temperature=0), max_tokens=4, logprobs=1))
+def test_deltas_tell(engine: Engine) -> None:
+    sequence = engine.submit(Request(engine.encode(PROMPT), Sampling(temperature=0), max_tokens=4, logprobs=1))
     seen = []
-    while request.finish_reason is None:
-        for event in engine.step():
-            assert [found.token for found in event.logprobs if found] == list(event.tokens)
-            seen += event.logprobs
-    assert seen == request.scores.tokens and len(seen) == 4
+    while sequence.finish_reason is None:
+        for delta in engine.step():
+            assert [found.token for found in delta.logprobs if found] == list(delta.tokens)
+            seen += delta.logprobs
+    assert seen == sequence.logprobs.tokens and len(seen) == 4
 
 
 def test_forks_rewinds_and_snapshots(engine: Engine) -> None:
-    def run(*requests: Request) -> None:
-        while any(request.finish_reason is None for request in requests):
+    def run(*sequences: Sequence) -> None:
+        while any(sequence.finish_reason is None for sequence in sequences):
             engine.step()
 
     options: dict[str, Any] = {"max_tokens": 12, "logprobs": 2, "prompt_logprobs": 1}
@@ -102,13 +103,13 @@ def test_forks_rewinds_and_snapshots(engine: Engine) -> None:
     run(first, second)
     third = engine.resume(data)
     run(third)
-    assert first.scores.state() == second.scores.state() == third.scores.state()
-    assert len(first.scores.tokens) == 12
-    whole = list(first.scores.tokens)
+    assert first.logprobs.state() == second.logprobs.state() == third.logprobs.state()
+    assert len(first.logprobs.tokens) == 12
+    whole = list(first.logprobs.tokens)
     engine.rewind(first, 8, first.generated[4:6])
     run(first)
-    assert first.scores.tokens[:4] == whole[:4] and first.scores.tokens[4:6] == [None, None]
-    assert first.scores.tokens[6:] == whole[6:], "the draws of these places"
+    assert first.logprobs.tokens[:4] == whole[:4] and first.logprobs.tokens[4:6] == [None, None]
+    assert first.logprobs.tokens[6:] == whole[6:], "the draws of these places"
 
 
 @pytest.mark.parametrize("name", ["logprobs", "prompt_logprobs"])

@@ -12,7 +12,7 @@ from llamina import Engine, Request, Sampling
 
 @pytest.fixture
 def counted(stories: Path) -> Iterator[Engine]:
-    with llamina.load(stories, threads=1, context=256, max_sequences=2, cache_tokens=256, max_tokens=64) as found:
+    with llamina.load(stories, threads=1, context=256, max_sequences=2, cache_tokens=256, step_tokens=64) as found:
         yield found
 
 
@@ -57,8 +57,8 @@ def test_what_is_counted(counted: Engine) -> None:
 def test_preemptions(counted: Engine) -> None:
     """Pages for one of the two long ones."""
     greedy = Sampling(temperature=0)
-    requests = [counted.submit(Request([1, *[n] * 110], greedy, max_tokens=40, ignore_eos=True)) for n in (5, 6)]
-    while counted.running or counted.waiting:
+    sequences = [counted.submit(Request([1, *[n] * 110], greedy, max_tokens=40, ignore_eos=True)) for n in (5, 6)]
+    while counted.core.running or counted.core.waiting:
         counted.step()
-    assert all(r.finish_reason == "length" for r in requests)
+    assert all(s.finish_reason == "length" for s in sequences)
     assert counted.metrics.preemptions > 0 and samples(counted)["preemptions_total"] == counted.metrics.preemptions

@@ -10,10 +10,11 @@ import llamina
 from llamina.backends.cpu.program import CpuProgram
 from llamina.errors import CapacityError, RequestError
 from llamina.gguf import GGUF
+from skips import needs
 
 PROMPT = [1, 25, 310, 44, 9]
 BUDGET = 75_000_000
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pages are given back on Linux")
+pytestmark = needs("hardware", sys.platform.startswith("linux"), "Linux, where pages are given back")
 
 
 def mapped() -> int:
@@ -27,9 +28,9 @@ def test_the_same_bits_within_the_budget(policy: str, smollm2: Path) -> None:
     with llamina.load(smollm2, threads=2) as engine:
         want = engine.logits(PROMPT)
     with llamina.load(smollm2, threads=2, offload=policy, memory_budget=BUDGET) as engine:
-        program = engine.program
+        program = engine.runner.program
         assert isinstance(program, CpuProgram) and program.pager is not None
-        assert engine.weight_bytes > BUDGET
+        assert engine.runner.weight_bytes > BUDGET
         start, most = mapped(), 0
         got = engine.logits(PROMPT)
         for index in range(len(program.pager.segments)):  # stops between segments of another walk
@@ -47,15 +48,15 @@ def test_weights_are_read_ahead_if_all_may_stay(smollm2: Path, monkeypatch: pyte
     llamina.load(smollm2, threads=1).close()
     assert len(asked) == 1
     llamina.load(smollm2, threads=1, offload="budget", memory_budget=BUDGET).close()
-    monkeypatch.setattr("llamina.engine.machine.available_bytes", lambda: 1 << 20)
-    llamina.load(smollm2, threads=1).close()
+    monkeypatch.setattr("llamina.backends.host.available_bytes", lambda: 1 << 20)
+    llamina.load(smollm2, threads=1, cache_tokens=512).close()
     assert len(asked) == 1
 
 
 def test_pinned_weights_stay(smollm2: Path) -> None:
     with llamina.load(smollm2, threads=1, offload="pinned", memory_budget=BUDGET) as engine:
         engine.logits(PROMPT)
-        program = engine.program
+        program = engine.runner.program
         assert isinstance(program, CpuProgram) and program.pager is not None
         assert 0 < program.pager.resident <= BUDGET
 

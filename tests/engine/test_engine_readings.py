@@ -8,7 +8,7 @@ import pytest
 
 import llamina
 from llamina import Engine, Request
-from llamina.engine.readings import windows
+from llamina.engine.tasks.scoring import windows
 from llamina.errors import ContextTooLong, RequestError, UnsupportedModel
 
 TEXT = "Once upon a time, there was a little girl named Lily. She loved to play with her toys."
@@ -75,7 +75,7 @@ def test_embeddings_of_a_decoder(engine: Engine) -> None:
 
 def test_the_head_sees_what_is_hidden(engine: Engine) -> None:
     tokens = engine.encode(TEXT)
-    head = engine.model.weights.get("output") or engine.model.embeddings
+    head = engine.runner.model.weights.get("output") or engine.runner.model.embeddings
     matrix = np.frombuffer(head.data, np.float32).reshape(head.shape)
     assert np.allclose(engine.hidden(tokens) @ matrix.T, engine.logits(tokens), atol=1e-3)
 
@@ -94,21 +94,21 @@ def test_what_cannot_be_read(engine: Engine) -> None:
         engine.embed(["fine", [1] * (engine.context + 1)])
     with pytest.raises(RequestError, match="both need a token"):
         engine.score("a", "")
-    with pytest.raises(RequestError, match="none can be dropped"):
-        Request([1, 2], all_logits=True, truncate=True)
-    assert not engine.running and not engine.waiting
+    with pytest.raises(RequestError, match="outputs are read of all tokens"):
+        Request([1, 2], reads=range(2), truncate=True)
+    assert not engine.core.running and not engine.core.waiting
 
 
 def test_a_request_that_was_preempted_is_read_once(golden: Callable[[str], Path]) -> None:
     """It is computed again from the start, and what it had read before is forgotten."""
-    with llamina.load(golden("stories260K.gguf"), max_tokens=16, cache_tokens=64) as small:
+    with llamina.load(golden("stories260K.gguf"), step_tokens=16, cache_tokens=64) as small:
         tokens = [i % 500 for i in range(40)]
         alone = small.logits(tokens)
-        request = small.submit(Request(tokens, all_logits=True))
+        sequence = small.submit(Request(tokens, reads=range(len(tokens))))
         small.step()
-        assert 0 < request.computed < len(tokens) and request.rows
-        first = small.submit(Request(tokens[::-1], all_logits=True, priority=1))
-        while small.running or small.waiting:
+        assert 0 < sequence.computed < len(tokens) and sequence.rows
+        first = small.submit(Request(tokens[::-1], reads=range(len(tokens)), priority=1))
+        while small.core.running or small.core.waiting:
             small.step()
-        assert np.array_equal(np.concatenate(request.rows), alone)
+        assert np.array_equal(np.concatenate(sequence.rows), alone)
         assert len(np.concatenate(first.rows)) == 40

@@ -17,10 +17,14 @@ GREEDY = {"temperature": 0, "max_tokens": 24}
 def test_stream_is_generate(engine: Engine) -> None:
     for options in (GREEDY, {"seed": 5, "temperature": 1.2, "max_tokens": 24}, {"seed": 5, "max_tokens": 30}):
         stream = engine.stream(PROMPT, **options)
-        pieces = list(stream)
+        deltas = list(stream)
         whole = engine.generate(PROMPT, **options)
-        assert "".join(pieces) == whole.text == str(whole)
-        assert len(pieces) > 5 and all(pieces)
+        assert "".join(map(str, deltas)) == whole.text == str(whole)
+        *others, last = deltas
+        assert len(others) >= 5 and all(delta.text and not delta.finish_reason for delta in others)
+        assert last.finish_reason == whole.finish_reason and last.computed == len(stream.sequence.known) - 1
+        assert [token for delta in deltas for token in delta.tokens] == stream.sequence.generated
+        assert {delta.id for delta in deltas} == {stream.sequence.id} and list(stream) == []
         again = stream.result()
         assert (again.text, again.tokens) == (whole.text, whole.tokens)
         assert again.finish_reason == whole.finish_reason
@@ -46,25 +50,25 @@ def test_characters_of_several_tokens(engine: Engine) -> None:
     """Byte tokens: no piece holds half a character."""
     tokens = engine.encode("é🦙", add_special=False)
     assert len(tokens) > 2
-    request = engine.submit(Request([1], max_tokens=len(tokens)))
+    sequence = engine.submit(Request([1], max_tokens=len(tokens)))
     script = iter(tokens)
-    request.sample = lambda logits: [next(script)]  # type: ignore[method-assign, assignment]
-    events = []
-    while request.finish_reason is None:
-        events += engine.step()
-    assert "".join(e.text for e in events) == engine.tokenizer.decode(tokens, continued=True)
-    assert "\ufffd" not in "".join(request.pieces)
-    assert [p for p in request.pieces if p.strip()] == ["é", "🦙"]
+    sequence.sample = lambda logits: [next(script)]  # type: ignore[method-assign]
+    deltas = []
+    while sequence.finish_reason is None:
+        deltas += engine.step()
+    assert "".join(map(str, deltas)) == engine.tokenizer.decode(tokens, continued=True)
+    assert "\ufffd" not in sequence.text
+    assert [p for p in sequence.output.pieces if p.strip()] == ["é", "🦙"]
 
 
 def test_half_a_character_at_the_end(engine: Engine) -> None:
     tokens = engine.encode("🦙", add_special=False)[:-1]
-    request = engine.submit(Request([1], max_tokens=len(tokens)))
+    sequence = engine.submit(Request([1], max_tokens=len(tokens)))
     script = iter(tokens)
-    request.sample = lambda logits: [next(script)]  # type: ignore[method-assign, assignment]
-    while request.finish_reason is None:
+    sequence.sample = lambda logits: [next(script)]  # type: ignore[method-assign]
+    while sequence.finish_reason is None:
         engine.step()
-    assert "".join(request.pieces).endswith("\ufffd"), "flushed, not lost"
+    assert sequence.text.endswith("\ufffd"), "flushed, not lost"
 
 
 @pytest.mark.parametrize("n", [1, 2, 17])
@@ -87,7 +91,7 @@ def test_a_full_context(stories: Path) -> None:
         result = engine.generate(tokens, temperature=0, max_tokens=None)
         assert result.finish_reason == "length"
         assert len(tokens) + len(result.tokens) == 32
-        assert engine.pages.free == engine.pages.total
+        assert engine.core.pages.free == engine.core.pages.total
         with llamina.load(stories, context=64, threads=1) as larger:
             assert larger.generate(tokens, temperature=0, max_tokens=None).text.startswith(result.text)
 
@@ -96,7 +100,7 @@ def test_a_prompt_that_just_fits(stories: Path) -> None:
     with llamina.load(stories, context=20, threads=1) as engine:
         result = engine.generate([1] * 19, temperature=0)
         assert len(result.tokens) == 1 and result.finish_reason == "length"
-        assert engine.logits([1] * 20).shape == (20, engine.plan.vocab)
+        assert engine.logits([1] * 20).shape == (20, engine.runner.plan.vocab)
 
 
 @pytest.mark.parametrize("n", [20, 21, 5000])
@@ -105,7 +109,7 @@ def test_a_prompt_too_long(stories: Path, n: int) -> None:
         with pytest.raises(ContextTooLong, match=rf"{n} tokens .* 20\b") as caught:
             engine.generate([1] * n)
         assert caught.value.param == "prompt"
-        assert not engine.waiting and engine.generate(PROMPT, max_tokens=2).text
+        assert not engine.core.waiting and engine.generate(PROMPT, max_tokens=2).text
 
 
 @pytest.mark.parametrize("prompt", [[], "", ()], ids=repr)
@@ -163,7 +167,8 @@ def test_options_out_of_range(engine: Engine, options: dict[str, object], param:
         ({"threads": 0}, "threads"),
         ({"context": 1}, "context"),
         ({"context": 10**9}, "context"),
-        ({"max_tokens": 0}, "max_tokens"),
+        ({"step_tokens": 0}, "step_tokens"),
+        ({"max_tokens": 5}, "max_tokens"),
         ({"max_sequences": 0}, "max_sequences"),
         ({"cache_tokens": -1}, "cache_tokens"),
         ({"cache_tokens": 0}, "cache_tokens"),
@@ -187,21 +192,21 @@ def test_a_model_that_is_not_there(tmp_path: Path) -> None:
 
 def test_leaving_the_iterator(engine: Engine) -> None:
     for _ in engine.stream(PROMPT, **GREEDY):
-        assert engine.pages.free < engine.pages.total
+        assert engine.core.pages.free < engine.core.pages.total
         break
-    assert engine.pages.free == engine.pages.total and not engine.running
+    assert engine.core.pages.free == engine.core.pages.total and not engine.core.running
 
 
 def test_dropping_a_stream(engine: Engine) -> None:
     gc.disable()  # nobody needs to wait for the collector
     try:
         engine.stream(PROMPT, **GREEDY)  # never begun
-        assert not engine.waiting
+        assert not engine.core.waiting
         started = engine.stream(PROMPT, **GREEDY)
         next(started)
-        assert engine.running
+        assert engine.core.running
         del started
-        assert not engine.running and engine.pages.free == engine.pages.total
+        assert not engine.core.running and engine.core.pages.free == engine.core.pages.total
     finally:
         gc.enable()
 
@@ -210,47 +215,49 @@ def test_closing_a_stream(engine: Engine) -> None:
     unbegun, begun = engine.stream(PROMPT, **GREEDY), engine.stream(PROMPT, **GREEDY)
     first = next(begun)
     unbegun.close(), begun.close(), begun.close()
-    assert not engine.running and not engine.waiting and engine.pages.free == engine.pages.total
+    assert not engine.core.running and not engine.core.waiting and engine.core.pages.free == engine.core.pages.total
     assert list(begun) == []
     result = begun.result()
-    assert result.finish_reason == "cancelled" and result.text == first
+    assert result.finish_reason == "cancelled" and result.text == first.text
 
 
 def test_cancel(engine: Engine) -> None:
-    request, other = (engine.submit(Request([1, 2, 3], max_tokens=5)) for _ in range(2))
+    sequence, other = (engine.submit(Request([1, 2, 3], max_tokens=5)) for _ in range(2))
     engine.step()
-    engine.cancel(request)
-    engine.cancel(request)
-    assert request.finish_reason == "cancelled" and engine.running == [other]
+    engine.cancel(sequence)
+    engine.cancel(sequence)
+    assert sequence.finish_reason == "cancelled" and engine.core.running == [other]
     while other.finish_reason is None:
-        assert all(event.request is other for event in engine.step())
+        assert [delta.id for delta in engine.step()] == [other.id]
     assert other.finish_reason == "length"
 
 
 def test_an_error_in_a_step_cancels(engine: Engine) -> None:
     stream = engine.stream(PROMPT, **GREEDY)
     next(stream)
-    stream.request.sample = lambda logits: 1 // 0  # type: ignore[method-assign]
+    stream.sequence.sample = lambda logits: 1 // 0  # type: ignore[method-assign]
     with pytest.raises(ZeroDivisionError):
         next(stream)
-    assert not engine.running and engine.pages.free == engine.pages.total
+    assert not engine.core.running and engine.core.pages.free == engine.core.pages.total
 
 
-def test_events(engine: Engine) -> None:
-    request = engine.submit(Request(engine.encode(PROMPT), Sampling(temperature=0), max_tokens=3))
-    events = []
-    while request.finish_reason is None:
-        events += engine.step()
-    assert [t for e in events for t in e.tokens] == request.generated
-    assert "".join(e.text for e in events) == "".join(request.pieces)
-    assert [e.finish_reason for e in events] == [None, None, "length"]
+def test_deltas(engine: Engine) -> None:
+    sequence = engine.submit(Request(engine.encode(PROMPT), Sampling(temperature=0), max_tokens=3))
+    deltas = []
+    while sequence.finish_reason is None:
+        deltas += engine.step()
+    assert {d.id for d in deltas} == {sequence.id}
+    assert [t for d in deltas for t in d.tokens] == sequence.generated
+    assert "".join(d.text for d in deltas) == sequence.text
+    assert [d.finish_reason for d in deltas] == [None, None, "length"]
+    assert [(d.computed, d.prompt_tokens) for d in deltas] == [(5, 5), (6, 5), (7, 5)]
     assert engine.step() == []
 
 
 def test_a_sequence_that_the_cache_cannot_hold(stories: Path) -> None:
     """Refused at once, chunked or not, and nobody else suffers."""
     for chunk in (512, 16):
-        with llamina.load(stories, threads=1, context=256, cache_tokens=48, max_tokens=chunk) as engine:
+        with llamina.load(stories, threads=1, context=256, cache_tokens=48, step_tokens=chunk) as engine:
             for call in (engine.generate, engine.logits):
                 with pytest.raises(CapacityError, match=r"49 tokens .* 48\b.*cache_tokens"):
                     call([1] * 49)
@@ -269,17 +276,35 @@ def test_a_sequence_that_outgrows_the_cache(stories: Path) -> None:
         assert result.finish_reason == "length" and len(tokens) + len(result.tokens) == 49
         longer = roomy.generate(tokens, temperature=0, max_tokens=100)
         assert longer.tokens[: len(result.tokens)] == result.tokens
-        assert engine.pages.free == engine.pages.total
+        assert engine.core.pages.free == engine.core.pages.total
+
+
+@pytest.mark.parametrize("running", [False, True])
+@pytest.mark.parametrize("chunk", [512, 16, 7])
+def test_a_sequence_that_no_cache_holds_fails_alone(stories: Path, chunk: int, running: bool) -> None:
+    """Were its tokens not counted before, it would preempt others, and itself, for ever."""
+    with llamina.load(stories, threads=1, context=256, cache_tokens=32, step_tokens=chunk) as engine:
+        expected = engine.generate(PROMPT, **GREEDY).tokens
+        large, other = engine.stream([1] * 9, max_tokens=20), engine.stream(PROMPT, **GREEDY)
+        if running:
+            engine.step()
+        assert (large.sequence in engine.core.running) == running
+        large.sequence.known += [2] * (33 - len(large.sequence.known))
+        with pytest.raises(CapacityError, match=r"33 tokens .* 2 KV cache pages.*cache_tokens"):
+            large.result()
+        assert large.sequence.finish_reason == "error" and large.sequence.lease is None
+        assert other.result().tokens == expected
+        assert engine.core.pages.free == engine.core.pages.total
 
 
 def test_two_engines_at_once(stories: Path) -> None:
     with (
         llamina.load(stories, threads=2, context=64) as one,
-        llamina.load(stories, threads=1, max_tokens=3, kv_type="f32") as two,
+        llamina.load(stories, threads=1, step_tokens=3, kv_type="f32") as two,
     ):
         expected = one.generate(PROMPT, **GREEDY).text
         streams = [one.stream(PROMPT, **GREEDY), two.stream(PROMPT, **GREEDY)]
-        texts = ["".join(pieces) for pieces in zip(*zip(*streams, strict=True), strict=True)]
+        texts = ["".join(map(str, deltas)) for deltas in zip(*zip(*streams, strict=True), strict=True)]
         assert texts == [expected, expected]
 
 
@@ -287,7 +312,9 @@ def test_life(stories: Path) -> None:
     with llamina.load(stories, threads=2) as engine:
         stream = engine.stream(PROMPT, **GREEDY)
         next(stream)
-    assert list(stream) == [] and stream.request.finish_reason == "cancelled"
+    with pytest.raises(RequestError, match="closed before the answer was complete"):
+        list(stream)
+    assert list(stream) == [] and stream.sequence.finish_reason == "error"
     engine.close()
     engine.close()
     for call in (engine.generate, engine.stream, lambda p: engine.logits([1]), lambda p: engine.step()):

@@ -23,7 +23,7 @@ def fresh(stories: Path) -> Iterator[Engine]:
 
 
 def run(engine: Engine) -> None:
-    while engine.running or engine.waiting:
+    while engine.core.running or engine.core.waiting:
         engine.step()
 
 
@@ -33,11 +33,11 @@ def test_a_second_turn_begins_where_the_first_ended(fresh: Engine, options: dict
     turn = [*SYSTEM, *first.tokens, 40, 50, 60]
     steps, computed = 0, 0
     stream = fresh.stream(turn, **options)
-    while not stream.request.generated:
-        before = stream.request.computed
+    while not stream.sequence.generated:
+        before = stream.sequence.computed
         fresh.step()
-        steps, computed = steps + 1, stream.request.computed - max(before, stream.request.cached or 0)
-    assert (steps, stream.request.cached) == (1, 2000) and computed == 15, "under a tenth of the 2000"
+        steps, computed = steps + 1, stream.sequence.computed - max(before, stream.sequence.cached or 0)
+    assert (steps, stream.sequence.cached) == (1, 2000) and computed == 15, "under a tenth of the 2000"
     second = stream.result()
     assert second.usage.cached_tokens == 2000 and first.usage.cached_tokens == 0
     assert second.tokens == fresh.generate(turn, cache_prompt=False, **options).tokens
@@ -51,7 +51,7 @@ def test_a_shared_system_prompt(fresh: Engine) -> None:
     results = [stream.result() for stream in others]
     assert [r.usage.cached_tokens for r in results] == [992, 992, 555, 3]
     for stream, result in zip(others, results, strict=True):
-        alone = fresh.generate(stream.request.prompt, cache_prompt=False, **GREEDY)
+        alone = fresh.generate(stream.sequence.request.prompt, cache_prompt=False, **GREEDY)
         assert alone.tokens == result.tokens and alone.usage.cached_tokens == 0
 
 
@@ -82,8 +82,8 @@ def test_kept_pages_give_way(stories: Path) -> None:
         assert engine.generate([1, *[8] * 99], **GREEDY).usage.cached_tokens == 96
         assert engine.generate([1, *[4] * 99], **GREEDY).usage.cached_tokens in (1, 17), "gone: its first token is BOS"
         assert engine.generate([1, *[5] * 254], temperature=0, max_tokens=5).finish_reason == "length"
-        engine.pages.forget()
-        assert engine.pages.free == engine.pages.total and engine.pages.kept == 0
+        engine.core.pages.forget()
+        assert engine.core.pages.free == engine.core.pages.total and engine.core.pages.kept == 0
 
 
 def test_preempted_requests_find_their_pages_again(stories: Path) -> None:
@@ -107,17 +107,17 @@ def test_a_fork_shares_and_parts(fresh: Engine) -> None:
     parent = fresh.submit(Request(SYSTEM[:100], Sampling(temperature=1.0, seed=3), 30, ignore_eos=True))
     while len(parent.generated) < 10:
         fresh.step()
-    free = fresh.pages.free
+    free = fresh.core.pages.free
     same, other = fresh.fork(parent), fresh.fork(parent, Sampling(temperature=1.0, seed=4))
-    assert fresh.pages.free == free, "no page was taken"
-    assert same.generated == other.generated == parent.generated and same.pieces == parent.pieces
+    assert fresh.core.pages.free == free, "no page was taken"
+    assert same.generated == other.generated == parent.generated and same.output.pieces == parent.output.pieces
     run(fresh)
     assert same.generated == parent.generated != other.generated
-    assert len(other.generated) == 30 and "".join(other.pieces) != "".join(parent.pieces)
+    assert len(other.generated) == 30 and other.text != parent.text
     begun = [*SYSTEM[:100], *parent.generated[:10]]
     rest = fresh.generate(begun, temperature=1.0, seed=4, max_tokens=20, ignore_eos=True, cache_prompt=False)
     assert other.generated[10:] == rest.tokens
-    assert fresh.pages.free == fresh.pages.total
+    assert fresh.core.pages.free == fresh.core.pages.total
 
 
 def test_a_fork_without_a_seed_or_a_place(stories: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_fork_without_a_seed_or_a_place(stories: Path) -> None:
         for _ in range(4):
             engine.step()
         twin = engine.fork(parent)
-        assert twin in engine.waiting
+        assert twin in engine.core.waiting
         run(engine)
         assert twin.generated == parent.generated
 
@@ -138,43 +138,44 @@ def test_what_cannot_be_forked(fresh: Engine) -> None:
     with pytest.raises(RequestError, match="is done"):
         fresh.fork(done)
     with pytest.raises(RequestError, match="makes no tokens"):
-        fresh.fork(fresh.submit(Request([1, 2], all_logits=True)))
+        fresh.fork(fresh.submit(Request([1, 2], reads=range(2))))
 
 
 def test_a_rewound_stream_tells_the_new_text(fresh: Engine) -> None:
+    """What is generated from then on; what was put there is part of the whole alone."""
     stream = fresh.stream("Once upon a time", temperature=0, max_tokens=20)
-    while len(stream.request.generated) < 12:
+    while len(stream.sequence.generated) < 12:
         next(stream)
-    before = list(stream.request.pieces)
-    fresh.rewind(stream.request, 6, fresh.encode("The", add_special=False))
-    *kept, put = stream.request.pieces
+    before = list(stream.sequence.output.pieces)
+    fresh.rewind(stream.sequence, 6, fresh.encode("The", add_special=False))
+    *kept, put = stream.sequence.output.pieces
     assert before[: len(kept)] == kept and len(kept) < len(before) - 1 and put == " The"
-    rest = "".join(stream)
-    assert stream.result().text == "".join(kept) + rest and len(stream.result().tokens) == 20
-    prompt = [*stream.request.prompt, *stream.request.generated[:7]]
-    assert put + fresh.generate(prompt, temperature=0, max_tokens=13).text == rest
+    rest = "".join(map(str, stream))
+    assert stream.result().text == "".join(kept) + put + rest and len(stream.result().tokens) == 20
+    prompt = [*stream.sequence.request.prompt, *stream.sequence.generated[:7]]
+    assert fresh.generate(prompt, temperature=0, max_tokens=13).text == rest
 
 
 def test_rewinding_nothing_but_going_on(fresh: Engine) -> None:
     """A request that was done goes on after tokens that others put there: the next turn of a conversation."""
-    request = fresh.submit(Request(SYSTEM[:50], Sampling(temperature=0), 30, stop=["zzzz"], ignore_eos=True))
+    sequence = fresh.submit(Request(SYSTEM[:50], Sampling(temperature=0), 30, stop=["zzzz"], ignore_eos=True))
     for _ in range(4):
         fresh.step()
-    fresh.cancel(request)
-    fresh.rewind(request, 0, [7, 8])
-    assert request.finish_reason is None and request in fresh.waiting
+    fresh.cancel(sequence)
+    fresh.rewind(sequence, 0, [7, 8])
+    assert sequence.finish_reason is None and sequence in fresh.core.waiting
     run(fresh)
-    prompt = [*SYSTEM[:50], *request.generated[:6]]
-    assert request.generated[6:] == fresh.generate(prompt, **GREEDY | {"max_tokens": 24}).tokens
+    prompt = [*SYSTEM[:50], *sequence.generated[:6]]
+    assert sequence.generated[6:] == fresh.generate(prompt, **GREEDY | {"max_tokens": 24}).tokens
 
 
 def test_after_a_stop_string(fresh: Engine) -> None:
     stream = fresh.stream("Once upon a time", temperature=0, max_tokens=40, stop=["Lily"])
     text = stream.result().text
-    assert stream.request.finish_reason == "stop" and "Lily" not in text
-    fresh.rewind(stream.request, 2, fresh.encode("Tim", add_special=False))
+    assert stream.sequence.finish_reason == "stop" and "Lily" not in text
+    fresh.rewind(stream.sequence, 2, fresh.encode("Tim", add_special=False))
     run(fresh)
-    assert "Tim" in "".join(stream.request.pieces) and "Lily" not in "".join(stream.request.pieces)
+    assert "Tim" in stream.sequence.text and "Lily" not in stream.sequence.text
 
 
 @pytest.mark.parametrize(
@@ -182,15 +183,15 @@ def test_after_a_stop_string(fresh: Engine) -> None:
 )
 def test_impossible_rewinds(stories: Path, n: int, tokens: list[int], param: str) -> None:
     with llamina.load(stories, threads=1, context=40) as engine:
-        request = engine.submit(Request([1, 2, 3], Sampling(temperature=0), 20, ignore_eos=True))
-        while len(request.generated) < 5:
+        sequence = engine.submit(Request([1, 2, 3], Sampling(temperature=0), 20, ignore_eos=True))
+        while len(sequence.generated) < 5:
             engine.step()
-        known = list(request.known)
+        known = list(sequence.known)
         with pytest.raises(RequestError) as caught:
-            engine.rewind(request, n, tokens)
-        assert caught.value.param == param and request.known == known
+            engine.rewind(sequence, n, tokens)
+        assert caught.value.param == param and sequence.known == known
         with pytest.raises(RequestError, match="max_tokens is 20"):
-            engine.rewind(request, 0, [1] * 15)
+            engine.rewind(sequence, 0, [1] * 15)
 
 
 def test_context_shift(stories: Path) -> None:
@@ -198,31 +199,31 @@ def test_context_shift(stories: Path) -> None:
     with the remaining tokens would say."""
     with llamina.load(stories, threads=1, context=48) as engine:
         prompt = [1, *range(10, 30)]
-        request = engine.submit(
+        sequence = engine.submit(
             Request(prompt, Sampling(temperature=0), 120, ignore_eos=True, context_shift=True, n_keep=5)
         )
         shifts = 0
-        while request.finish_reason is None:
-            dropped = request.dropped
+        while sequence.finish_reason is None:
+            dropped = sequence.dropped
             engine.step()
-            if request.dropped > dropped:
+            if sequence.dropped > dropped:
                 shifts += 1
-                assert request.known[:5] == prompt[:5] and len(request.known) == 5 + 22
-                known = list(request.known)
-                made = len(request.generated)
-        assert shifts > 3 and len(request.generated) == 120 and request.finish_reason == "length"
+                assert sequence.known[:5] == prompt[:5] and len(sequence.known) == 5 + 22
+                known = list(sequence.known)
+                made = len(sequence.generated)
+        assert shifts > 3 and len(sequence.generated) == 120 and sequence.finish_reason == "length"
         rest = engine.generate(known, temperature=0, max_tokens=120 - made, ignore_eos=True, cache_prompt=False)
-        assert request.generated[made:] == rest.tokens
-        assert engine.pages.free == engine.pages.total
+        assert sequence.generated[made:] == rest.tokens
+        assert engine.core.pages.free == engine.core.pages.total
         with pytest.raises(RequestError, match="knows"):
-            engine.rewind(request, 100)
+            engine.rewind(sequence, 100)
 
 
 def test_bos_is_never_dropped(stories: Path) -> None:
     with llamina.load(stories, threads=1, context=32) as engine:
-        request = engine.submit(Request([1, 5, 6], Sampling(temperature=0), 60, ignore_eos=True, context_shift=True))
+        sequence = engine.submit(Request([1, 5, 6], Sampling(temperature=0), 60, ignore_eos=True, context_shift=True))
         run(engine)
-        assert request.known[0] == 1 == engine.tokenizer.bos and request.dropped
+        assert sequence.known[0] == 1 == engine.tokenizer.bos and sequence.dropped
 
 
 def test_truncation(stories: Path) -> None:
@@ -231,11 +232,11 @@ def test_truncation(stories: Path) -> None:
         prompt = [1, *range(10, 60)]
         with pytest.raises(ContextTooLong, match="truncate"):
             engine.generate(prompt)
-        request = engine.submit(Request(prompt, Sampling(temperature=0), 3, ignore_eos=True, truncate=True, n_keep=4))
-        assert request.known == [*prompt[:4], *prompt[4 + 23 :]] and request.dropped == 23
+        sequence = engine.submit(Request(prompt, Sampling(temperature=0), 3, ignore_eos=True, truncate=True, n_keep=4))
+        assert sequence.known == [*prompt[:4], *prompt[4 + 23 :]] and sequence.dropped == 23
         run(engine)
         rest = [*prompt[:4], *prompt[4 + 23 :]]
-        assert request.generated == engine.generate(rest, temperature=0, max_tokens=3, ignore_eos=True).tokens
+        assert sequence.generated == engine.generate(rest, temperature=0, max_tokens=3, ignore_eos=True).tokens
 
 
 @pytest.mark.parametrize("n_keep", [-1, 30, 1.5, "all"])
@@ -244,7 +245,7 @@ def test_impossible_n_keep(stories: Path, n_keep: object) -> None:
         for option in ("truncate", "context_shift"):
             with pytest.raises(RequestError) as caught:
                 engine.generate([1, 2], n_keep=n_keep, **{option: True})
-            assert caught.value.param == "n_keep" and not engine.waiting
+            assert caught.value.param == "n_keep" and not engine.core.waiting
 
 
 def test_chat_turns(smol: Engine) -> None:

@@ -51,7 +51,7 @@ def test_a_draw_does_not_depend_on_company(stories: Path) -> None:
     with llamina.load(stories, threads=1, context=128) as engine:
         alone = [engine.generate([1, 300 + i], **options).tokens for i in range(6)]
     for room in (128, 1024):
-        with llamina.load(stories, threads=1, context=128, cache_tokens=room, max_tokens=7) as engine:
+        with llamina.load(stories, threads=1, context=128, cache_tokens=room, step_tokens=7) as engine:
             together = [engine.stream([1, 300 + i], **options) for i in range(6)]
             assert [stream.result().tokens for stream in together] == alone
 
@@ -89,7 +89,7 @@ def test_a_damaged_model_says_so(stories: Path, tmp_path: Path) -> None:
             with pytest.raises(InvalidSampling, match="the model is damaged"):
                 engine.generate(PROMPT, max_tokens=5, **options)
         for read in (engine.embed, engine.token_scores, lambda text: engine.score(text, " there"), engine.perplexity):
-            with pytest.raises(RequestError, match="the model is damaged"):
+            with pytest.raises(RequestError, match="its file is damaged"):
                 read(PROMPT)
         with pytest.raises(InvalidSampling, match="the model is damaged"):
             engine.generate(PROMPT, beam_width=2)
@@ -113,7 +113,7 @@ def test_the_hook_sees_all_tokens(engine: Engine) -> None:
 
     tokens = engine.encode(PROMPT)
     found = engine.generate(tokens, logits_processor=hook, max_tokens=6).tokens
-    assert lengths == [len(tokens) + i for i in range(6)] and min(found) >= engine.plan.vocab // 2
+    assert lengths == [len(tokens) + i for i in range(6)] and min(found) >= engine.runner.plan.vocab // 2
     with pytest.raises(RequestError, match="logits_processor") as caught:
         engine.generate(PROMPT, logits_processor=5)
     assert caught.value.param == "logits_processor"
@@ -131,16 +131,16 @@ def test_a_failing_hook_ends_its_own_request(engine: Engine) -> None:
     assert good.result().tokens == usual
     with pytest.raises(ZeroDivisionError, match="the hook's own"):
         bad.result()
-    assert bad.request.finish_reason == "error" and not engine.running
+    assert bad.sequence.finish_reason == "error" and not engine.core.running
 
 
 def test_everything_banned(engine: Engine) -> None:
     with pytest.raises(InvalidSampling, match="no token is left"):
-        engine.generate(PROMPT, banned_tokens=range(engine.plan.vocab))
+        engine.generate(PROMPT, banned_tokens=range(engine.runner.plan.vocab))
 
 
 @pytest.mark.parametrize("options", [{"banned_tokens": [512]}, {"logit_bias": {512: 1.0}}], ids=str)
 def test_tokens_outside_the_vocabulary(engine: Engine, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidSampling, match="vocabulary of 512") as caught:
         engine.submit(Request([1], Sampling(**options)))
-    assert caught.value.param in options and not engine.waiting
+    assert caught.value.param in options and not engine.core.waiting

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from llamina import Request
 from llamina.cache import Pages
 from llamina.engine.schedule import Budget, Slice, schedule
-from llamina.errors import CapacityError
+from llamina.engine.sequence import Sequence
 from llamina.ops.batch import PAGE
 
 ROOMY = Budget(tokens=512, outputs=512, sequences=16)
 
 
-def request(n: int, all_logits: bool = False) -> Request:
-    return Request(range(n), all_logits=all_logits)
+def sequence(n: int, all_logits: bool = False) -> Sequence:
+    return Sequence(Request(range(n), reads=range(n) if all_logits else None))
 
 
 @dataclass
@@ -26,12 +26,12 @@ class Desk:
 
     pages: Pages
     budget: Budget = ROOMY
-    running: list[Request] = field(default_factory=list)
-    waiting: list[Request] = field(default_factory=list)
+    running: list[Sequence] = field(default_factory=list)
+    waiting: list[Sequence] = field(default_factory=list)
     goals: dict[int, int] = field(default_factory=dict)
 
-    def add(self, n: int, goal: int = 1, all_logits: bool = False, head_start: int = 0) -> Request:
-        new = request(n, all_logits)
+    def add(self, n: int, goal: int = 1, all_logits: bool = False, head_start: int = 0) -> Sequence:
+        new = sequence(n, all_logits)
         new.rank -= head_start
         self.goals[new.id] = n if all_logits else n + goal
         insort(self.waiting, new, key=lambda r: r.rank)
@@ -44,16 +44,16 @@ class Desk:
 
     def step(self) -> list[Slice]:
         slices = self.schedule()
-        made = [s.caught_up for s in slices]  # before any request grows
+        made = [s.caught_up for s in slices]  # before any sequence grows
         for s, complete in zip(slices, made, strict=True):
-            s.request.computed = s.stop
-            if complete and not s.request.all_logits:
-                s.request.known.append(0)
-            if len(s.request.known) == self.goals[s.request.id] and (complete or not s.request.all_logits):
-                self.finish(s.request)
+            s.sequence.computed = s.stop
+            if complete and not s.sequence.request.reads:
+                s.sequence.known.append(0)
+            if len(s.sequence.known) == self.goals[s.sequence.id] and (complete or not s.sequence.request.reads):
+                self.finish(s.sequence)
         return slices
 
-    def finish(self, done: Request) -> None:
+    def finish(self, done: Sequence) -> None:
         assert done.lease is not None
         self.pages.release(done.lease)
         done.lease, done.finish_reason = None, "stop"
@@ -64,11 +64,11 @@ class Desk:
         assert sum(s.stop - s.start for s in slices) <= self.budget.tokens
         assert sum(len(s.outputs) for s in slices) <= self.budget.outputs
         assert len(slices) <= self.budget.sequences
-        assert len({id(s.request) for s in slices}) == len(slices)
+        assert len({id(s.sequence) for s in slices}) == len(slices)
         for s in slices:
-            assert s.request in self.running and s.request not in self.waiting
-            assert s.start == s.request.computed < s.stop <= len(s.request.known)
-            assert s.request.lease is not None and len(s.request.lease.pages) * PAGE >= s.stop
+            assert s.sequence in self.running and s.sequence not in self.waiting
+            assert s.start == s.sequence.computed < s.stop <= len(s.sequence.known)
+            assert s.sequence.lease is not None and len(s.sequence.lease.pages) * PAGE >= s.stop
         held = [page for r in self.running for page in (r.lease.pages if r.lease else [])]
         assert len(held) == len(set(held)) and len(held) + self.pages.free == self.pages.total
         assert all(r.lease is not None for r in self.running)
@@ -91,7 +91,7 @@ def test_a_prompt_at_once() -> None:
     desk = Desk(Pages(4, 2))
     one = desk.add(20)
     (piece,) = desk.schedule()
-    assert (piece.request, piece.start, piece.stop, piece.caught_up) == (one, 0, 20, True)
+    assert (piece.sequence, piece.start, piece.stop, piece.caught_up) == (one, 0, 20, True)
     assert piece.outputs == range(19, 20)
     assert desk.pages.free == 2 and desk.running == [one] and desk.waiting == []
 
@@ -111,7 +111,7 @@ def test_running_requests_come_first() -> None:
     desk.step()
     two, three = desk.add(20), desk.add(3)
     slices = desk.step()
-    assert [s.request for s in slices] == [one, two] and spans(slices) == [(4, 5), (0, 7)]
+    assert [s.sequence for s in slices] == [one, two] and spans(slices) == [(4, 5), (0, 7)]
     assert three.computed == 0, "its turn comes when there is room in a step"
 
 
@@ -128,7 +128,7 @@ def test_a_token_in_every_step_beside_long_prompts() -> None:
     while any(r.finish_reason is None for r in young):
         generating = {r for r in young if r.finish_reason is None}
         slices = desk.step()
-        assert {s.request for s in slices} >= generating
+        assert {s.sequence for s in slices} >= generating
         assert sum(s.stop - s.start for s in slices) == 64, "and the rest of the step goes to prompts"
     assert 0 < later.computed < old.computed
 
@@ -139,10 +139,10 @@ def test_a_short_prompt_does_not_wait_for_a_long_one() -> None:
     desk.step()
     assert long.computed == 512, "alone, a prompt takes the whole step"
     short = desk.add(100)
-    assert {s.request: s.stop - s.start for s in desk.step()} == {long: 412, short: 100}
+    assert {s.sequence: s.stop - s.start for s in desk.step()} == {long: 412, short: 100}
     assert short.finish_reason == "stop"
     others = [desk.add(1000) for _ in range(3)]
-    shares = {s.request: s.stop - s.start for s in desk.step()}
+    shares = {s.sequence: s.stop - s.start for s in desk.step()}
     assert [shares[r] for r in (long, *others)] == [256, 128, 64, 64]
 
 
@@ -150,10 +150,10 @@ def test_a_better_rank_goes_first() -> None:
     desk = Desk(Pages(8, 8), Budget(tokens=16, outputs=16, sequences=1))
     first, urgent = desk.add(4, goal=2), desk.add(4, goal=2, head_start=1000)
     plain = desk.add(4, goal=2)
-    assert [s.request for s in desk.step()] == [urgent]
+    assert [s.sequence for s in desk.step()] == [urgent]
     done = []
     while desk.running or desk.waiting:
-        done += [s.request for s in desk.step() if s.request.finish_reason]
+        done += [s.sequence for s in desk.step() if s.sequence.finish_reason]
     assert done == [urgent, first, plain]
 
 
@@ -163,7 +163,7 @@ def test_a_better_rank_takes_what_it_needs(slots: int, total: int) -> None:
     plain = desk.add(PAGE + 4, goal=8)
     desk.step()
     urgent = desk.add(PAGE + 4, goal=2, head_start=1000)
-    assert [s.request for s in desk.step()] == [urgent]
+    assert [s.sequence for s in desk.step()] == [urgent]
     assert plain in desk.waiting and plain.computed == 0 and len(plain.known) == PAGE + 5, "its tokens are kept"
     while plain.finish_reason is None:
         desk.step()
@@ -257,25 +257,6 @@ def test_no_more_than_the_slots() -> None:
     assert len(desk.step()) == 3 and len(desk.waiting) == 2
 
 
-@pytest.mark.parametrize("tokens", [512, 16, 7])
-def test_a_sequence_that_can_never_fit(tokens: int) -> None:
-    """Whether the prompt is computed at once or in chunks that fit one by one."""
-    desk = Desk(Pages(2, 2), Budget(tokens, tokens, 2))
-    desk.add(2 * PAGE + 1)
-    with pytest.raises(CapacityError, match=r"33 tokens .* 2 pages"):
-        for _ in range(50):
-            desk.step()
-
-
-@pytest.mark.parametrize("tokens", [512, 16, 7])
-def test_a_sequence_that_grows_too_long(tokens: int) -> None:
-    desk = Desk(Pages(2, 2), Budget(tokens, tokens, 2))
-    desk.add(PAGE, goal=2 * PAGE)
-    with pytest.raises(CapacityError, match=r"33 tokens .* 2 pages"):
-        for _ in range(100):
-            desk.step()
-
-
 @st.composite
 def desks(draw: st.DrawFn) -> tuple[Desk, list[tuple[int, int, int, bool, int]]]:
     """A desk, and requests for it, each of which fits alone: (at step, prompt, goal, all logits, head start)."""
@@ -295,14 +276,14 @@ def desks(draw: st.DrawFn) -> tuple[Desk, list[tuple[int, int, int, bool, int]]]
 def test_everyone_is_served(setup: tuple[Desk, list[tuple[int, int, int, bool, int]]]) -> None:
     """Budgets and pages hold at every step (see Desk.check), each step with work does some, nobody starves."""
     desk, jobs = setup
-    requests: list[Request] = []
+    sequences: list[Sequence] = []
     limit = 50 + 4 * sum((prompt + goal) * (len(jobs) + 1) for _, prompt, goal, *_ in jobs)
     for step in range(limit):
-        requests += [desk.add(*job) for at, *job in jobs if at == step]
+        sequences += [desk.add(*job) for at, *job in jobs if at == step]
         busy = bool(desk.running or desk.waiting)
         assert bool(desk.step()) == busy, "a step with work to do does some"
         if step > 20 and not desk.running and not desk.waiting:
             break
-    assert len(requests) == len(jobs)
-    assert all(r.finish_reason for r in requests), "someone starved"
+    assert len(sequences) == len(jobs)
+    assert all(s.finish_reason for s in sequences), "someone starved"
     assert desk.pages.free == desk.pages.total

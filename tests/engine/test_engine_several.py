@@ -25,12 +25,12 @@ def test_each_draws_for_itself(engine: Engine) -> None:
 
 
 def test_the_prompt_is_computed_once(stories: Path) -> None:
-    with llamina.load(stories, threads=1, context=256, max_tokens=16) as engine:
+    with llamina.load(stories, threads=1, context=256, step_tokens=16) as engine:
         n = len(engine.encode(PROMPT))
         streams = engine.streams(PROMPT, 4, **OPTIONS)
         computed = []
-        run = engine.program.run
-        engine.program.run = lambda batch: computed.append(batch.n_tokens) or run(batch)  # type: ignore[assignment, func-returns-value, method-assign]
+        run = engine.runner.program.launch
+        engine.runner.program.launch = lambda batch: computed.append(batch.n_tokens) or run(batch)  # type: ignore[assignment, func-returns-value, method-assign]
         results = [stream.result() for stream in streams]
         assert sum(computed) <= n + 3 * PAGE + sum(len(r.tokens) for r in results)
         assert [r.usage.cached_tokens for r in results] == [0] + [n // PAGE * PAGE] * 3
@@ -40,17 +40,17 @@ def test_the_prompt_is_computed_once(stories: Path) -> None:
 
 
 def test_waiting_for_a_leader_holds_nobody_up(stories: Path) -> None:
-    with llamina.load(stories, threads=1, context=256, max_tokens=8) as engine:
+    with llamina.load(stories, threads=1, context=256, step_tokens=8) as engine:
         streams = engine.streams(PROMPT, 3, **OPTIONS)
         other = engine.stream("The cat", **OPTIONS)
         engine.step()
-        assert other.request.lease is not None and streams[1].request.lease is None
+        assert other.sequence.lease is not None and streams[1].sequence.lease is None
         streams[0].close()  # the leader is gone: the next takes its place
         assert len(streams[1].result().tokens) == len(streams[2].result().tokens) == 20
-        assert streams[0].request.finish_reason == "cancelled" and other.result().tokens
+        assert streams[0].sequence.finish_reason == "cancelled" and other.result().tokens
 
 
-@pytest.mark.parametrize("options", [{"cache_tokens": 64}, {"max_sequences": 2}, {"max_tokens": 3}], ids=str)
+@pytest.mark.parametrize("options", [{"cache_tokens": 64}, {"max_sequences": 2}, {"step_tokens": 3}], ids=str)
 def test_little_room(stories: Path, options: dict[str, Any]) -> None:
     with llamina.load(stories, threads=1, context=128) as engine:
         expected = [engine.generate("The cat", index=i, **OPTIONS).tokens for i in range(5)]

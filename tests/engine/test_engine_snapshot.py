@@ -12,7 +12,8 @@ import pytest
 
 import llamina
 from llamina import Engine, Request, Sampling, Session
-from llamina.engine.snapshot import HEAD, Snapshot
+from llamina.engine import Sequence
+from llamina.engine.snapshot.format import HEAD, Snapshot
 from llamina.errors import ContextTooLong, RequestError, SnapshotError
 from llamina.gguf import GGUF, fingerprint, open_model, write
 
@@ -27,12 +28,12 @@ SAMPLINGS: list[dict[str, Any]] = [
 OTHER_PROCESS = """
 import sys, json, llamina
 path, data = sys.argv[1:]
-with llamina.load(path, threads=2, context=256, max_tokens=7) as engine:
-    request = engine.resume(open(data, "rb").read())
-    first = request.computed
-    while request.finish_reason is None:
+with llamina.load(path, threads=2, context=256, step_tokens=7) as engine:
+    sequence = engine.resume(open(data, "rb").read())
+    first = sequence.computed
+    while sequence.finish_reason is None:
         engine.step()
-    print(json.dumps([first, request.generated, "".join(request.pieces), request.finish_reason]))
+    print(json.dumps([first, sequence.generated, sequence.text, sequence.finish_reason]))
 """
 
 
@@ -42,108 +43,108 @@ def engine(stories: Path) -> Iterator[Engine]:
         yield found
 
 
-def begun(engine: Engine, n: int, made: int = 40, **options: Any) -> Request:
-    """A request that has made n tokens, in an engine that kept nothing."""
-    engine.pages.forget()
+def begun(engine: Engine, n: int, made: int = 40, **options: Any) -> Sequence:
+    """A sequence that has made n tokens, in an engine that kept nothing."""
+    engine.core.pages.forget()
     asked = {k: options.pop(k) for k in ("cache_prompt", "stop") if k in options}
-    request = engine.submit(Request(PROMPT, Sampling(**options), made, ignore_eos=True, **asked))
-    while len(request.generated) < n:
+    sequence = engine.submit(Request(PROMPT, Sampling(**options), made, ignore_eos=True, **asked))
+    while len(sequence.generated) < n:
         engine.step()
-    return request
+    return sequence
 
 
-def finish(engine: Engine, *requests: Request) -> None:
-    while any(r.finish_reason is None for r in requests):
+def finish(engine: Engine, *sequences: Sequence) -> None:
+    while any(s.finish_reason is None for s in sequences):
         engine.step()
 
 
-def told(request: Request) -> tuple[list[int], str, str | None]:
-    return request.generated, "".join(request.pieces), request.finish_reason
+def told(sequence: Sequence) -> tuple[list[int], str, str | None]:
+    return sequence.generated, sequence.text, sequence.finish_reason
 
 
 @pytest.mark.parametrize("options", SAMPLINGS, ids=lambda o: ",".join(o))
 @pytest.mark.parametrize("n", [0, 5])
 def test_goes_on_as_it_would_have(engine: Engine, stories: Path, options: dict[str, Any], n: int) -> None:
-    request = begun(engine, n, **options)
-    data = engine.snapshot(request)
-    finish(engine, request)
-    with llamina.load(stories, threads=2, context=300, max_tokens=9) as other:
+    sequence = begun(engine, n, **options)
+    data = engine.snapshot(sequence)
+    finish(engine, sequence)
+    with llamina.load(stories, threads=2, context=300, step_tokens=9) as other:
         again = other.resume(data)
         assert again.computed == (104 if n else 0) and len(again.generated) == n
         if n:
-            assert again in other.running, "nothing is computed again"
+            assert again in other.core.running, "nothing is computed again"
         finish(other, again)
-        assert told(again) == told(request) and other.pages.free == other.pages.total
+        assert told(again) == told(sequence) and other.core.pages.free == other.core.pages.total
     twin = engine.resume(data)
     finish(engine, twin)
-    assert told(twin) == told(request)
+    assert told(twin) == told(sequence)
 
 
 def test_in_another_process(engine: Engine, stories: Path, tmp_path: Path) -> None:
-    request = begun(engine, 7, temperature=1.1, stop=["zzz"])
-    (tmp_path / "request").write_bytes(engine.snapshot(request))
-    finish(engine, request)
-    command = [sys.executable, "-c", OTHER_PROCESS, str(stories), str(tmp_path / "request")]
+    sequence = begun(engine, 7, temperature=1.1, stop=["zzz"])
+    (tmp_path / "snapshot").write_bytes(engine.snapshot(sequence))
+    finish(engine, sequence)
+    command = [sys.executable, "-c", OTHER_PROCESS, str(stories), str(tmp_path / "snapshot")]
     result = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    assert result == [106, *told(request)]
+    assert result == [106, *told(sequence)]
 
 
 def test_stop_strings_and_characters_under_way(engine: Engine) -> None:
     """Half a stop string and half a character are remembered."""
-    request = engine.submit(Request([1], max_tokens=20, stop=["ab!"]))
+    sequence = engine.submit(Request([1], max_tokens=20, stop=["ab!"]))
     *tokens, last = engine.encode("xab🦙", add_special=False)
-    engine.rewind(request, 0, tokens)
-    twin = engine.resume(engine.snapshot(request))
-    assert twin.pieces == request.pieces == [" ", "x"]
-    for r in (request, twin):
-        engine.rewind(r, 0, [last])
-    assert "".join(twin.pieces) == "".join(request.pieces) and "".join(twin.pieces).endswith("xab🦙")
-    for r in (request, twin):
-        engine.cancel(r)
+    engine.rewind(sequence, 0, tokens)
+    twin = engine.resume(engine.snapshot(sequence))
+    assert twin.output.pieces == sequence.output.pieces == [" ", "x"]
+    for s in (sequence, twin):
+        engine.rewind(s, 0, [last])
+    assert twin.text == sequence.text and twin.text.endswith("xab🦙")
+    for s in (sequence, twin):
+        engine.cancel(s)
 
 
 def test_what_was_done_is_only_remembered(engine: Engine, stories: Path) -> None:
-    request = begun(engine, 20, made=20, temperature=0)
-    assert request.finish_reason == "length"
-    data = engine.snapshot(request)
+    sequence = begun(engine, 20, made=20, temperature=0)
+    assert sequence.finish_reason == "length"
+    data = engine.snapshot(sequence)
     with llamina.load(stories, threads=1, context=256) as other:
         again = other.resume(data)
-        assert told(again) == told(request) and not other.running and not other.waiting
-        assert other.pages.kept == 7
-        after = other.generate([*PROMPT, *request.generated, 9], temperature=0, max_tokens=5, ignore_eos=True)
+        assert told(again) == told(sequence) and not other.core.running and not other.core.waiting
+        assert other.core.pages.kept == 7
+        after = other.generate([*PROMPT, *sequence.generated, 9], temperature=0, max_tokens=5, ignore_eos=True)
         assert after.usage.cached_tokens == 112
-        assert after.tokens == engine.generate([*PROMPT, *request.generated, 9], temperature=0, max_tokens=5).tokens
+        assert after.tokens == engine.generate([*PROMPT, *sequence.generated, 9], temperature=0, max_tokens=5).tokens
 
 
 def test_without_room_it_waits(engine: Engine, stories: Path) -> None:
-    requests = [begun(engine, 5, temperature=1.0, seed=i, cache_prompt=i % 2 > 0) for i in range(4)]
-    data = [engine.snapshot(r) for r in requests]
-    finish(engine, *requests)
+    sequences = [begun(engine, 5, temperature=1.0, seed=i, cache_prompt=i % 2 > 0) for i in range(4)]
+    data = [engine.snapshot(s) for s in sequences]
+    finish(engine, *sequences)
     with llamina.load(stories, threads=1, context=256, max_sequences=2, cache_tokens=256) as other:
         resumed = [other.resume(d) for d in data]
-        assert len(other.running) == 2 and len(other.waiting) == 2
+        assert len(other.core.running) == 2 and len(other.core.waiting) == 2
         finish(other, *resumed)
-        assert [told(r) for r in resumed] == [told(r) for r in requests]
-        assert other.pages.free == other.pages.total
+        assert [told(s) for s in resumed] == [told(s) for s in sequences]
+        assert other.core.pages.free == other.core.pages.total
 
 
 @pytest.mark.parametrize("options", [{"kv_type": "f32"}, {"backend": "reference"}], ids=str)
 def test_another_layout_is_computed_again(engine: Engine, stories: Path, options: dict[str, Any]) -> None:
     """Tokens are tokens: it goes on from them, with the numbers of the program it is in."""
-    request = begun(engine, 5, made=8, temperature=0)
-    data = engine.snapshot(request)
-    engine.cancel(request)
+    sequence = begun(engine, 5, made=8, temperature=0)
+    data = engine.snapshot(sequence)
+    engine.cancel(sequence)
     with llamina.load(stories, threads=1, context=256, **options) as other:
         again = other.resume(data)
         finish(other, again)
-        expected = other.generate([*PROMPT, *request.generated[:5]], temperature=0, max_tokens=3, cache_prompt=False)
+        expected = other.generate([*PROMPT, *sequence.generated[:5]], temperature=0, max_tokens=3, cache_prompt=False)
         assert again.generated[5:] == expected.tokens
 
 
 def test_damage_is_noticed(engine: Engine) -> None:
-    request = begun(engine, 5, temperature=0)
-    data = engine.snapshot(request)
-    engine.cancel(request)
+    sequence = begun(engine, 5, temperature=0)
+    data = engine.snapshot(sequence)
+    engine.cancel(sequence)
     for at in (HEAD.size - 3, HEAD.size + 5, len(data) // 2, len(data) - 1):
         broken = bytearray(data)
         broken[at] ^= 1
@@ -157,16 +158,16 @@ def test_damage_is_noticed(engine: Engine) -> None:
             engine.resume(nothing)
     with pytest.raises(SnapshotError, match="version 7"):
         engine.resume(data[:8] + (7).to_bytes(4, "little") + data[12:])
-    assert not engine.running and not engine.waiting and engine.pages.free == engine.pages.total
+    assert not engine.core.running and not engine.core.waiting and engine.core.pages.free == engine.core.pages.total
 
 
 def test_states_of_the_wrong_length(engine: Engine) -> None:
-    request = begun(engine, 5, temperature=0)
-    snapshot = Snapshot.unpack(engine.snapshot(request))
-    engine.cancel(request)
+    sequence = begun(engine, 5, temperature=0)
+    snapshot = Snapshot.unpack(engine.snapshot(sequence))
+    engine.cancel(sequence)
     with pytest.raises(SnapshotError, match="bytes of states"):
         engine.resume(Snapshot(snapshot.header, snapshot.states[:-16]).pack())
-    assert not engine.running and engine.pages.free == engine.pages.total
+    assert not engine.core.running and engine.core.pages.free == engine.core.pages.total
 
 
 def changed(stories: Path, path: Path, **metadata: object) -> GGUF:
@@ -180,13 +181,13 @@ def changed(stories: Path, path: Path, **metadata: object) -> GGUF:
 
 
 def test_another_model_is_refused(engine: Engine, stories: Path, tmp_path: Path) -> None:
-    request = begun(engine, 5, temperature=0)
-    data = engine.snapshot(request)
-    engine.cancel(request)
+    sequence = begun(engine, 5, temperature=0)
+    data = engine.snapshot(sequence)
+    engine.cancel(sequence)
     with llamina.load(changed(stories, tmp_path / "other.gguf"), threads=1, context=256) as other:
         with pytest.raises(SnapshotError, match="another model"):
             other.resume(data)
-        assert not other.waiting and other.pages.kept == 0
+        assert not other.core.waiting and other.core.pages.kept == 0
 
 
 def test_fingerprints_are_of_contents(stories: Path, tmp_path: Path) -> None:
@@ -205,32 +206,32 @@ def test_fingerprints_are_of_contents(stories: Path, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_put_away(engine: Engine) -> None:
-    for request in (
-        engine.submit(Request([1, 2], all_logits=True)),
+    for sequence in (
+        engine.submit(Request([1, 2], reads=range(2))),
         engine.submit(Request([1, 2], logits_processor=lambda tokens, logits: logits)),
     ):
         with pytest.raises(RequestError, match="cannot be put into a snapshot"):
-            engine.snapshot(request)
-        engine.cancel(request)
+            engine.snapshot(sequence)
+        engine.cancel(sequence)
 
 
 def test_a_smaller_context(engine: Engine, stories: Path) -> None:
-    request = begun(engine, 5, temperature=0)
-    data = engine.snapshot(request)
-    engine.cancel(request)
+    sequence = begun(engine, 5, temperature=0)
+    data = engine.snapshot(sequence)
+    engine.cancel(sequence)
     with llamina.load(stories, threads=1, context=64) as other:
         with pytest.raises(ContextTooLong, match="105 tokens"):
             other.resume(data)
-        assert not other.waiting and other.pages.kept == 0
+        assert not other.core.waiting and other.core.pages.kept == 0
 
 
 def test_following_a_resumed_request(engine: Engine) -> None:
     stream = engine.stream(PROMPT, temperature=0, max_tokens=20)
-    pieces = [next(stream) for _ in range(5)]
-    data = engine.snapshot(stream.request)
-    rest = list(stream)
+    pieces = [str(next(stream)) for _ in range(5)]
+    data = engine.snapshot(stream.sequence)
+    rest = [str(delta) for delta in stream]
     again = engine.follow(engine.resume(data))
-    assert "".join(again) == "".join(rest)
+    assert "".join(map(str, again)) == "".join(rest)
     assert again.result().text == "".join(pieces + rest)
 
 
@@ -257,8 +258,8 @@ def test_conversations(smollm2: Path, tmp_path: Path) -> None:
         assert (again.text, again.tokens) == (second.text, second.tokens)
         assert again.usage.cached_tokens >= 32, "what was said before is not computed again"
         assert session.messages == messages
-        request = engine.submit(Request([1, 2], max_tokens=3))
-        path.write_bytes(engine.snapshot(request))
+        sequence = engine.submit(Request([1, 2], max_tokens=3))
+        path.write_bytes(engine.snapshot(sequence))
         with pytest.raises(SnapshotError, match="not a conversation"):
             Session.load(engine, path)
         with pytest.raises(SnapshotError, match="cannot be read"):

@@ -13,7 +13,8 @@ import pytest
 
 import llamina
 from llamina import Engine, Request, Sampling
-from llamina.engine import memory
+from llamina.engine import Sequence
+from llamina.engine.runner import memory
 from llamina.errors import RequestError, SnapshotError
 from llamina.gguf import GGUF
 from llamina.plan import adaptable
@@ -40,9 +41,9 @@ class Stretch:
 
 @dataclass(eq=False)
 class Life:
-    """A request, and what it should have said since somebody last interfered."""
+    """A sequence, and what it should have said since somebody last interfered."""
 
-    request: Request
+    sequence: Sequence
     known: list[int]
     said: int = 0  # tokens it had made then
     dropped: int = 0
@@ -51,17 +52,17 @@ class Life:
 
     def close(self) -> None:
         """Somebody is about to interfere."""
-        made = tuple(self.request.generated[self.said :])
+        made = tuple(self.sequence.generated[self.said :])
         if made:
-            sampling = self.request.sampling
+            sampling = self.sequence.request.sampling
             drawn = sampling.temperature, sampling.seed or 0
             self.stretches.append(Stretch(tuple(self.known), made, *drawn, self.adapted))
 
     def open(self, loaded: dict[str, Path]) -> None:
         """Somebody has interfered; these adapters are loaded under their names."""
-        self.known, self.said = list(self.request.known), len(self.request.generated)
-        self.dropped = self.request.dropped
-        self.adapted = tuple((loaded[name], scale) for name, scale in self.request.adapters.items())
+        self.known, self.said = list(self.sequence.known), len(self.sequence.generated)
+        self.dropped = self.sequence.dropped
+        self.adapted = tuple((loaded[name], scale) for name, scale in self.sequence.request.adapters.items())
 
 
 class Soak:
@@ -90,7 +91,7 @@ class Soak:
         return Sampling(temperature=self.random.choice([0, 1.0]), seed=self.random.randrange(9))
 
     def live(self) -> list[Life]:
-        return [life for life in self.lives if life.request.finish_reason is None]
+        return [life for life in self.lives if life.sequence.finish_reason is None]
 
     def submit(self) -> None:
         begin = self.random.choice(self.systems)[: self.random.randrange(1, 91)]
@@ -112,38 +113,38 @@ class Soak:
         for _ in range(self.random.randrange(1, 6)):
             self.engine.step()
             for life in self.lives:
-                if life.request.dropped > life.dropped:  # half of the old tokens went after this step's token
+                if life.sequence.dropped > life.dropped:  # half of the old tokens went after this step's token
                     life.close()
                     life.open(self.loaded)
 
     def cancel(self) -> None:
-        self.engine.cancel(self.random.choice(self.live()).request)
+        self.engine.cancel(self.random.choice(self.live()).sequence)
 
     def fork(self) -> None:
         life = self.random.choice(self.live())
         other = self.sampling() if self.random.random() < 0.5 else None
-        self.adopt(self.engine.fork(life.request, other))
+        self.adopt(self.engine.fork(life.sequence, other))
 
-    def adopt(self, request: Request) -> None:
-        life = Life(request, [])
+    def adopt(self, sequence: Sequence) -> None:
+        life = Life(sequence, [])
         life.open(self.loaded)
         self.lives.append(life)
 
     def rewind(self) -> None:
         life = self.random.choice(self.lives)
-        request, tokens = life.request, self.tokens(3)
-        there = min(len(request.generated), len(request.known) - 1) if request.dropped else len(request.generated)
-        n = self.random.randrange(there + 1)
-        room = self.engine.limits.room - len(request.known) + n
-        if len(request.generated) - n + len(tokens) >= (request.max_tokens or 0) or len(tokens) > room:
+        sequence, tokens = life.sequence, self.tokens(3)
+        made, most = len(sequence.generated), sequence.request.max_tokens or 0
+        n = self.random.randrange((min(made, len(sequence.known) - 1) if sequence.dropped else made) + 1)
+        room = self.engine.core.limits.room - len(sequence.known) + n
+        if made - n + len(tokens) >= most or len(tokens) > room:
             return
         life.close()
-        self.engine.rewind(request, n, tokens)
+        self.engine.rewind(sequence, n, tokens)
         life.open(self.loaded)
 
     def snapshot(self) -> None:
-        request = self.random.choice(self.lives).request
-        self.shelf.append((self.engine.snapshot(request), self.used(request)))
+        sequence = self.random.choice(self.lives).sequence
+        self.shelf.append((self.engine.snapshot(sequence), self.used(sequence.request)))
 
     def used(self, request: Request) -> dict[str, Path]:
         """The adapters that a request's names stand for now."""
@@ -160,7 +161,7 @@ class Soak:
     def swap(self) -> None:
         """Another adapter under a name, unless somebody is using it."""
         name = self.random.choice(NAMES)
-        if any(name in life.request.adapters for life in self.live()):
+        if any(name in life.sequence.request.adapters for life in self.live()):
             with pytest.raises(RequestError, match="requests use adapter"):
                 self.engine.unload_adapter(name)
             return
@@ -168,10 +169,10 @@ class Soak:
         self.load(name, next(path for path in self.adapters if path not in self.loaded.values()))
 
     def forget(self) -> None:
-        self.engine.pages.forget()
+        self.engine.core.pages.forget()
 
     def act(self) -> None:
-        names = ["step"] * 6 + ["submit"] * (3 if len(self.engine.waiting) < 8 else 0)
+        names = ["step"] * 6 + ["submit"] * (3 if len(self.engine.core.waiting) < 8 else 0)
         names += ["cancel", "fork", "fork"] if self.live() else []
         names += ["rewind"] * 2 + ["snapshot"] if self.lives else []
         names += ["resume"] if self.shelf else []
@@ -182,7 +183,7 @@ class Soak:
         self.done[name] = self.done.get(name, 0) + 1
 
     def finish(self) -> None:
-        while self.engine.running or self.engine.waiting:
+        while self.engine.core.running or self.engine.core.waiting:
             self.step()
         for life in self.lives:
             life.close()
@@ -200,7 +201,7 @@ def check(engine: Engine, stretches: list[Stretch]) -> None:
 def make_adapters(path: Path, folder: Path) -> list[Path]:
     """Three: two beside the same matrices, one beside all that there are."""
     with llamina.load(path) as engine:
-        names, architecture = list(adaptable(engine.plan)), engine.model.config.architecture
+        names, architecture = list(adaptable(engine.runner.plan)), engine.runner.model.config.architecture
     drawn = [draw(path, some, rank, rank) for some, rank in ((names[1::3], 4), (names[1::3], 7), (names, 3))]
     return [save(folder / f"{i}.gguf", architecture, pairs, alpha=8.0) for i, pairs in enumerate(drawn)]
 
@@ -222,12 +223,13 @@ def test_soak(
     """With `windows`, so few places that windowed layers have no memory for all pages."""
     model = stories if name == "stories" else speaking(name)
     adapters = make_adapters(stories if name == "stories" else files(name), tmp_path)
-    options = {"context": CONTEXT, "max_sequences": PLACES, "max_tokens": 40}
+    options = {"context": CONTEXT, "max_sequences": PLACES, "step_tokens": 40}
     if windows:
-        monkeypatch.setattr(memory, "NEAR", 1)
-        options |= {"max_sequences": 3, "max_tokens": 16}
+        monkeypatch.setattr(memory, "WINDOW_SHARE", 1)
+        options |= {"max_sequences": 3, "step_tokens": 16}
     with llamina.load(model, threads=2, cache_tokens=16 * PAGES, **options) as engine:
-        assert (engine.pages.near.total > 0) == windows
+        pages = engine.core.pages
+        assert (pages.windows.total > 0) == windows
         soak = Soak(engine, adapters, seed=len(name))
         for _ in range(OPERATIONS):
             soak.act()
@@ -236,12 +238,12 @@ def test_soak(
             "step", "submit", "cancel", "fork", "rewind", "snapshot", "resume", "swap", "forget",
         }  # fmt: skip
         assert engine.metrics.preemptions > 5 and engine.metrics.cached_tokens > OPERATIONS / 4
-        assert engine.pages.free == engine.pages.total == PAGES
-        engine.pages.forget()
-        assert engine.pages.kept == 0 and not engine.pages.take_copies()
-        assert engine.pages.near.kept == 0 and engine.pages.near.free == engine.pages.near.total
-        lease = engine.pages.admit([1] * 16 * PAGES)
-        assert lease is not None and engine.pages.extend(lease, 16 * PAGES - 1, 16 * PAGES), "all of them can be had"
+        assert pages.free == pages.total == PAGES
+        pages.forget()
+        assert pages.kept == 0 and not pages.take_copies()
+        assert pages.windows.kept == 0 and pages.windows.free == pages.windows.total
+        lease = pages.admit([1] * 16 * PAGES)
+        assert lease is not None and pages.extend(lease, 16 * PAGES - 1, 16 * PAGES), "all of them can be had"
     with llamina.load(model, threads=1, context=CONTEXT) as alone:
         for path in adapters:
             alone.load_adapter(path, path.name)

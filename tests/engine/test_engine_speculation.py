@@ -102,7 +102,7 @@ def test_together(pair: Engine) -> None:
     modes = ["auto", 3, "ngram", "off", "draft", 9, 1, "auto"]
     streams = [pair.stream(p, seed=i, speculate=modes[i], **options) for i, p in enumerate(prompts * 2)]
     assert [stream.result().tokens for stream in streams] == alone
-    assert pair.pages.free == pair.pages.total
+    assert pair.core.pages.free == pair.core.pages.total
 
 
 def test_with_little_room(stories: Path) -> None:
@@ -115,14 +115,14 @@ def test_with_little_room(stories: Path) -> None:
             for one, other in zip(plain, streams, strict=True):
                 assert other.result().tokens == one.tokens and other.result().finish_reason == one.finish_reason
                 assert other.result().usage.drafted_tokens
-            assert engine.pages.free == engine.pages.total
+            assert engine.core.pages.free == engine.core.pages.total
 
 
 @pytest.mark.parametrize("name", ["jamba-dense", "mamba2-dense", "gemma3-dense", "deepseek2-moe"])
 def test_every_kind_of_state(speaking: Callable[[str], GGUF], name: str) -> None:
     """Recurrent states are brought back; without being asked nothing is tried with them, and the result says why."""
     with llamina.load(speaking(name), threads=1, context=256) as engine:
-        recurrent = engine.pages.recurrent
+        recurrent = engine.core.pages.recurrent
         few = dict.fromkeys(range(20, 24), 100.0)  # so few tokens that some guesses must be right
         for seed in range(3):
             options = {"max_tokens": 50, "ignore_eos": True, "logit_bias": few, "temperature": 1.5, "seed": seed}
@@ -146,7 +146,8 @@ def test_a_real_model(smol: Engine) -> None:
 def test_the_distribution_is_the_models(pair: Engine) -> None:
     """Chi-square over many seeds: tokens after guesses of the other model come as often as the model says."""
     prompt, n = pair.encode("Once upon a time, there was a little girl named Lily. She loved to play"), 600
-    options = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "max_tokens": 3, "ignore_eos": True}
+    whole = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}  # nothing is dropped
+    options = {**whole, "max_tokens": 3, "ignore_eos": True}
     guessed = [pair.generate(prompt, seed=seed, speculate=2, **options) for seed in range(n)]
     assert sum(found.usage.accepted_tokens for found in guessed) > n / 4
 
@@ -178,11 +179,11 @@ def check_same(seen: Counter[int], expected: np.ndarray, noise: float) -> None:
 def test_a_snapshot_of_the_pair(pair: Engine, stories: Path) -> None:
     """The guesses' own state is not part of it: it is found again from the tokens, with or without the other model."""
     request = Request(pair.encode(STORY), Sampling(temperature=0.8, seed=9), 50, ignore_eos=True, speculate=4)
-    pair.submit(request)
-    while len(request.generated) < 20:
+    sequence = pair.submit(request)
+    while len(sequence.generated) < 20:
         pair.step()
-    data, drafted = pair.snapshot(request), request.drafting.drafted
-    whole = pair.follow(request).result()
+    data, drafted = pair.snapshot(sequence), sequence.drafting.drafted
+    whole = pair.follow(sequence).result()
     again = pair.resume(data)
     assert again.drafting.drafted == drafted > 0
     assert pair.follow(again).result().tokens == whole.tokens
@@ -196,7 +197,7 @@ def test_which_model_drafts(stories: Path, rough: Path, smollm2: Path, tmp_path:
         (tmp_path / path.name).symlink_to(path)
     (tmp_path / "broken.gguf").write_bytes(b"GGUF")
     with llamina.load(stories, threads=1, context=128, draft=tmp_path) as engine:
-        assert engine.speculation.drafter is not None
+        assert engine.core.speculation.drafter is not None
         assert engine.generate(STORY, max_tokens=20, speculate=3, temperature=0).usage.accepted_tokens
     with pytest.raises(RequestError, match="another vocabulary"):
         llamina.load(stories, draft=smollm2)
@@ -208,4 +209,4 @@ def test_which_model_drafts(stories: Path, rough: Path, smollm2: Path, tmp_path:
 def test_impossible_modes(engine: Engine, mode: object) -> None:
     with pytest.raises(RequestError) as caught:
         engine.generate([1, 2], speculate=mode)
-    assert caught.value.param == "speculate" and not engine.waiting
+    assert caught.value.param == "speculate" and not engine.core.waiting

@@ -72,7 +72,7 @@ def test_what_was_held_back_comes_out() -> None:
     assert stops.push(" en") == " " and stops.flush() == "en"
 
 
-@pytest.mark.parametrize("bad", ["word", [""], [1], ["a", None], [b"x"]])
+@pytest.mark.parametrize("bad", ["", b"word", 5, [""], [1], ["a", None], [b"x"]], ids=repr)
 def test_what_is_no_stop_string(bad: object, engine: Engine) -> None:
     with pytest.raises(RequestError) as caught:
         engine.generate(PROMPT, stop=bad)
@@ -86,8 +86,7 @@ def test_stop_across_tokens(engine: Engine) -> None:
         for length in (1, 2, 5, 13):
             stop = whole[first : first + length]
             expected = whole[: whole.index(stop)]
-            pieces = list(engine.stream(PROMPT, stop=[stop], **GREEDY))
-            assert "".join(pieces) == expected
+            assert "".join(map(str, engine.stream(PROMPT, stop=[stop], **GREEDY))) == expected
     result = engine.generate(PROMPT, stop=["girl named Lily"], **GREEDY)
     assert result.text == ", there was a little " and result.finish_reason == "stop"
 
@@ -102,8 +101,8 @@ def test_held_text_is_flushed(engine: Engine) -> None:
     whole = engine.generate(PROMPT, **GREEDY)
     held = engine.generate(PROMPT, stop=[whole.text[-6:] + " never"], **GREEDY)
     assert held.text == whole.text and held.finish_reason == "length"
-    pieces = list(engine.stream(PROMPT, stop=[whole.text[-6:] + " never"], **GREEDY))
-    assert pieces[-1].endswith(whole.text[-6:])
+    deltas = list(engine.stream(PROMPT, stop=[whole.text[-6:] + " never"], **GREEDY))
+    assert deltas[-1].text.endswith(whole.text[-6:])
 
 
 def test_a_stop_string_that_never_comes(engine: Engine) -> None:

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 import llamina
-from llamina.backends.cpu import cores
+from llamina.backends.cpu.runtime import cores
 from llamina.errors import RequestError
+from skips import needs
 
-linux = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system has no affinity of threads")
+linux = needs("hardware", hasattr(os, "sched_getaffinity"), "a system with thread affinity")
 
 
 def workers() -> set[threading.Thread]:

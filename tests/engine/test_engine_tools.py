@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import pytest
 
-import llamina
-from llamina import Engine
+from llamina import Engine, Request
 from llamina.chat import CallBegin, CallEnd, Content, Reasoning
+from llamina.engine import Sequence
 from llamina.engine.output import Output
 from llamina.errors import RequestError
 
@@ -39,15 +39,16 @@ CITY = {
 def scripted(smol: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Answers that the model gives, one after the other, whatever its logits are."""
     answers: list[str] = []
-    submit = smol.submit
+    prepare = smol.core.prepare
 
-    def say(request: llamina.Request) -> llamina.Request:
+    def say(request: Request, leader: Sequence | None = None) -> Sequence:
         assert smol.tokenizer.eos is not None
         tokens = iter([*smol.encode(answers.pop(0), add_special=False), smol.tokenizer.eos])
-        request.sample = lambda logits: [next(tokens)]  # type: ignore[method-assign, assignment]
-        return submit(request)
+        sequence = prepare(request, leader)
+        sequence.sample = lambda logits: [next(tokens)]  # type: ignore[method-assign]
+        return sequence
 
-    monkeypatch.setattr(smol, "submit", say)
+    monkeypatch.setattr(smol.core, "prepare", say)
     yield answers
     assert not answers
 
@@ -56,7 +57,7 @@ def test_an_answer_without_tools_is_text(smol: Engine) -> None:
     result = smol.chat(ASK, logprobs=0, **GREEDY)
     assert result.logprobs and len(result.logprobs) == len(result.tokens)
     assert "Tokyo" in result.text and not result.tool_calls and not result.reasoning
-    told = list(smol.stream_chat(ASK, **GREEDY))
+    told = [event for delta in smol.stream_chat(ASK, **GREEDY) for event in delta.events]
     assert all(isinstance(event, Content) for event in told) and len(told) > 3
     assert result.message() == {"role": "assistant", "content": result.text}
 
@@ -64,7 +65,7 @@ def test_an_answer_without_tools_is_text(smol: Engine) -> None:
 def test_calls_and_reasoning(smol: Engine, scripted: list[str]) -> None:
     scripted += ['<think>hm</think>So: <tool_call>{"name": "add", "arguments": {"a": 1, "b": 2}}</tool_call>'] * 2
     turn = smol.stream_chat(ASK, tools=[ADD], **GREEDY)
-    kinds = [type(event) for event in turn]
+    kinds = [type(event) for delta in turn for event in delta.events]
     assert kinds[0] is Reasoning and kinds[-1] is CallEnd and CallBegin in kinds and Content in kinds
     result = smol.chat(ASK, tools=[ADD], **GREEDY)
     assert (result.reasoning, result.text, result.finish_reason) == ("hm", "So: ", "stop")
@@ -85,7 +86,7 @@ def test_no_tools_no_calls(smol: Engine, scripted: list[str]) -> None:
 
 def test_the_tools_are_in_the_prompt(smol: Engine) -> None:
     turn = smol.stream_chat(ASK, tools=[ADD], **GREEDY)
-    prompt = smol.tokenizer.decode(turn.generation.request.prompt, skip_special=False)
+    prompt = smol.tokenizer.decode(turn.generation.sequence.request.prompt, skip_special=False)
     turn.close()
     assert '{"name": "add", "parameters": {"type": "object"' in prompt
 
@@ -152,7 +153,8 @@ def test_a_call_can_be_required(smol: Engine, format: Any) -> None:
     assert call.name in ("add", "city") and (result.text, result.finish_reason) == ("", "stop")
     named: Any = {"type": "function", "function": {"name": "add"}}
     turn = smol.stream_chat(ASK, tools=[ADD, CITY], tool_choice=named, format=format, **GREEDY)
-    assert [event.name for event in turn if isinstance(event, CallBegin)] == ["add"]
+    events = [event for delta in turn for event in delta.events]
+    assert [event.name for event in events if isinstance(event, CallBegin)] == ["add"]
     arguments = json.loads(turn.result().tool_calls[0].arguments)
     assert arguments.keys() == {"a", "b"} and all(isinstance(value, int) for value in arguments.values())
 

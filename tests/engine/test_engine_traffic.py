@@ -16,7 +16,7 @@ CHUNK = 64
 @pytest.fixture
 def small_steps(stories: Path) -> Iterator[Engine]:
     """Steps of 64 tokens, so that a long prompt takes many."""
-    with llamina.load(stories, threads=1, context=2048, max_tokens=CHUNK, max_sequences=4) as found:
+    with llamina.load(stories, threads=1, context=2048, step_tokens=CHUNK, max_sequences=4) as found:
         yield found
 
 
@@ -24,12 +24,17 @@ def greedy(tokens: list[int], n: int, **options: object) -> Request:
     return Request(tokens, Sampling(temperature=0), max_tokens=n, ignore_eos=True, **options)
 
 
-def run(engine: Engine) -> list[Request]:
-    """Step until nothing is left; the requests in the order in which they were done."""
+def run(engine: Engine) -> list[int]:
+    """Step until nothing is left; the sequences' ids in the order in which they were done."""
     done = []
-    while engine.running or engine.waiting:
-        done += [event.request for event in engine.step() if event.finish_reason]
+    while engine.core.running or engine.core.waiting:
+        done += [delta.id for delta in engine.step() if delta.finish_reason]
     return done
+
+
+def alone(engine: Engine, request: Request) -> list[int]:
+    """What an engine says that has nothing else to do."""
+    return engine.generate(request.prompt, temperature=0, max_tokens=request.max_tokens, ignore_eos=True).tokens
 
 
 def test_a_long_prompt_stalls_nobody(small_steps: Engine, engine: Engine) -> None:
@@ -38,15 +43,14 @@ def test_a_long_prompt_stalls_nobody(small_steps: Engine, engine: Engine) -> Non
     small_steps.step()
     long = small_steps.submit(greedy(LONG, 3))
     steps = 0
-    while any(r.finish_reason is None for r in others):
-        made = [event.request for event in small_steps.step() if event.tokens]
-        assert made == others
+    while any(s.finish_reason is None for s in others):
+        made = [delta.id for delta in small_steps.step() if delta.tokens]
+        assert made == [s.id for s in others]
         steps += 1
     assert steps == 19 and long.computed == steps * (CHUNK - 2), "the rest of every step"
     run(small_steps)
-    for request in (*others, long):
-        alone = engine.generate(request.prompt, temperature=0, max_tokens=request.max_tokens, ignore_eos=True)
-        assert alone.tokens == request.generated
+    for sequence in (*others, long):
+        assert alone(engine, sequence.request) == sequence.generated
 
 
 def test_cancelled_between_chunks(small_steps: Engine) -> None:
@@ -54,20 +58,21 @@ def test_cancelled_between_chunks(small_steps: Engine) -> None:
     small_steps.step()
     assert 0 < long.computed < len(LONG)
     small_steps.cancel(long)
-    assert small_steps.running == [other] and long.finish_reason == "cancelled" and long.lease is None
-    assert run(small_steps) == [other] and small_steps.pages.free == small_steps.pages.total
+    core = small_steps.core
+    assert core.running == [other] and long.finish_reason == "cancelled" and long.lease is None
+    assert run(small_steps) == [other.id] and core.pages.free == core.pages.total
 
 
 def test_requests_join_and_leave_at_any_step(small_steps: Engine, engine: Engine) -> None:
     jobs = [greedy([1, 5 + 7 * i, 9 + i] * (1 + i * 9), 3 + i % 5) for i in range(12)]
+    sequences = []
     for job in jobs:
-        small_steps.submit(job)
+        sequences.append(small_steps.submit(job))
         small_steps.step()
-        assert len(small_steps.running) <= 4
+        assert len(small_steps.core.running) <= 4
     run(small_steps)
-    for job in jobs:
-        alone = engine.generate(job.prompt, temperature=0, max_tokens=job.max_tokens, ignore_eos=True)
-        assert alone.tokens == job.generated and job.finish_reason == "length"
+    for sequence in sequences:
+        assert alone(engine, sequence.request) == sequence.generated and sequence.finish_reason == "length"
 
 
 def test_priorities(small_steps: Engine, engine: Engine) -> None:
@@ -78,12 +83,11 @@ def test_priorities(small_steps: Engine, engine: Engine) -> None:
     later = small_steps.submit(greedy([1, 50], 2))
     urgent = small_steps.submit(greedy([1, 60], 2, priority=1))
     small_steps.step()
-    assert urgent in small_steps.running and small_steps.waiting == [plain[-1], later]
+    assert urgent in small_steps.core.running and small_steps.core.waiting == [plain[-1], later]
     done = run(small_steps)
-    assert done[0] is urgent and sorted(map(id, done)) == sorted(map(id, [urgent, *plain, later]))
-    for request in (*plain, later, urgent):
-        alone = engine.generate(request.prompt, temperature=0, max_tokens=request.max_tokens, ignore_eos=True)
-        assert alone.tokens == request.generated
+    assert done[0] == urgent.id and sorted(done) == sorted(s.id for s in (urgent, *plain, later))
+    for sequence in (*plain, later, urgent):
+        assert alone(engine, sequence.request) == sequence.generated
 
 
 def test_a_priority_is_not_for_ever(small_steps: Engine) -> None:
@@ -96,7 +100,7 @@ def test_a_priority_is_not_for_ever(small_steps: Engine) -> None:
         if plain.finish_reason:
             break
     assert plain.finish_reason == "length"
-    assert small_steps.waiting, "there was more to do than could be done"
+    assert small_steps.core.waiting, "there was more to do than could be done"
     small_steps.close()
 
 

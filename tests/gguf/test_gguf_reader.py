@@ -15,6 +15,7 @@ import gguf
 from llamina.errors import ModelFileError, ModelNotFound, UnsupportedModel
 from llamina.gguf import GGUF, tensor_type, write
 from llamina.gguf.cursor import BLOCK
+from skips import needs
 
 MAPS = Path("/proc/self/maps")
 FILES = [
@@ -52,7 +53,7 @@ def test_data_is_a_view_into_the_file(small: Path) -> None:
         data[0] = 1
 
 
-@pytest.mark.skipif(not MAPS.exists(), reason="needs Linux")
+@needs("hardware", MAPS.exists(), "Linux, which tells what is mapped")
 def test_views_outlive_the_file_and_then_it_is_unmapped(small: Path) -> None:
     with GGUF.open(small) as file:
         data = file.tensors["norm"].data
@@ -134,7 +135,7 @@ def test_many_strings(tmp_path: Path) -> None:
     assert GGUF.open(tmp_path / "m.gguf").metadata["texts"] == texts
 
 
-@pytest.mark.skipif(not hasattr(mmap, "MADV_WILLNEED"), reason="the system cannot be asked")
+@needs("hardware", hasattr(mmap, "MADV_WILLNEED"), "a system that takes advice about memory")
 def test_data_is_read_ahead_when_asked(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 

@@ -119,7 +119,7 @@ def test_a_small_file_takes_one_request(server: Files, small: Path, contents: An
 def test_a_header_may_come_in_the_smallest_pieces(
     server: Files, small: Path, contents: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("llamina.gguf.remote._FIRST", 1)
+    monkeypatch.setattr("llamina.gguf.remote._FIRST_BYTES", 1)
     server.files["a.gguf"] = small.read_bytes()
     assert open_url(server.url("ranges")).metadata_types == contents.kinds
     assert len(server.sent) > 5
@@ -170,6 +170,6 @@ def test_damaged_and_truncated_files(server: Files, small: Path) -> None:
 
 
 def test_a_header_larger_than_the_limit(server: Files, monkeypatch: pytest.MonkeyPatch, large: GGUF) -> None:
-    monkeypatch.setattr("llamina.gguf.remote._MOST", MIB + 10)
-    with pytest.raises(DownloadError, match=f"{MIB + 10} is the most"):
+    monkeypatch.setattr("llamina.gguf.remote._MAX_BYTES", MIB + 10)
+    with pytest.raises(DownloadError, match=f"at most {MIB + 10} are fetched"):
         open_url(server.url("ranges"))

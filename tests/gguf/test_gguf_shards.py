@@ -10,6 +10,7 @@ import pytest
 
 from llamina.errors import ModelFileError, ModelNotFound, RequestError
 from llamina.gguf import GGUF, Kind, ValueType, open_model, write, write_shards
+from skips import import_peer
 
 
 @pytest.fixture
@@ -108,7 +109,7 @@ def test_shards_hold_a_tensor_at_least(tmp_path: Path) -> None:
 
 
 def test_llama_cpp_runs_our_shards(golden: Callable[[str], Path], tmp_path: Path) -> None:
-    xlc = pytest.importorskip("xllamacpp")
+    xlc = import_peer("xllamacpp")
     file = GGUF.open(golden("stories260K.gguf"))
     paths = write_shards(
         tmp_path / "s.gguf",

@@ -25,6 +25,7 @@ from llamina.gguf import (
     tensor_type,
     write,
 )
+from skips import import_peer
 
 F32 = tensor_type("F32")
 
@@ -134,7 +135,7 @@ def test_big_endian_blocks_are_those_of_the_gguf_package(tmp_path: Path, monkeyp
 
 def completion(path: Path) -> str:
     """What llama.cpp continues greedily with that model."""
-    xlc = pytest.importorskip("xllamacpp")
+    xlc = import_peer("xllamacpp")
     params = xlc.CommonParams()
     params.model.path, params.n_ctx, params.verbosity = str(path), 256, -1
     params.warmup, params.cpuparams.n_threads = False, 1

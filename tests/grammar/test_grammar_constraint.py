@@ -58,8 +58,8 @@ def test_languages(compiler: Compiler, tokenizer: Tokenizer, constraint: Any, ye
     ("constraint", "message"),
     [
         ({"regex": "a(b"}, "regex cannot be followed: .*unclosed group"),
-        ({"regex": 5}, "regex is 5: a string"),
-        ({"grammar": b"root"}, "grammar is b'root': a string"),
+        ({"regex": 5}, "regex is 5: must be a string"),
+        ({"grammar": b"root"}, "grammar is b'root': must be a string"),
         ({"lark": "start: nothing"}, "lark cannot be followed: .*unknown name"),
         ({"choices": []}, "choices is \\[\\]"),
         ({"choices": "yes"}, "choices is 'yes'"),
@@ -92,6 +92,43 @@ def test_the_mask_is_what_can_be_consumed(compiler: Compiler, tokenizer: Tokeniz
         constraint.consume(int(rng.choice(sorted(found))))
         if constraint.done:
             break
+
+
+@pytest.mark.parametrize("constraint", [{"json_schema": SCHEMA}, {"regex": "[0-9]*"}, {"grammar": 'root ::= "a"* "b"'}])
+def test_tokens_are_accepted_exactly_if_the_mask_allows_them(
+    compiler: Compiler, tokenizer: Tokenizer, constraint: dict[str, Any]
+) -> None:
+    """Ends of the answer as well; a token that is not accepted changes nothing."""
+    rng, current = np.random.default_rng(0), start(compiler, **constraint)
+    said: list[int] = []
+    for _ in range(8):
+        found = allowed(current, tokenizer.vocab_size)
+        for token in {*rng.choice(tokenizer.vocab_size, 100).tolist(), *sorted(found)[:50], *tokenizer.eog, 10**6}:
+            other = start(compiler, **constraint)
+            other.restart(said)
+            assert other.accept(token) == (token in found)
+            if token not in found:
+                assert allowed(other, tokenizer.vocab_size) == found
+        said.append(int(rng.choice(sorted(found - tokenizer.eog))))
+        assert current.accept(said[-1])
+        if current.done:
+            break
+
+
+def test_a_thread_computes_slow_masks_that_are_needed(compiler: Compiler, tokenizer: Tokenizer) -> None:
+    """The first one, beside the prefill; then none while masks are quick, or while tokens are accepted without."""
+    constraint = start(compiler, regex="[a-z ]+")
+    token = tokenizer.encode("x")[0]
+    with ThreadPoolExecutor(1) as executor:
+        constraint.begin(executor)
+        assert constraint._future is not None
+        allowed(constraint, tokenizer.vocab_size)
+        constraint.consume(token)
+        for seconds, needed, threaded in ((1e-6, True, False), (1.0, False, False), (1.0, True, True)):
+            constraint._mask_seconds, constraint._mask_needed = seconds, needed
+            constraint.begin(executor)
+            assert (constraint._future is not None) == threaded
+            assert constraint.accept(token) and constraint._future is None
 
 
 def test_masks_in_another_thread(compiler: Compiler, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +222,7 @@ def test_costs_are_bounded(compiler: Compiler, tokenizer: Tokenizer, constraint:
     assert time.perf_counter() - begun < 60  # the tests' machine may be busy; without limits it would not end
 
 
-def test_a_model_with_more_rows_than_words(tokenizer: Tokenizer) -> None:
+def test_a_model_with_more_rows_than_tokens(tokenizer: Tokenizer) -> None:
     """Rows of the output matrix that are no tokens are never allowed."""
     padded = Compiler(tokenizer, tokenizer.vocab_size + 100)
     assert max(allowed(start(padded, regex=".*"), tokenizer.vocab_size + 100)) < tokenizer.vocab_size

@@ -69,7 +69,7 @@ def test_what_can_be_written(text: str, root: Node) -> None:
     [
         ("", "no rule `root`"),
         ('x ::= "a"', r"no rule `root` \(it has: x\)"),
-        ("root ::= x", "mentions `x`"),
+        ("root ::= x", "refers to `x`"),
         ('root = "a"', "line 1, column 6: '::=' is expected, not '='"),
         ('root ::= "a', "a character is expected, not the end"),
         ("root ::= [a", "a character is expected, not the end"),
@@ -89,10 +89,10 @@ def test_what_can_be_written(text: str, root: Node) -> None:
         (r'root ::= "\U00110000"', "U0010FFFF"),
         ("root ::= <[1>", "']>' is expected"),
         ("root ::= <think", "> is expected"),
-        ("root ::= <thought>", "<thought>, which is not one token"),
+        ("root ::= <thought>", "<thought>, which is not a token"),
         ('root ::= "a"\n  | "b"', "line 2, column 3: a name is expected, not '|'"),
         ("root ::= a%", "not '%'"),
-        ("root ::= " + "(" * 200, "brackets within each other"),
+        ("root ::= " + "(" * 200, "nested brackets"),
     ],
 )
 def test_what_is_refused(text: str, message: str) -> None:
@@ -163,7 +163,7 @@ def test_where_greed_would_go_wrong(
 def test_too_much_work_means_single_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     rules = parse('root ::= "if" "(" root ")" | [a-z]+ ("," root)*')
     assert {type(node.node) for node in _lexemes(lexemes.cut(rules))} > {Chars}
-    monkeypatch.setattr(lexemes, "WORK", 3)
+    monkeypatch.setattr(lexemes, "MAX_WORK", 3)
     assert {type(node.node) for node in _lexemes(lexemes.cut(rules))} == {Chars}
 
 

@@ -114,11 +114,11 @@ def test_random_answers_are_valid(compiler: Compiler, tokenizer: Tokenizer, name
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        ("{", "no JSON"),
-        ("[]", "an object is expected"),
-        (5, "an object is expected"),
-        (False, "an object is expected"),
-        ({"a": math.nan.__class__}, "no JSON"),
+        ("{", "not JSON"),
+        ("[]", "must be an object"),
+        (5, "must be an object"),
+        (False, "must be an object"),
+        ({"a": math.nan.__class__}, "not JSON"),
         ({"type": "strin"}, "Invalid type: strin"),
         ({"$ref": "#/no/where"}, "does not exist"),
         ({"$ref": "https://example.org/schema"}, "not present"),

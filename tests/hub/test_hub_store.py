@@ -36,12 +36,12 @@ def test_any_file_in_the_store_is_found_by_its_stem(store: Path) -> None:
     assert hub.names() == ["My Model_v2"]
 
 
-def test_a_missing_model_error_says_what_is_here_and_how_to_get_more(store: Path) -> None:
-    with pytest.raises(ModelNotFound, match=r"no model has been pulled yet.*llamina pull"):
+def test_a_missing_model_error_says_what_is_known_and_how_to_get_it(store: Path) -> None:
+    with pytest.raises(ModelNotFound, match=r"'nothing' is neither a file nor a pulled model, nor in .*smollm2"):
         hub.find("nothing")
-    (store / FILE).write_bytes(b"GGUF")
-    with pytest.raises(ModelNotFound, match=r"the models here are smollm2.*llamina pull gemma3-270m"):
-        hub.find("gemma3-270m")
+    for name in ("gemma3-270m", "User/Repo:q8_0"):
+        with pytest.raises(ModelNotFound, match=rf"'{name}' has not been pulled: get it with `llamina pull {name}`"):
+            hub.find(name)
 
 
 def test_shards_are_one_model(store: Path) -> None:

@@ -1,20 +1,17 @@
 """Golden models with other layers, run here and by llama.cpp."""
 
-import importlib.util
-import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from live import last_logits
 
 import llamina
+from golden import arch_models
+from golden_facts import SPECS
 from llamina.gguf import tensor_type, write
 
-Golden = Callable[[str], Path]
 Tensors = dict[str, list[int] | None]  # by their names within a layer, GGUF's order of dimensions; None takes one away
 TOKENS = [int(t) for t in np.random.default_rng(3).integers(0, 128, 40)]
 
@@ -35,12 +32,8 @@ def no(*names: str) -> Tensors:
     return dict.fromkeys(names)
 
 
-def save(golden: Golden, path: Path, variant: Variant) -> None:
-    module = importlib.util.spec_from_file_location("arch_models", golden("arch_models.py"))
-    assert module and module.loader
-    script = importlib.util.module_from_spec(module)
-    module.loader.exec_module(script)
-    spec = json.loads(golden("archs.json").read_text())[variant.name]
+def save(path: Path, variant: Variant) -> None:
+    spec = SPECS[variant.name]
     arch = variant.arch or spec["arch"]
     values = {key.replace(f"{spec['arch']}.", f"{arch}.", 1): value for key, (_, value) in spec["metadata"].items()}
     values |= {f"{arch}.{key}": value for key, value in variant.metadata.items()}
@@ -50,17 +43,16 @@ def save(golden: Golden, path: Path, variant: Variant) -> None:
         own = {n.split(".", 2)[2]: s for n, s in spec["tensors"] if n.startswith(f"blk.{kind}.")}
         shapes |= {f"blk.{layer}.{n}": s for n, s in (own | variant.changes.get(kind, {})).items()}
     tensors = [
-        (n, tuple(s[::-1]), tensor_type("F32"), script.weight(n, s, 1).view(np.uint8))
+        (n, tuple(s[::-1]), tensor_type("F32"), arch_models.weight(n, s, 1).view(np.uint8))
         for n, s in shapes.items()
         if s is not None
     ]
     write(path, {key: value for key, value in values.items() if value is not None}, tensors)
 
 
-def compare(variant: Variant, golden: Golden, path: Path, kv_type: str = "f32", tolerance: float = 5e-6) -> None:
+def compare(variant: Variant, path: Path, kv_type: str = "f32", tolerance: float = 5e-6) -> None:
     """The logits of the last token, ours and llama.cpp's, which keeps keys and values in F16."""
-    pytest.importorskip("xllamacpp")
-    save(golden, path, variant)
+    save(path, variant)
     with llamina.load(path, kv_type=kv_type, context=256) as engine:
         got = engine.logits(TOKENS)[-1]
     want = last_logits(path, TOKENS, 256)

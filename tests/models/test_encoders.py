@@ -157,7 +157,6 @@ def nmse(got: Array, want: Array) -> float:
 
 @pytest.mark.parametrize("name", TINY)
 def test_hidden_states_are_llama_cpps(name: str, make: Callable[[Tiny, int], Path]) -> None:
-    pytest.importorskip("xllamacpp")
     path = make(TINY[name], NONE)
     want = embedding(path, TOKENS, CONTEXT, WIDTH)
     for backend in ("reference", "cpu"):
@@ -168,7 +167,6 @@ def test_hidden_states_are_llama_cpps(name: str, make: Callable[[Tiny, int], Pat
 @pytest.mark.parametrize("name", ["bert", "qwen3"])
 @pytest.mark.parametrize("pooling", [MEAN, CLS, LAST])
 def test_pooling_is_the_files(name: str, pooling: int, make: Callable[[Tiny, int], Path]) -> None:
-    pytest.importorskip("xllamacpp")
     path = make(TINY[name], pooling)
     with llamina.load(path, backend="reference", kv_type="f32") as engine:
         got = engine.embed(TOKENS, normalize=False)
@@ -178,7 +176,6 @@ def test_pooling_is_the_files(name: str, pooling: int, make: Callable[[Tiny, int
 
 @pytest.mark.parametrize("name", RANKERS)
 def test_ranks_are_llama_cpps(name: str, make: Callable[[Tiny, int], Path]) -> None:
-    pytest.importorskip("xllamacpp")
     tiny, outputs = RANKERS[name]
     path = make(tiny, RANK)
     want = embedding(path, TOKENS, CONTEXT, outputs)
@@ -195,7 +192,7 @@ def test_same_bits_alone_and_together(name: str, make: Callable[[Tiny, int], Pat
         for pooling in ("mean", "max", "cls", "last"):
             together = engine.embed(texts, pooling=pooling)  # type: ignore[arg-type]
             assert together.shape == (len(texts), WIDTH) and together.dtype == np.float32
-            with llamina.load(path, threads=1, max_tokens=16 if engine.model.causal else None) as other:
+            with llamina.load(path, threads=1, step_tokens=16 if engine.runner.model.causal else None) as other:
                 alone = [other.embed(text, pooling=pooling)[0] for text in texts]  # type: ignore[arg-type]
             assert np.array_equal(together, alone)
 
@@ -211,8 +208,8 @@ def test_an_encoder_writes_nothing(make: Callable[[Tiny, int], Path]) -> None:
             engine.embed(TOKENS, pooling="rank")
         with pytest.raises(RequestError, match="context holds 256"):
             engine.embed([TOKENS, TOKENS * 4])
-        assert not engine.waiting and not engine.running, "the first text is not left behind"
-        assert engine.pages.free == engine.pages.total
+        assert not engine.core.waiting and not engine.core.running, "the first text is not left behind"
+        assert engine.core.pages.free == engine.core.pages.total
 
 
 def test_a_query_and_a_document_are_one_text(golden: Callable[[str], Path], tmp_path: Path) -> None:
@@ -230,18 +227,18 @@ def test_a_query_and_a_document_are_one_text(golden: Callable[[str], Path], tmp_
 def test_embeddings_beside_a_generation(make: Callable[[Tiny, int], Path]) -> None:
     """Logits, hidden states and scores in the same steps, from the same pages."""
     tiny, _ = RANKERS["qwen3"]
-    with llamina.load(make(tiny, LAST), threads=2, max_tokens=32) as engine:
+    with llamina.load(make(tiny, LAST), threads=2, step_tokens=32) as engine:
         alone = {
             "logits": engine.logits(TOKENS),
             "hidden": engine.hidden(TOKENS),
             "rank": engine.embed(TOKENS, pooling="rank"),
         }
-        requests = [
+        sequences = [
             engine.submit(Request(TOKENS, reads=range(len(TOKENS)), reading=kind))
             for kind in ("logits", "hidden", "rank")
         ]
-        while engine.running or engine.waiting:
+        while engine.core.running or engine.core.waiting:
             engine.step()
-        for request in requests:
-            rows = np.concatenate(request.rows)
-            assert np.array_equal(rows[-len(alone[request.reading]) :], alone[request.reading])
+        for sequence in sequences:
+            rows, expected = np.concatenate(sequence.rows), alone[sequence.request.reading]
+            assert np.array_equal(rows[-len(expected) :], expected)

@@ -1,7 +1,5 @@
 """Every architecture against llama.cpp's logits for the same tiny model."""
 
-import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,14 +8,12 @@ import numpy.typing as npt
 import pytest
 
 import llamina
+from golden_facts import SPECS
 from llamina.engine import Request
 from llamina.errors import CapacityError, RequestError
-from llamina.models import architectures
 
 Files = Callable[[str], Path]
-GOLDEN = Path(os.environ.get("LLAMINA_GOLDEN") or Path(__file__).parents[3] / "shared" / "golden")
-SPECS = json.loads((GOLDEN / "archs.json").read_text()) if (GOLDEN / "archs.json").exists() else {}
-NAMES = sorted(name for name, spec in SPECS.items() if spec["arch"] in architectures())
+NAMES = sorted(SPECS)
 
 
 def nmse(got: npt.NDArray[np.float32], want: npt.NDArray[np.float32]) -> float:
@@ -40,15 +36,13 @@ def test_same_bits_however_it_is_cut(name: str, files: Files, truth: dict[str, n
     tokens = [int(t) for t in truth[f"{name}.tokens"]]
     with llamina.load(files(name), threads=2) as engine:
         whole = engine.logits(tokens)
-        requests = [Request(tokens[i:], all_logits=True) for i in (20, 0, 7)]
-        for request in requests:
-            engine.submit(request)
-        while any(r.finish_reason is None for r in requests):
+        sequences = [engine.submit(Request(tokens[i:], reads=range(len(tokens) - i))) for i in (20, 0, 7)]
+        while any(s.finish_reason is None for s in sequences):
             engine.step()
-        assert np.array_equal(np.concatenate(requests[1].rows), whole)
+        assert np.array_equal(np.concatenate(sequences[1].rows), whole)
     for chunk in (1, 3, 16):
-        with llamina.load(files(name), threads=1, max_tokens=chunk) as engine:
-            if engine.model.causal:
+        with llamina.load(files(name), threads=1, step_tokens=chunk) as engine:
+            if engine.runner.model.causal:
                 assert np.array_equal(engine.logits(tokens), whole)
             else:
                 with pytest.raises(CapacityError, match="one step"):

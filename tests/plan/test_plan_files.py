@@ -25,7 +25,7 @@ def test_the_file_itself_is_fine(tmp_path: Path) -> None:
 def test_tied_output(tmp_path: Path) -> None:
     path = write_llama(tmp_path / "tied.gguf", tensors={"output.weight": ABSENT})
     with llamina.load(path, backend="reference") as engine:
-        assert engine.plan.steps[-1].name == "token_embd" and engine.plan.vocab == VOCAB
+        assert engine.runner.plan.steps[-1].name == "token_embd" and engine.runner.plan.vocab == VOCAB
 
 
 TIED = ("token_embd.weight", "output.weight")  # either stands in for the other
@@ -170,4 +170,4 @@ def test_a_file_without_a_vocabulary(tmp_path: Path) -> None:
             engine.generate("hello")
         with pytest.raises(LlaminaError):
             engine.generate([1, 2, 3])
-        assert not engine.waiting and not engine.running
+        assert not engine.core.waiting and not engine.core.running

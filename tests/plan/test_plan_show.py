@@ -14,7 +14,7 @@ from llamina.plan import describe, show
 def lines(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     path = write_llama(tmp_path_factory.mktemp("plan") / "tiny.gguf")
     with llamina.load(path, backend="reference") as engine:
-        return list(show(engine.plan))
+        return list(show(engine.runner.plan))
 
 
 def test_a_line_per_step(lines: list[str]) -> None:
@@ -50,6 +50,6 @@ def test_values_flow_forward(lines: list[str]) -> None:
 
 def test_one_plan_whatever_the_capacity(tmp_path: Path, lines: list[str]) -> None:
     path = write_llama(tmp_path / "tiny.gguf")
-    with llamina.load(path, backend="reference", context=17, max_tokens=3, max_sequences=2) as engine:
-        assert list(show(engine.plan)) == lines
-        assert describe(engine.plan.steps[0]) == lines[0].strip().removeprefix("0 ")
+    with llamina.load(path, backend="reference", context=17, step_tokens=3, max_sequences=2) as engine:
+        assert list(show(engine.runner.plan)) == lines
+        assert describe(engine.runner.plan.steps[0]) == lines[0].strip().removeprefix("0 ")

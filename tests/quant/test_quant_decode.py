@@ -123,7 +123,7 @@ def test_errors_say_what_is_wrong() -> None:
         format_of(31)
     with pytest.raises(UnsupportedModel, match="Q9_K"):
         format_of("Q9_K")
-    with pytest.raises(UnsupportedModel, match=r"Q9_K tensors cannot be decoded.*Q4_K"):
+    with pytest.raises(UnsupportedModel, match=r"Q9_K tensors cannot be dequantized.*Q4_K"):
         format_of(TensorType(999, "Q9_K", 256, 300))
     with pytest.raises(RequestError, match="19 bytes are not whole Q4_0 blocks of 18"):
         decode(np.zeros(19, np.uint8), "Q4_0")

@@ -10,7 +10,7 @@ from llamina.sampling import Sampler
 from llamina.sampling.candidates import Candidates
 from llamina.sampling.random import Random
 
-NEUTRAL: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
+NEUTRAL: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
 
 
 def logs(probabilities: Sequence[float]) -> np.ndarray:

@@ -127,3 +127,16 @@ def test_names_of_stages() -> None:
 def test_unchangeable() -> None:
     with pytest.raises(AttributeError):
         Sampling().temperature = 2.0  # type: ignore[misc]
+
+
+def test_the_defaults_are_llama_cpp_s() -> None:
+    """As `common_params_sampling` has them."""
+    known = Sampling()
+    cuts = (known.temperature, known.top_k, known.top_p, known.min_p, known.typical_p, known.top_n_sigma)
+    assert cuts == (0.8, 40, 0.95, 0.05, 1.0, 0.0)
+    assert (known.repeat_penalty, known.repeat_last_n, known.frequency_penalty, known.presence_penalty) == (1, 64, 0, 0)
+
+
+def test_a_seed_that_is_too_large_is_told_the_range() -> None:
+    with pytest.raises(InvalidSampling, match="a whole number from 0 to 18446744073709551615 is expected"):
+        Sampling(seed=1 << 64)

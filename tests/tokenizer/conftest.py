@@ -13,6 +13,6 @@ from llamina.tokenizer import Tokenizer
 def tokenizer(golden: Callable[[str], Path]) -> Callable[[str], Tokenizer]:
     @cache
     def find(name: str) -> Tokenizer:
-        return Tokenizer.from_gguf(golden("vocab") / f"ggml-vocab-{name}.gguf")
+        return Tokenizer.from_gguf(golden(f"vocab/ggml-vocab-{name}.gguf"))
 
     return find

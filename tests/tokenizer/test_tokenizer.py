@@ -1,10 +1,12 @@
 """Round trips, streams, special tokens, refusals."""
 
 import random
+import re
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -181,6 +183,16 @@ def test_damaged_vocabularies_are_refused() -> None:
         Tokenizer.from_metadata({k: v for k, v in good.items() if not k.endswith("merges")})
     with pytest.raises(ModelFileError, match="charsmap"):
         CharacterMap(np.array([255, 255, 0, 0, 1], np.uint8))
+
+
+@pytest.mark.parametrize("text", ["<0xme>", "<0x>", "<0x1G>", "<0x-1>", "0x0A", "<0x0A>>"])
+@pytest.mark.parametrize("make", [vocabularies.sentencepiece, vocabularies.plamo], ids=["sentencepiece", "plamo"])
+def test_damaged_byte_tokens_are_refused(text: str, make: Callable[[], dict[str, Any]]) -> None:
+    metadata = make()
+    texts = metadata["tokenizer.ggml.tokens"]
+    texts[texts.index("<0x0A>")] = text
+    with pytest.raises(ModelFileError, match=f"the token '{re.escape(text)}' is said to be a byte"):
+        Tokenizer.from_metadata(metadata)
 
 
 def test_tokens_outside_the_vocabulary_are_refused(tokenizer: Find) -> None:

@@ -1,4 +1,4 @@
-"""LoRA adapters: files of llama.cpp and folders of PEFT → pairs of thin matrices by GGUF's names."""
+"""Reads LoRA adapters, llama.cpp's files and PEFT's folders: pairs of low-rank matrices by GGUF's names."""
 
 from llamina.adapters.adapter import Adapter
 from llamina.adapters.read import read_adapter

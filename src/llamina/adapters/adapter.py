@@ -1,4 +1,4 @@
-"""What an adapter is, whatever file it came from."""
+"""A LoRA adapter, whatever file it came from."""
 
 import hashlib
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from llamina.ops import LowRank, Step
 
 @dataclass(frozen=True, eq=False)
 class Adapter:
-    """Pairs by the names of the matrices they stand beside. With `invocation` tokens it acts from those on (aLoRA)."""
+    """Low-rank pairs by the names of the matrices adapted. With `invocation` tokens it acts from these on (aLoRA)."""
 
     source: str
     architecture: str
@@ -22,7 +22,7 @@ class Adapter:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Which adapter it is, by its contents."""
+        """A hash of the contents."""
         digest = hashlib.blake2b(repr(self.invocation).encode(), digest_size=16)
         for name, pair in sorted(self.pairs.items()):
             digest.update(f"{name} {pair.a.shape} {pair.b.shape} {pair.scale!r}".encode())
@@ -31,7 +31,10 @@ class Adapter:
         return digest.hexdigest()
 
     def check(self, architecture: str, matrices: Mapping[str, Step]) -> None:
-        """Refuse a model that it was not made for; `matrices` are those that can be adapted, with a step of each."""
+        """Raise UnsupportedModel for a model that it was not trained on.
+
+        `matrices` are those of the model that can be adapted, each with a step of the plan that uses it.
+        """
         if self.architecture != architecture:
             raise UnsupportedModel(
                 f"{self.source} adapts a model of architecture {self.architecture}, and this one is {architecture}: "

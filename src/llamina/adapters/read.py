@@ -1,4 +1,4 @@
-"""Adapters by their paths. A file is llama.cpp's: GGUF with `NAME.lora_a` and `NAME.lora_b` for each matrix."""
+"""Reads an adapter by its path. llama.cpp's files are GGUF with `NAME.lora_a` and `NAME.lora_b` for each matrix."""
 
 import os
 from collections.abc import Mapping
@@ -17,7 +17,10 @@ PARTS = (".lora_a", ".lora_b")
 
 
 def read_adapter(path: str | os.PathLike[str], model: Mapping[str, Any]) -> Adapter:
-    """The adapter in a GGUF file, or in a folder of PEFT, for which the metadata of the model is asked."""
+    """Return the adapter in a GGUF file or a folder of PEFT; `model` is the metadata of the model, for the latter.
+
+    Raises ModelNotFound, ModelFileError or UnsupportedModel.
+    """
     if os.path.isdir(path):
         from llamina.adapters.peft import read_folder
 
@@ -32,7 +35,7 @@ def _read(file: GGUF) -> Adapter:
             raise UnsupportedModel(f"{file.source}: {key} is {value!r}, not {wanted!r}: the file is no LoRA adapter")
     alpha = file.metadata.get("adapter.lora.alpha", 0.0)
     if not isinstance(alpha, int | float) or not np.isfinite(alpha):
-        raise ModelFileError(f"{file.source}: adapter.lora.alpha is {alpha!r}: a number is expected")
+        raise ModelFileError(f"{file.source}: adapter.lora.alpha is {alpha!r}: must be a number")
     return Adapter(
         file.source,
         str(file.metadata.get("general.architecture", "")),
@@ -42,11 +45,11 @@ def _read(file: GGUF) -> Adapter:
 
 
 def _names(file: GGUF) -> list[str]:
-    """The adapted matrices; anything else in the file is an error."""
+    """Return the names of the adapted matrices. Raises if the file has other tensors, or a part is missing."""
     names = dict.fromkeys(name[: -len(PARTS[0])] for name in file.tensors if name.endswith(PARTS))
     for name in file.tensors:
         if not name.endswith(PARTS):
-            raise UnsupportedModel(f"{file.source} holds {name}, which is no part of a LoRA: adapt matrices only")
+            raise UnsupportedModel(f"{file.source} holds {name}, which is not part of a LoRA: adapt matrices only")
     for name in names:
         for part in PARTS:
             if name + part not in file.tensors:

@@ -3,17 +3,54 @@
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 
-from llamina.backends import Capacity, Program, state_shapes
-from llamina.backends.states import HostStates
+from llamina.backends import host
+from llamina.backends.base import Capacity, Finished, KvType, Program, Progress, Tensor, tensors
+from llamina.backends.states import HostStates, Stored
+from llamina.errors import KernelError, RequestError
 from llamina.ops import LowRank
-from llamina.ops.batch import PAGE, Batch
-from llamina.ops.reference import Array, Reference
-from llamina.ops.rotation import hadamard, turned
+from llamina.ops.batch import Batch
+from llamina.ops.reference import OPS, Array, Reference
+from llamina.ops.rotation import hadamard, hadamard_size
 from llamina.ops.value import State
 from llamina.plan import Plan
-from llamina.quant import decode, encode
+from llamina.quant import FORMATS, decode, encode
+
+
+class ReferenceBackend:
+    """NumPy on the host. `threads` is NumPy's own business; all weights are decoded, so none can be offloaded."""
+
+    name = "reference"
+    formats = frozenset(form.name for form in FORMATS.values())
+
+    def __init__(self, threads: int | None = None, offload: str = "none", memory_budget: int | None = None) -> None:
+        if offload != "none" or memory_budget is not None:
+            raise RequestError("the reference backend decodes all weights: offload needs backend='cpu'", "offload")
+
+    def free_bytes(self) -> int:
+        return host.available_bytes()
+
+    def weight_bytes(self, nbytes: int) -> int:
+        return nbytes
+
+    def check(self, plan: Plan) -> None:
+        for step in plan.steps:
+            if step.op not in OPS:
+                raise KernelError(f"the reference backend does not know the operation {step.op}")
+
+    def describe(self) -> dict[str, str]:
+        return {"backend": self.name, "numpy": np.__version__}
+
+    def compile(
+        self,
+        plan: Plan,
+        batch: Batch,
+        capacity: Capacity,
+        progress: Progress | None = None,
+        before: Program | None = None,
+    ) -> "ReferenceProgram":
+        self.check(plan)
+        return ReferenceProgram(plan, capacity, before)
 
 
 class ReferenceProgram:
@@ -26,21 +63,16 @@ class ReferenceProgram:
     def __init__(self, plan: Plan, capacity: Capacity, before: Program | None = None) -> None:
         self._plan = plan
         if isinstance(before, ReferenceProgram):
-            self.reference = Reference(before.reference.states, before.reference.keep, before.reference.near)
+            self.reference = Reference(before.reference.states, before.reference.round, before.reference.windowed)
             self.states = before.states
             return
-        states = {
-            state: [np.zeros(shape, np.float32) for shape in state_shapes(state, capacity, PAGE)]
-            for state in plan.states
-        }
-        near = frozenset(state for state in plan.states if capacity.unit(state) == "near")
-        self.reference = Reference(states, lambda state, x: _rounded(x, capacity.kv_type, state), near)
-        self.states = HostStates()
-        for state, arrays in self.reference.states.items():
-            for array in arrays:
-                self.states.add(capacity.unit(state), array)
+        stored = [_stored(tensor, capacity) for tensor in tensors(plan.states, capacity)]
+        states = {state: [s.rows for s in stored if s.tensor.state == state] for state in plan.states}
+        windowed = frozenset(state for state in plan.states if capacity.unit(state) == "window")
+        self.reference = Reference(states, lambda state, x: _rounded(x, capacity.kv_type, state), windowed)
+        self.states = HostStates(stored)
 
-    def run(self, batch: Batch) -> npt.NDArray[np.float32]:
+    def launch(self, batch: Batch) -> Finished:
         n = batch.n_tokens
         values: dict[int, Array] = {
             self._plan.tokens.id: batch.tokens[:n],
@@ -52,8 +84,7 @@ class ReferenceProgram:
             values.update(zip((v.id for v in step.outputs), outputs, strict=True))
             for spent in [v for v in values if last.get(v, 0) <= index]:
                 del values[spent]
-        logits: npt.NDArray[np.float32] = values[self._plan.logits.id]
-        return logits
+        return Finished(values[self._plan.logits.id])
 
     def adapt(self, slot: int, pairs: Mapping[str, LowRank]) -> None:
         self.reference.adapters[slot] = pairs
@@ -62,13 +93,41 @@ class ReferenceProgram:
         """Nothing to end."""
 
 
-def _rounded(x: Array, kv_type: str, state: State) -> Array:
-    """Keys or values as they come back from the cache: [tokens, heads, dim]."""
-    if kv_type in ("f32", "f16"):
-        return x.astype(np.float16 if kv_type == "f16" else np.float32)
-    size = turned(*state.shape[1:]) if kv_type == "q4_0" else 1
-    turn, dim = hadamard(size), x.shape[-1]
-    blocks = (x.reshape(*x.shape[:-1], -1, size) @ turn).reshape(x.shape)
-    blocks = np.pad(blocks, [(0, 0), (0, 0), (0, -dim % 32)])
-    back = decode(encode(blocks, kv_type.upper()), kv_type.upper())[..., :dim]
-    return (back.reshape(*x.shape[:-1], -1, size) @ turn).reshape(x.shape)
+def _stored(tensor: Tensor, capacity: Capacity) -> Stored:
+    """Memory for a tensor: float32, whatever it is in the canonical layout."""
+    rows = np.zeros((capacity.count(tensor.unit), *tensor.shape), np.float32)
+    heads = tensor.shape[:-1]
+
+    def restore(data: Array) -> Array:
+        return _decode(data.reshape(*heads, -1), tensor.kind, tensor.state, tensor.shape[-1])
+
+    return Stored(tensor, rows, lambda x: _encode(x, tensor.kind, tensor.state), restore)
+
+
+def _encode(x: Array, kind: KvType, state: State) -> Array:
+    """Keys, values or a recurrent state [..., dim] in the canonical layout: floats, or the bytes of blocks."""
+    if kind in ("f32", "f16"):
+        return x.astype(np.float16 if kind == "f16" else np.float32)
+    padding = [*[(0, 0)] * (x.ndim - 1), (0, -x.shape[-1] % 32)]
+    return encode(np.pad(_rotated(x, kind, state), padding), kind.upper())
+
+
+def _decode(data: Array, kind: KvType, state: State, dim: int) -> Array:
+    """Bytes of the canonical layout [..., nbytes] as float32 [..., dim]."""
+    if kind in ("f32", "f16"):
+        return data.view(np.float16 if kind == "f16" else np.float32).astype(np.float32)
+    return _rotated(decode(data, kind.upper())[..., :dim], kind, state)
+
+
+def _rotated(x: Array, kind: KvType, state: State) -> Array:
+    """Multiplied by the Hadamard matrix of a cache of four bits, which is its own inverse."""
+    if kind != "q4_0":
+        return x
+    size = hadamard_size(*state.shape[1:])
+    return (x.reshape(*x.shape[:-1], -1, size) @ hadamard(size)).reshape(x.shape)
+
+
+def _rounded(x: Array, kind: KvType, state: State) -> Array:
+    """Keys or values [tokens, heads, dim] as they come back from the KV cache."""
+    kept = _encode(x, kind, state)
+    return kept if kind in ("f32", "f16") else _decode(kept, kind, state, x.shape[-1])

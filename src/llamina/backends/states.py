@@ -1,37 +1,82 @@
-"""The memory of states on the host: arrays whose first axis counts pages, places of near ones, or slots."""
+"""States in the host's memory: arrays whose first axis counts pages, window pages or slots."""
 
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-Unit = Literal["page", "near", "slot"]
-UNITS: tuple[Unit, ...] = get_args(Unit)
+from llamina.backends.base import UNITS, Bytes, Tensor
+from llamina.ops import Unit
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A tensor's memory, [count, …], and how a row of it becomes the canonical layout and comes back from it."""
+
+    tensor: Tensor
+    rows: Array
+    export: Callable[[Array], Array]
+    restore: Callable[[Array], Array]
 
 
 class HostStates:
-    """States that NumPy can reach. A page, a place or a slot is the same row of several arrays."""
+    """States that NumPy can reach. A page, a window page or a slot is the same row of several arrays."""
 
-    def __init__(self) -> None:
-        self._arrays: dict[Unit, list[npt.NDArray[Any]]] = {unit: [] for unit in UNITS}
-
-    def add(self, unit: Unit, array: npt.NDArray[Any]) -> None:
-        self._arrays[unit].append(array)
-
-    def copy(self, unit: Unit, source: int, target: int) -> None:
-        for array in self._arrays[unit]:
-            array[target] = array[source]
+    def __init__(self, stored: Sequence[Stored]) -> None:
+        self._stored: dict[Unit, list[Stored]] = {u: [s for s in stored if s.tensor.unit == u] for u in UNITS}
 
     def size(self, unit: Unit) -> int:
-        return sum(array[0].nbytes for array in self._arrays[unit])
+        return sum(stored.rows[0].nbytes for stored in self._stored[unit])
 
-    def read(self, unit: Unit, index: int) -> bytes:
-        return b"".join(array[index].tobytes() for array in self._arrays[unit])
+    def copy(self, unit: Unit, pairs: Sequence[tuple[int, int]]) -> None:
+        for stored in self._stored[unit]:
+            for source, target in pairs:
+                stored.rows[target] = stored.rows[source]
 
-    def write(self, unit: Unit, index: int, data: bytes) -> None:
-        start = 0
-        for array in self._arrays[unit]:
-            row = array[index]
-            part = np.frombuffer(data, array.dtype, row.size, start)
-            array[index] = part.reshape(row.shape)
-            start += row.nbytes
+    def read(self, unit: Unit, indexes: Sequence[int]) -> Bytes:
+        found = np.empty((len(indexes), self.size(unit)), np.uint8)
+        for stored, columns in self._columns(unit, [stored.rows[0].nbytes for stored in self._stored[unit]]):
+            for row, index in enumerate(indexes):
+                found[row, columns] = _flat(stored.rows[index])
+        return found
+
+    def write(self, unit: Unit, indexes: Sequence[int], data: Bytes) -> None:
+        for stored, columns in self._columns(unit, [stored.rows[0].nbytes for stored in self._stored[unit]]):
+            for row, index in enumerate(indexes):
+                stored.rows[index] = _like(data[row, columns], stored.rows)
+
+    def exported_size(self, unit: Unit) -> int:
+        return sum(stored.tensor.nbytes for stored in self._stored[unit])
+
+    def export(self, unit: Unit, indexes: Sequence[int]) -> Bytes:
+        found = np.empty((len(indexes), self.exported_size(unit)), np.uint8)
+        for stored, columns in self._columns(unit, [stored.tensor.nbytes for stored in self._stored[unit]]):
+            for row, index in enumerate(indexes):
+                found[row, columns] = _flat(stored.export(stored.rows[index]))
+        return found
+
+    def restore(self, unit: Unit, indexes: Sequence[int], data: Bytes) -> None:
+        for stored, columns in self._columns(unit, [stored.tensor.nbytes for stored in self._stored[unit]]):
+            for row, index in enumerate(indexes):
+                stored.rows[index] = _like(stored.restore(data[row, columns]), stored.rows)
+
+    def _columns(self, unit: Unit, sizes: list[int]) -> Iterator[tuple[Stored, slice]]:
+        """Each tensor, and where its bytes are among those of a page, a window page or a slot."""
+        ends = accumulate(sizes)
+        for stored, size, end in zip(self._stored[unit], sizes, ends, strict=True):
+            yield stored, slice(end - size, end)
+
+
+def _flat(x: Array) -> Bytes:
+    """The bytes of an array."""
+    return np.ascontiguousarray(x).reshape(-1).view(np.uint8)
+
+
+def _like(x: Array, rows: Array) -> Array:
+    """The bytes of one row, seen as a row of that array."""
+    return _flat(x).view(rows.dtype).reshape(rows.shape[1:])

@@ -1,6 +1,6 @@
-"""Measuring: rates of whole models and of single kernels, alone or beside llama.cpp, as plain records."""
+"""Measuring the speed of models and kernels, alone or against llama.cpp, and perplexity. Results are plain dicts."""
 
-from llamina.bench.gate import Fall, falls, strangers
+from llamina.bench.gate import Regression, changed_conditions, regressions
 from llamina.bench.kernels import kernel_formats, measure_kernels
 from llamina.bench.model import Options, measure_model
 from llamina.bench.peer import PEERS, find_peer
@@ -9,16 +9,16 @@ from llamina.bench.task import Task, grid
 
 __all__ = [
     "PEERS",
-    "Fall",
     "Load",
     "Options",
+    "Regression",
     "Task",
-    "falls",
+    "changed_conditions",
     "find_peer",
     "grid",
     "kernel_formats",
     "measure_kernels",
     "measure_model",
     "measure_serving",
-    "strangers",
+    "regressions",
 ]

@@ -1,4 +1,4 @@
-"""Who is timed: an engine with its settings, opened in the process that calls `enter`."""
+"""The engines that are timed: llamina, and llama.cpp in three ways. `enter` loads one in the calling process."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,19 +9,19 @@ from llamina.backends import KvType
 from llamina.bench.task import Task
 
 Progress = Callable[[str, int, int], None]
-STEP = 512  # tokens that go through the model together: everybody's batch and micro-batch
+STEP = 512  # most tokens of one step: the batch and micro-batch size of every engine
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """One engine and its settings; a plain value, so that it can be sent to another process."""
+    """An engine and its settings, as a value that can be sent to another process."""
 
     engine: Literal["llamina", "llama_cpp", "xllamacpp", "llama_server"]
     path: str
     threads: int
     kv_type: KvType
-    sequences: int  # side by side, at most
-    context: int  # tokens of one sequence, at most
+    sequences: int  # most at a time
+    context: int  # most tokens of a sequence
     vocab: int
     repack: bool = True  # llama.cpp: weights rearranged when they are loaded
     tiled: bool = True  # llama.cpp: its tiled matrix product
@@ -29,7 +29,7 @@ class Setup:
 
     @property
     def flags(self) -> str:
-        """The flags of llama.cpp by the names it gives them."""
+        """The flags of llama.cpp, by its own names for them."""
         flash = "" if self.flash else " flash_attn=0"
         return f"repack={int(self.repack)} GGML_CPU_TILED_MM={int(self.tiled)}{flash}"
 
@@ -38,14 +38,14 @@ class Contestant(Protocol):
     """An engine that has loaded a model and can be timed."""
 
     def seconds(self, task: Task, seed: int) -> float:
-        """How long the task took: only what comes after its depth was filled."""
+        """Seconds that the task took, without filling the KV cache to its depth."""
         ...
 
     def close(self) -> None: ...
 
 
 def enter(setup: Setup, progress: Progress) -> Contestant:
-    """Load the model into its engine."""
+    """Load the model into the engine. Raises CapacityError or ModelFileError if that fails."""
     name = "ours" if setup.engine == "llamina" else setup.engine
     contestant: Any = import_module(f"llamina.bench.{name}").enter
     result: Contestant = contestant(setup, progress)

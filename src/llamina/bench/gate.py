@@ -1,4 +1,4 @@
-"""A record against an earlier one: which rates fell."""
+"""A record compared with an earlier one: which rates fell, and what else changed."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,8 +7,8 @@ from llamina.errors import RequestError
 
 
 @dataclass(frozen=True, slots=True)
-class Fall:
-    """A rate that is lower than it was."""
+class Regression:
+    """A rate that is lower than in the earlier record."""
 
     name: str
     unit: str
@@ -17,30 +17,35 @@ class Fall:
 
     @property
     def part(self) -> float:
-        """How much of it is gone."""
+        """How much lower, as a part of the earlier rate."""
         return 1 - self.now / self.before
 
 
-def falls(record: dict[str, Any], baseline: dict[str, Any], threshold: float) -> list[Fall]:
-    """llamina's rates that fell by more than `threshold` of what they were; those of one record only do not count."""
+def regressions(record: dict[str, Any], baseline: dict[str, Any], threshold: float) -> list[Regression]:
+    """llamina's rates that are in both records and fell by more than `threshold`, a part of the earlier rate.
+
+    Raises RequestError if the records have no rate in common.
+    """
     before, now = _rates(baseline, "the baseline"), _rates(record, "this run")
     shared = [name for name in now if name in before]
     if not shared:
         raise RequestError(
-            f"the baseline has no rate in common with this run: it has {', '.join(before) or 'none'}", "baseline"
+            f"the baseline has no rate in common with this run (it has {', '.join(before) or 'none'}): "
+            "measure the same tests",
+            "baseline",
         )
-    found = [Fall(name, now[name][1], before[name][0], now[name][0]) for name in shared]
-    return [fall for fall in found if fall.part > threshold]
+    found = [Regression(name, now[name][1], before[name][0], now[name][0]) for name in shared]
+    return [regression for regression in found if regression.part > threshold]
 
 
-def strangers(record: dict[str, Any], baseline: dict[str, Any]) -> list[str]:
-    """Circumstances in which the two differ, so that their rates say little about each other."""
+def changed_conditions(record: dict[str, Any], baseline: dict[str, Any]) -> list[str]:
+    """The machine, file and settings that are not as in the earlier record, which make rates hard to compare."""
 
-    def circumstances(of: dict[str, Any]) -> dict[str, Any]:
+    def conditions(of: dict[str, Any]) -> dict[str, Any]:
         known = {**of.get("settings", {}), "file": of.get("file", {}).get("name"), "cpu": of["machine"]["cpu"]}
         return {name: value for name, value in known.items() if name != "repeats"}
 
-    before, now = circumstances(baseline), circumstances(record)
+    before, now = conditions(baseline), conditions(record)
     return [f"{name} was {before.get(name)}, now {now[name]}" for name in now if now[name] != before.get(name)]
 
 
@@ -49,4 +54,4 @@ def _rates(record: dict[str, Any], what: str) -> dict[str, tuple[float, str]]:
         ours = [r for r in record["results"] if r["engine"] == "llamina"]
         return {r["name"]: (float(r["rate"]), r["unit"]) for r in ours if r["rate"] > 0}
     except (KeyError, TypeError) as error:
-        raise RequestError(f"{what} is not a record of `llamina bench --json`: {error!r}", "baseline") from None
+        raise RequestError(f"{what} is not the output of `llamina bench --json`: {error!r}", "baseline") from None

@@ -1,4 +1,4 @@
-"""Every format's matrix product on its own: reading speed for one token, arithmetic for many."""
+"""Every format's matrix product on its own: memory bandwidth of the GEMV, arithmetic rate of the GEMM."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from llamina.backends import Capacity, Program, compile_plan
-from llamina.backends.cpu.lower import PLAIN
+from llamina.backends import Capacity, Program, backend
 from llamina.bench.contestant import Progress
 from llamina.bench.machine import header
 from llamina.errors import RequestError
@@ -23,13 +22,14 @@ WIDTH = 4096
 MANY_ROWS = 4096  # of the matrix that many tokens are multiplied with
 POOL = 1024  # different blocks, repeated over the matrix
 TABLE_ROWS = 16
-ACTIVATIONS = ("Q8_1", "Q8_K")  # formats that no weight has
+DEVICE = "cpu"  # the backend that is measured
+PLAIN = ("F32", "F16", "BF16")
 LONG_ENOUGH = 0.02  # seconds: shorter runs are repeated within one measurement
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is multiplied."""
+    """How much is multiplied, and how often."""
 
     nbytes: int = 64 << 20  # of the matrix that one token is multiplied with: more than a last-level cache
     tokens: int = 512
@@ -37,8 +37,8 @@ class Sizes:
 
 
 def kernel_formats() -> list[str]:
-    """The formats that weights come in."""
-    return [*PLAIN, *(f.name for f in FORMATS.values() if f.block > 1 and f.name not in ACTIVATIONS)]
+    """The formats that weights come in, floats first."""
+    return sorted((f.name for f in FORMATS.values() if f.name in backend(DEVICE).formats), key=lambda n: n not in PLAIN)
 
 
 def measure_kernels(
@@ -49,7 +49,7 @@ def measure_kernels(
     tick: Callable[[str], None],
     progress: Progress,
 ) -> dict[str, Any]:
-    """The record of the rates of `formats`, each with each number of threads."""
+    """The record of the rates of `formats`, each with each number of threads; RequestError if one is unknown."""
     known = kernel_formats()
     for name in formats:
         if name.upper() not in known:
@@ -61,7 +61,8 @@ def measure_kernels(
             tick(f"{matrix.format} with {n} threads" if n > 1 else f"{matrix.format} with 1 thread")
             results += _rates(matrix, n, sizes, progress)
     settings = {"bytes": sizes.nbytes, "tokens": sizes.tokens, "width": WIDTH, "repeats": sizes.repeats}
-    return {**beginning, "settings": settings, "results": results}
+    devices = [backend(DEVICE, threads=n).describe() for n in threads]
+    return {**beginning, "backends": devices, "settings": settings, "results": results}
 
 
 def random_matrix(kind: str, nbytes: int) -> Weight:
@@ -120,7 +121,7 @@ def _runs(matrix: Weight, tokens: int, threads: int, repeats: int, progress: Pro
 
     pages = -(-tokens // PAGE)
     batch = Batch(tokens, tokens, 1, pages)
-    program = compile_plan("cpu", record(forward), batch, Capacity(pages, 1, threads=threads), progress)
+    program = backend(DEVICE, threads=threads).compile(record(forward), batch, Capacity(pages, 1), progress)
     batch.fill([Span([i % TABLE_ROWS for i in range(tokens)], 0, range(pages), 0, range(tokens))])
     try:
         _seconds(program, batch, 1)  # the first touches memory
@@ -133,5 +134,5 @@ def _runs(matrix: Weight, tokens: int, threads: int, repeats: int, progress: Pro
 def _seconds(program: Program, batch: Batch, times: int) -> float:
     start = time.perf_counter()
     for _ in range(times):
-        program.run(batch)
+        program.launch(batch).result()
     return (time.perf_counter() - start) / times

@@ -1,6 +1,6 @@
-"""llama.cpp through llama-cpp-python's functions of C: batches go to `llama_decode` as llama-bench sends them.
+"""llama.cpp by the C functions of llama-cpp-python: batches go to `llama_decode`, as in llama-bench.
 
-Tokens are random and nothing is sampled, so it does a little less than llamina does in the same task.
+Nothing is sampled, so it does a little less work than llamina in the same task.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8}  # of ggml
 
 
 class LlamaCpp:
-    """A model, and a context for as many sequences as the task under way has."""
+    """A model, and a context for as many sequences as the current task has."""
 
     def __init__(self, setup: Setup, model: Any) -> None:
         self._setup, self._model = setup, model
@@ -40,7 +40,7 @@ class LlamaCpp:
         return time.perf_counter() - start
 
     def _begin(self, sequences: int) -> None:
-        """An empty cache; llama.cpp gives each sequence its own part of it, so their number is fixed."""
+        """Empty the KV cache. Each sequence has its own part of it, so another number needs another context."""
         if sequences != self._sequences:
             self._free()
             self._context, self._sequences = self._open(sequences), sequences
@@ -49,7 +49,7 @@ class LlamaCpp:
 
     def _open(self, sequences: int) -> Any:
         params, setup = c.llama_context_default_params(), self._setup
-        params.n_ctx = sequences * -(-setup.context // 256) * 256  # it rounds up anyway
+        params.n_ctx = sequences * -(-setup.context // 256) * 256  # llama.cpp rounds up to this
         params.n_batch = params.n_ubatch = STEP
         params.n_seq_max = sequences
         params.n_threads = params.n_threads_batch = setup.threads
@@ -67,7 +67,7 @@ class LlamaCpp:
             self._decode(rows[start : start + STEP])
 
     def _decode(self, rows: list[tuple[int, int, int, bool]]) -> None:
-        """One call for rows of (token, position, sequence, whether its logits are wanted)."""
+        """One call for rows of (token, position, sequence, whether its logits are wanted). Raises CapacityError."""
         batch = self._batch
         batch.n_tokens = len(rows)
         for i, (token, position, sequence, wanted) in enumerate(rows):

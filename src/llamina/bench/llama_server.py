@@ -1,4 +1,4 @@
-"""llama.cpp's own server, the program `llama-server`, in a process of its own and over HTTP."""
+"""llama.cpp's own server, the program `llama-server`, over HTTP."""
 
 import json
 import os
@@ -16,18 +16,19 @@ from llamina.errors import CapacityError, RequestError
 
 PROGRAM = "llama-server"
 PATIENCE = 120  # seconds to load a model
+GRACE = 2.0  # seconds to end when it is told to; less than the process that started it is given
 FAILURES = (urllib.error.URLError, ConnectionError, TimeoutError)
 
 
 class LlamaServer:
-    """A server with as many slots as a task has sequences at most; the clock is ours."""
+    """A running server with a slot for every sequence. Times are measured here, with HTTP included."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", port: int, vocab: int) -> None:
         self._process, self._vocab = process, vocab
         self._address = f"http://127.0.0.1:{port}"
 
     def wait(self) -> None:
-        """Until it has loaded the model."""
+        """Returns when it has loaded the model. Raises CapacityError if it ends or takes too long."""
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end and self._process.poll() is None:
             try:
@@ -36,8 +37,8 @@ class LlamaServer:
             except FAILURES:
                 time.sleep(0.05)
         code = self._process.poll()
-        self.close()
-        raise CapacityError(f"{PROGRAM} {'is not ready' if code is None else f'ended with {code}'}: try it by hand")
+        state = f"is not ready after {PATIENCE} s" if code is None else f"ended with code {code}"
+        raise CapacityError(f"{PROGRAM} {state}: run it by hand to see why")
 
     def seconds(self, task: Task, seed: int) -> float:
         before, fresh = task.draw(seed, self._vocab)
@@ -49,27 +50,32 @@ class LlamaServer:
         return time.perf_counter() - start
 
     def _ask(self, prompts: Tokens, n: int, cached: bool) -> None:
-        """One call for all sequences, which it works on side by side."""
+        """One call for all sequences, which the server batches. Raises CapacityError if it does not answer all."""
         body = {"prompt": prompts, "n_predict": n, "temperature": 0, "cache_prompt": cached, "ignore_eos": True}
         data, kind = json.dumps(body).encode(), {"Content-Type": "application/json"}
         try:
             with urllib.request.urlopen(urllib.request.Request(f"{self._address}/completion", data, kind)) as answer:
                 found: Any = json.load(answer)
         except FAILURES as error:
-            raise CapacityError(f"{PROGRAM} did not answer {len(prompts)} prompts: {error}; try it by hand") from error
+            raise CapacityError(f"{PROGRAM} did not answer {len(prompts)} prompts: {error}") from error
         made = [one.get("timings", {}).get("predicted_n") for one in (found if isinstance(found, list) else [found])]
         if made != [n] * len(prompts):
-            raise CapacityError(f"{PROGRAM} made {made} tokens and not {n} for each of {len(prompts)} prompts")
+            raise CapacityError(f"{PROGRAM} generated {made} tokens, not {n} for each of {len(prompts)} prompts")
 
     def close(self) -> None:
+        """End the program."""
         self._process.terminate()
-        self._process.wait()
+        try:
+            self._process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
 
 def enter(setup: Setup, progress: Progress) -> LlamaServer:
-    """Start the program that is found on the path; slots have a context each."""
+    """Start the program that is on the PATH, with a context for each slot."""
     if (program := shutil.which(PROGRAM)) is None:
-        raise RequestError(f"there is no {PROGRAM} on the path: build llama.cpp", "against")
+        raise RequestError(f"{PROGRAM} is not on the PATH: build llama.cpp", "against")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -89,12 +95,16 @@ def enter(setup: Setup, progress: Progress) -> LlamaServer:
     command += [] if setup.repack else ["--no-repack"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ)
     server = LlamaServer(process, port, setup.vocab)
-    server.wait()
+    try:
+        server.wait()
+    except BaseException:
+        server.close()
+        raise
     return server
 
 
 def version() -> str | None:
-    """What the program on the path says it is."""
+    """The version that the program on the PATH prints; None without one."""
     if (program := shutil.which(PROGRAM)) is None:
         return None
     said = subprocess.run([program, "--version"], capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""Where and with what something was measured."""
+"""The machine and software that something was measured with."""
 
 import os
 import platform
@@ -15,7 +15,7 @@ PACKAGES = ("numpy", "numba", "llvmlite")
 
 
 def describe_machine() -> dict[str, Any]:
-    """The CPU, its cores, and the software that computes on it."""
+    """The CPU, its cores and load, the system and the versions of packages."""
     return {
         "cpu": cpu_name(),
         "cores": os.cpu_count(),
@@ -28,13 +28,13 @@ def describe_machine() -> dict[str, Any]:
 
 
 def header(kind: str, command: str) -> dict[str, Any]:
-    """The beginning of every record."""
+    """The first fields of every record."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return {"llamina": __version__, "kind": kind, "command": command, "time": now, "machine": describe_machine()}
 
 
 def cpu_name() -> str:
-    """As its maker calls it, where the system tells."""
+    """The CPU's model name, or its architecture where the system does not tell."""
     if sys.platform == "darwin":
         command = ["sysctl", "-n", "machdep.cpu.brand_string"]
         return subprocess.run(command, capture_output=True, text=True).stdout.strip() or platform.processor()
@@ -47,7 +47,7 @@ def cpu_name() -> str:
 
 
 def package_version(name: str) -> str | None:
-    """None if it is not installed."""
+    """The version of an installed package; None if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Resident memory of this process, and how fast this machine reads memory."""
+"""Peak resident memory of this process, and the memory bandwidth of this machine."""
 
 import threading
 import time
@@ -12,7 +12,7 @@ PASSES = 8
 
 
 def peak_bytes() -> int | None:
-    """The most memory that was resident since the process began; None where that is not told."""
+    """Peak resident memory since the process began; None where the system does not tell."""
     try:
         # Not getrusage: its peak begins with that of the process that started this one.
         status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
@@ -33,7 +33,7 @@ def _usage_bytes() -> int | None:
 
 
 def read_bandwidth(threads: int, nbytes: int = READ_BYTES) -> float:
-    """Bytes per second when `threads` threads read memory and do nothing else: the best of several passes."""
+    """Bytes per second that `threads` threads read from memory, at best of several passes."""
     block = np.ones(nbytes, np.uint8)  # ones: untouched zeros would all be the same page
     parts = np.array_split(block, threads)
     return max(nbytes / _pass(parts) for _ in range(PASSES))

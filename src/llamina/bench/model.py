@@ -1,4 +1,4 @@
-"""A whole model measured: rates, memory, and what they are of what the machine can do."""
+"""Measures a model: rates, peak memory, and the share of the machine's memory bandwidth."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -38,11 +38,14 @@ class Options:
 def measure_model(
     path: Path, options: Options, command: str, tick: Callable[[str], None], progress: Progress
 ) -> dict[str, Any]:
-    """The record of one run. `tick` hears what is under way, `progress` of kernels that are compiled."""
+    """The record of one measurement. `tick` is told what is being done, `progress` which kernels are compiled.
+
+    Raises RequestError if there is nothing to measure, and what loading the model raises.
+    """
     beginning, file = header("model", command), open_model(path)
     setup = _setup(file, path, options)
     plan = record(build(file.metadata, weights_of(file)).forward)
-    tick("reading memory")
+    tick("measuring memory bandwidth")
     bandwidth = read_bandwidth(options.threads)
     session = _Session(options, tick, progress)
     try:
@@ -64,7 +67,7 @@ def measure_model(
 
 @dataclass(frozen=True, slots=True)
 class _ByDepth:
-    """Tasks on an empty cache are one runner's, those at a depth another's."""
+    """Runs tasks on an empty KV cache with one runner, those at a depth with another."""
 
     shallow: Runner
     deep: Runner
@@ -74,7 +77,7 @@ class _ByDepth:
 
 
 class _Session:
-    """The processes of one measurement."""
+    """The processes of a measurement."""
 
     def __init__(self, options: Options, tick: Callable[[str], None], progress: Progress) -> None:
         self._options, self._tick, self._progress = options, tick, progress
@@ -83,9 +86,9 @@ class _Session:
         self._deep: dict[Kind, Setup] = {}
 
     def enter(self, setup: Setup) -> dict[str, dict[Kind, Runner]]:
-        """Who runs which kind of task: llamina, and the peer with its best flags for each."""
+        """The runner of each kind of task: llamina's, and the peer's with the flags that are fastest for it."""
         kinds = dict.fromkeys(task.kind for task in self._options.tasks)
-        self._tick(f"{OURS} loads the model")
+        self._tick(f"loading the model into {OURS}")
         entrants: dict[str, dict[Kind, Runner]] = {OURS: dict.fromkeys(kinds, self._start(setup))}
         if peer := self._options.peer:
             self._best = best_variants(replace(setup, engine=peer.module), self._options.tasks, self._probe)
@@ -102,11 +105,11 @@ class _Session:
         return self._children[setup]
 
     def _probe(self, setup: Setup) -> Child:
-        self._tick(f"{THEIRS} tries {setup.flags}")
+        self._tick(f"trying {THEIRS} with {setup.flags}")
         return Child(setup, self._progress)
 
     def memory(self) -> dict[str, int | None]:
-        """Of the peer the variant that needs less."""
+        """Peak bytes by engine; of the peer's variants, the least."""
         found: dict[str, int | None] = {}
         for setup, child in self._children.items():
             name, nbytes = OURS if setup.engine == "llamina" else THEIRS, child.memory()
@@ -126,14 +129,16 @@ class _Session:
 
 def _setup(file: GGUF, path: Path, options: Options) -> Setup:
     if not options.tasks:
-        raise RequestError("there is nothing to measure: give -p or -n more than 0 tokens", "p")
+        raise RequestError("there is nothing to measure: -p or -n must be more than 0", "p")
     sequences = max(task.batch for task in options.tasks)
     if sequences > MAX_SEQUENCES:
-        raise RequestError(f"a batch of {sequences} is more than the {MAX_SEQUENCES} that a step can hold", "b")
+        raise RequestError(f"-b {sequences} is more than the {MAX_SEQUENCES} sequences that a step can hold", "b")
     context = max(task.reach for task in options.tasks)
     tokens = file.metadata.get("tokenizer.ggml.tokens")
     if not isinstance(tokens, list) or not tokens:
-        raise RequestError(f"{path.name} has no vocabulary, so there are no tokens to measure with", "model")
+        raise RequestError(
+            f"{path.name} has no vocabulary, so there are no tokens to measure with: give another model", "model"
+        )
     return Setup("llamina", str(path), options.threads, options.kv_type, sequences, context, len(tokens))
 
 
@@ -165,7 +170,7 @@ def _result(timing: Timing, plan: Plan, bandwidth: float) -> dict[str, Any]:
 
 
 def _with_ratios(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """llamina's results with `ratio`: its rate to the peer's, where there is one."""
+    """The results, those of llamina with the `ratio` of its rate to the peer's if there is one."""
     theirs = {r["name"]: r["rate"] for r in results if r["engine"] == THEIRS}
     known = [r for r in results if r["engine"] == OURS and r["name"] in theirs]
     for result in known:

@@ -1,4 +1,4 @@
-"""llamina as a contestant: requests through the engine's own step, greedy sampling and text included."""
+"""llamina as a contestant: requests go through the engine's step, with greedy sampling and detokenizing."""
 
 import time
 
@@ -11,7 +11,7 @@ from llamina.sampling import Sampling
 
 
 class Llamina:
-    """An engine with room for every task."""
+    """A loaded engine with a KV cache for every task."""
 
     def __init__(self, engine: Engine, vocab: int) -> None:
         self._engine = engine
@@ -38,7 +38,7 @@ class Llamina:
         return [self._engine.submit(request) for request in requests]
 
     def _fill(self, sequences: list[Sequence], depth: int) -> None:
-        """Compute all prompts; those that are through first are held back until the others are."""
+        """Compute all prompts to `depth` tokens; those that are done first wait for the others."""
         while any(len(sequence.known) <= depth for sequence in sequences):
             self._step()
             for sequence in sequences:
@@ -59,7 +59,7 @@ class Llamina:
 
 
 def enter(setup: Setup, progress: Progress) -> Llamina:
-    """Load the model with pages for every sequence at its longest."""
+    """Load the model, with KV cache pages for every sequence at its longest."""
     context = setup.context + 2  # the token after the last, and a context that never is full
     engine = load(
         setup.path,

@@ -1,7 +1,8 @@
-"""Which llama.cpp is here, and with which of its flags it is fastest."""
+"""Finds an installed llama.cpp, and the flags with which it is fastest."""
 
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Literal
@@ -23,7 +24,7 @@ Start = Callable[[Setup], Child]
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A package with llama.cpp in it, or the program that is its server."""
+    """A package with llama.cpp in it, or llama.cpp's server."""
 
     module: Module
     package: str
@@ -38,14 +39,17 @@ class Peer:
 
     @property
     def remedy(self) -> str:
-        return f"put {PROGRAM} on the path" if self.module == "llama_server" else f"pip install {self.package}"
+        return f"put {PROGRAM} on the PATH" if self.module == "llama_server" else f"pip install {self.package}"
 
 
 KNOWN = (Peer("llama_cpp", "llama-cpp-python"), Peer("xllamacpp", "xllamacpp"), Peer("llama_server", PROGRAM))
 
 
 def find_peer(name: str, *, serving: bool = False) -> Peer:
-    """The first that is here and meant; servers before the others where `serving` is measured."""
+    """The first installed peer that `name` stands for; with `serving`, servers come first.
+
+    Raises RequestError if none is installed.
+    """
     meant = [peer for peer in (reversed(KNOWN) if serving else KNOWN) if name in (PEERS[0], peer.package)]
     if not meant:
         raise RequestError(f"{name!r} is not one of {', '.join(PEERS)}", "against")
@@ -53,33 +57,32 @@ def find_peer(name: str, *, serving: bool = False) -> Peer:
         if peer.here:
             return peer
     remedies = " or ".join(peer.remedy for peer in meant)
-    raise RequestError(f"there is no {name} here to measure against: {remedies}", "against")
+    raise RequestError(f"{name} is not installed: {remedies}", "against")
 
 
 def variants(setup: Setup) -> Iterator[Setup]:
-    """The flags that change its matrix products: none of them is the faster everywhere."""
+    """All settings of the flags that change llama.cpp's matrix products; none of them is fastest everywhere."""
     for repack in (True, False):
         for tiled in (True, False):
             yield replace(setup, repack=repack, tiled=tiled)
 
 
 def best_variants(setup: Setup, tasks: list[Task], start: Start) -> dict[Kind, Setup]:
-    """The fastest flags for prompts and for generation, from one run of each."""
+    """The fastest flags for each kind of task, from one run each."""
     probes = _probes(tasks)
     found: dict[Kind, tuple[float, Setup]] = {}
     for variant in variants(setup):
-        child = start(variant)
-        for kind, probe in probes.items():
-            child.seconds(probe, 0)  # the first run warms up
-            seconds = child.seconds(probe, 1)
-            if kind not in found or seconds < found[kind][0]:
-                found[kind] = seconds, variant
-        child.close()
+        with closing(start(variant)) as child:
+            for kind, probe in probes.items():
+                child.seconds(probe, 0)  # the first run warms up
+                seconds = child.seconds(probe, 1)
+                if kind not in found or seconds < found[kind][0]:
+                    found[kind] = seconds, variant
     return {kind: variant for kind, (_, variant) in found.items()}
 
 
 def best_at_depth(best: dict[Kind, Setup], tasks: list[Task], start: Start) -> dict[Kind, Setup]:
-    """The same with flash attention or without, whichever is faster at the greatest depth, where there is any."""
+    """For kinds of tasks that have a depth: these flags with flash attention or without, whichever is faster there."""
     found: dict[Kind, Setup] = {}
     for kind, setup in best.items():
         task = max((task for task in tasks if task.kind == kind), key=lambda task: task.depth)
@@ -90,13 +93,12 @@ def best_at_depth(best: dict[Kind, Setup], tasks: list[Task], start: Start) -> d
 
 
 def _once(child: Child, task: Task) -> float:
-    seconds = child.seconds(task, 0)
-    child.close()
-    return seconds
+    with closing(child):
+        return child.seconds(task, 0)
 
 
 def _probes(tasks: list[Task]) -> dict[Kind, Task]:
-    """The first task of each kind, on an empty cache; a generation is cut short."""
+    """The first task of each kind, on an empty KV cache; a generation is cut short."""
     first: dict[Kind, Task] = {}
     for task in tasks:
         tokens = task.tokens if task.kind == "prompt" else min(task.tokens, PROBE_TOKENS)

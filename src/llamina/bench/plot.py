@@ -1,4 +1,4 @@
-"""A record's rates as a picture, where matplotlib is installed."""
+"""A record's rates as a bar chart, drawn by matplotlib."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -8,13 +8,13 @@ from llamina.errors import RequestError
 
 
 def check_plot() -> None:
-    """Before anything is measured: can there be a picture at the end?"""
+    """Raises RequestError if matplotlib is not installed; called before anything is measured."""
     if not find_spec("matplotlib"):
         raise RequestError("--plot needs matplotlib: pip install 'llamina[plot]'", "plot")
 
 
 def draw_plot(record: dict[str, Any], path: Path) -> None:
-    """Bars of tokens per second, a panel for each task and a bar for each engine."""
+    """Write a PNG with a panel for each task and a bar for each engine, in tokens per second."""
     from matplotlib.figure import Figure
 
     names = list(dict.fromkeys(result["name"] for result in record["results"]))

@@ -1,4 +1,4 @@
-"""Tasks run by several contestants in turns, so that whatever slows the machine slows them alike."""
+"""Runs tasks on several engines in turns, so that whatever slows the machine slows them alike."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ class Runner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """All runs of one task by one engine."""
+    """The runs of a task by an engine."""
 
     task: Task
     engine: str
@@ -28,12 +28,12 @@ class Timing:
 
     @property
     def rate(self) -> float:
-        """Tokens per second, of all sequences together."""
+        """Tokens per second of all sequences together, by the median run."""
         return self.task.work / self.seconds
 
     @property
     def spread(self) -> float:
-        """Half the distance of the fastest and the slowest run, as a part of the rate."""
+        """Half the difference between the fastest and the slowest run, as a part of the rate."""
         rates = [self.task.work / seconds for seconds in self.runs]
         return (max(rates) - min(rates)) / 2 / self.rate
 
@@ -41,12 +41,12 @@ class Timing:
 def race(
     tasks: Sequence[Task], entrants: Mapping[str, Mapping[Kind, Runner]], repeats: int, tick: Tick
 ) -> list[Timing]:
-    """`repeats` rounds of each task, the entrants one after the other in each round, on the same tokens."""
+    """Run each task `repeats` times, each time by all engines one after the other, with the same tokens."""
     timings = []
     for task in tasks:
         runs: dict[str, list[float]] = {name: [] for name in entrants}
         for name, by_kind in entrants.items():
-            tick(f"{task.name}: {name} warms up")
+            tick(f"{task.name}: {name}, warm-up")
             by_kind[task.kind].seconds(_warm_up(task), repeats)
         for i in range(repeats):
             for name, by_kind in entrants.items():
@@ -57,5 +57,5 @@ def race(
 
 
 def _warm_up(task: Task) -> Task:
-    """The same batch on an empty cache; of a generation, two steps."""
+    """The same batch on an empty KV cache; of a generation, two steps."""
     return replace(task, depth=0, tokens=task.tokens if task.kind == "prompt" else min(task.tokens, 2))

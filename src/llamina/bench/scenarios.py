@@ -1,4 +1,4 @@
-"""What an engine does for those it serves, each beside the plain way of doing it."""
+"""What speeds up serving: prefix caching, grammars, speculative decoding, each compared with going without."""
 
 import time
 from collections import abc
@@ -72,11 +72,11 @@ GRAMMAR = (
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Work done in two ways, in turns: seconds of all runs."""
+    """Seconds of the runs of the same work done in two ways, in turns."""
 
     name: str
-    beside: str  # the plain way
-    work: tuple[int, int]  # tokens of one run, and of one in the plain way
+    beside: str  # name of the way it is compared with
+    work: tuple[int, int]  # tokens of a run, and of one that it is compared with
     runs: abc.Sequence[float]
     plain: abc.Sequence[float]
     more: dict[str, Any]
@@ -91,7 +91,7 @@ class Compared:
 def scenarios(
     engine: Engine, prefix: int, tokens: int, repeats: int, tick: Callable[[str], None]
 ) -> Iterator[dict[str, Any]]:
-    """A result for each: `prefix` tokens in common with an earlier turn, answers of `tokens`."""
+    """A result for each scenario: `prefix` tokens are shared with an earlier turn, answers have `tokens`."""
     tick("a second turn")
     yield second_turn(engine, prefix, repeats)
     compiler = Compiler(engine.tokenizer, engine.runner.plan.vocab)
@@ -105,7 +105,7 @@ def scenarios(
 
 
 def second_turn(engine: Engine, prefix: int, repeats: int) -> dict[str, Any]:
-    """The time to the first token of a prompt, and of the next turn, which has the prompt and its answer in front."""
+    """Time to first token of a second turn, whose prompt begins with the first turn, against that of the first."""
     answer, more, vocab = 16, 16, engine.runner.plan.vocab
     runs, plain = [], []
     for seed in range(repeats):
@@ -135,7 +135,7 @@ def _first_token(sequence: Sequence) -> float:
 def constrained(
     engine: Engine, compiler: Compiler, name: str, given: dict[str, Any], tokens: int, repeats: int
 ) -> Iterator[dict[str, Any]]:
-    """Masks along an answer, and the answer beside one of as many tokens that follows nothing."""
+    """The time of each token mask of a constrained answer, and the answer against an unconstrained one as long."""
     options: dict[str, Any] = {"temperature": 0, "speculate": "off"}
     answer = engine.generate(LIST, max_tokens=tokens, **options, **given).tokens
     seconds, forced = _masks(compiler, given, answer, engine.runner.plan.vocab)
@@ -150,7 +150,7 @@ def constrained(
 
 
 def _masks(compiler: Compiler, given: dict[str, Any], answer: abc.Sequence[int], vocab: int) -> tuple[list[float], int]:
-    """Seconds of each mask, and how many tokens needed none because the grammar left no choice."""
+    """Seconds of each mask, and the number of tokens without one, which the grammar forces."""
     wanted = source(**given)
     assert wanted is not None
     constraint = compiler.constraint(wanted)
@@ -164,7 +164,7 @@ def _masks(compiler: Compiler, given: dict[str, Any], answer: abc.Sequence[int],
 
 
 def copying(engine: Engine, repeats: int) -> dict[str, Any]:
-    """Code repeated with one name changed. The answer is put into the model's mouth: not every model would obey."""
+    """Prompt lookup: code repeated with one name changed. The answer is forced, as not every model would give it."""
     prompt = engine.encode(f"Repeat this code, with {OLD} renamed to {NEW}:\n\n{CODE}\n\n")
     answer = engine.encode(CODE.replace(OLD, NEW), add_special=False)
 
@@ -176,7 +176,7 @@ def copying(engine: Engine, repeats: int) -> dict[str, Any]:
 
 
 def prose(engine: Engine, tokens: int, repeats: int) -> dict[str, Any]:
-    """Texts that nobody has written before."""
+    """Speculative decoding of prose, where there is little to copy."""
     prompts = [engine.encode(text) for text in PROSE]
     return _guessed(engine, "prose", prompts, tokens, repeats, temperature=0.8, seed=1)
 
@@ -184,7 +184,7 @@ def prose(engine: Engine, tokens: int, repeats: int) -> dict[str, Any]:
 def _guessed(
     engine: Engine, name: str, prompts: abc.Sequence[list[int]], tokens: int, repeats: int, **options: Any
 ) -> dict[str, Any]:
-    """Answers with tokens guessed ahead where that pays, beside those that come one by one; they are the same."""
+    """Answers with draft tokens where those pay, against decoding one by one; both give the same text."""
     times: dict[str, list[list[float]]] = {mode: [[] for _ in prompts] for mode in ("auto", "off")}
     drafted = accepted = 0
     for i in range(repeats + 1):

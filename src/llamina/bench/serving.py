@@ -1,4 +1,4 @@
-"""How an engine serves many: requests together, and what it saves those who come back, follow grammars or copy."""
+"""Measures serving: batches of requests, and the scenarios of scenarios.py."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,21 +11,21 @@ from llamina.bench.scenarios import scenarios
 from llamina.bench.task import Task
 from llamina.engine import load
 
-ROOM = 4096  # tokens of context for what is longest: a text to copy, in a vocabulary of single characters
+ROOM = 4096  # tokens of context: the text to copy is longest in a vocabulary of single characters
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is asked of the engine."""
+    """How many requests, and how long."""
 
     requests: int = 16
     prompt: int = 32  # tokens of each
-    tokens: int = 128  # that each makes
-    prefix: int = 2000  # tokens that a second turn has in common with the first
+    tokens: int = 128  # that each generates
+    prefix: int = 2000  # tokens that a second turn shares with the first
 
     @property
     def tasks(self) -> list[Task]:
-        """All requests together, for which llama.cpp's flags are chosen, and one alone."""
+        """All requests at a time, for which llama.cpp's flags are chosen, and one alone."""
         one = Task("answer", self.tokens, prompt=self.prompt)
         return [replace(one, batch=self.requests), one]
 
@@ -33,7 +33,7 @@ class Load:
 def measure_serving(
     path: Path, asked: Load, options: Options, command: str, tick: Callable[[str], None], progress: Progress
 ) -> dict[str, Any]:
-    """The record of one run; the peer takes part in what it is asked over its own server, the requests."""
+    """The record of one measurement. The peer serves the requests; the scenarios are llamina's alone."""
     record = measure_model(path, replace(options, tasks=asked.tasks), command, tick, progress)
     alone = {r["engine"]: r["rate"] for r in record["results"] if r["batch"] == 1}
     for result in record["results"]:

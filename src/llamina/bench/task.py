@@ -1,4 +1,4 @@
-"""What is timed: so many tokens, in so many sequences, after so many that are already there."""
+"""The tasks that are timed: a number of tokens in a number of sequences, on a KV cache of a given depth."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,35 +12,35 @@ Tokens = list[list[int]]  # a list for each sequence
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """`prompt`: tokens that are known are processed together. `generate`: one step for each token. `answer`: both."""
+    """`prompt`: prefill. `generate`: decoding, a step for each token. `answer`: prefill and decoding of a request."""
 
     kind: Kind
     tokens: int  # of each sequence
-    batch: int = 1  # sequences side by side
-    depth: int = 0  # tokens of each sequence that are in the cache when the clock starts
-    prompt: int = 0  # tokens of each sequence that come before its answer, when the clock runs already
+    batch: int = 1  # sequences at a time
+    depth: int = 0  # tokens of each sequence in the KV cache when the clock starts
+    prompt: int = 0  # prompt tokens of each sequence of an `answer`, which are timed
 
     @property
     def name(self) -> str:
-        """As llama-bench writes it."""
+        """The name that llama-bench would give it, such as pp512 or tg128 @ d4096."""
         side = f" b{self.batch}" if self.batch > 1 else ""
         what = {"prompt": "pp", "generate": "tg", "answer": f"pg{self.prompt}+"}[self.kind]
         return f"{what}{self.tokens}{side}" + f" @ d{self.depth}" * bool(self.depth)
 
     @property
     def work(self) -> int:
-        """Tokens in all; of an answer, those that are made."""
+        """Tokens of all sequences; of an answer, the generated ones."""
         return self.tokens * self.batch
 
     @property
     def reach(self) -> int:
-        """Tokens of one sequence when it is done."""
+        """Tokens of a sequence at the end."""
         return self.depth + self.prompt + self.tokens
 
     def draw(self, seed: int, vocab: int) -> tuple[Tokens, Tokens]:
-        """Random tokens to be there before, and those that the clock sees: of a generation, the first of them.
+        """Random tokens of each sequence: those that fill the KV cache, and those to compute (of a generation, one).
 
-        Another seed, task or depth gives other tokens, so that nothing is known from the run before.
+        Another seed, task or depth gives other tokens, so that no prefix is cached from an earlier run.
         """
         rng = np.random.default_rng([seed, self.kind == "prompt", self.tokens, self.batch, self.depth])
         fresh = {"prompt": self.tokens, "generate": 1, "answer": self.prompt}[self.kind]
@@ -49,7 +49,7 @@ class Task:
 
 
 def grid(prompts: Sequence[int], generates: Sequence[int], batches: Sequence[int], depths: Sequence[int]) -> list[Task]:
-    """Every prompt at every depth, and every generation at every depth and batch size; 0 tokens are left out."""
+    """Prompts at every depth, and generations at every depth and batch size; lengths of 0 are left out."""
     tasks = [Task("prompt", n, 1, d) for d in depths for n in prompts if n]
     tasks += [Task("generate", n, b, d) for d in depths for b in batches for n in generates if n]
     return list(dict.fromkeys(tasks))

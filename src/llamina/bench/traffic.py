@@ -1,4 +1,4 @@
-"""What a plan's weights ask of a machine: bytes read and multiplications, counted step by step."""
+"""Bytes of weights that a plan reads, and its multiply-adds with weights, counted step by step."""
 
 from math import prod
 
@@ -7,16 +7,16 @@ from llamina.plan import Plan
 
 
 def weight_bytes(plan: Plan, sequences: int = 1) -> float:
-    """Bytes of weights that generating one token in each of `sequences` reads; keys and values are left out.
+    """Bytes of weights that a decoding step of `sequences` sequences reads, without the KV cache.
 
-    Of an embedding only the rows are read, of experts only those that are chosen: for several sequences
-    the number that is to be expected if each chooses by lot.
+    Of an embedding only the tokens' rows are read, of experts only those that are chosen: for several sequences
+    the expected number if each chooses at random.
     """
     return sum(_share(step, sequences) * sum(w.data.nbytes for w in step.weights) for step in plan.steps)
 
 
 def _share(step: Step, sequences: int) -> float:
-    """The part of a step's weights that is touched."""
+    """The part of a step's weights that is read."""
     if step.op == "embed":
         return min(1.0, sequences / step.weights[0].shape[0])
     if step.op in ("expert_linear", "expert_bias"):
@@ -26,13 +26,13 @@ def _share(step: Step, sequences: int) -> float:
 
 
 def multiplications(plan: Plan, tokens: int, outputs: int = 1) -> int:
-    """Products with weights in a prompt of `tokens`, of which `outputs` get logits; attention is left out."""
+    """Multiply-adds with weights for a prompt of `tokens`, of which `outputs` get logits, without attention."""
     counts = {"tokens": tokens, "outputs": outputs}
     return sum(counts[step.inputs[0].rows] * _products(step) for step in plan.steps if step.op.endswith("linear"))
 
 
 def _products(step: Step) -> int:
-    """Of one row."""
+    """Multiply-adds for one row."""
     shape = step.weights[0].shape
     if step.op == "expert_linear":
         return step.inputs[1].shape[-1] * prod(shape[1:])

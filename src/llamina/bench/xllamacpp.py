@@ -1,4 +1,4 @@
-"""llama.cpp through xllamacpp's server in this process, timed by the server itself unless it is for whole answers."""
+"""llama.cpp by xllamacpp's server in this process. The server's own times are used, but for whole answers."""
 
 import time
 from typing import Any
@@ -11,7 +11,7 @@ from llamina.errors import CapacityError
 
 
 class XLlamaCpp:
-    """A server with as many slots as a task has sequences at most."""
+    """A server with a slot for every sequence."""
 
     def __init__(self, server: Any, vocab: int) -> None:
         self._server = server
@@ -45,7 +45,7 @@ class XLlamaCpp:
 
 
 def enter(setup: Setup, progress: Progress) -> XLlamaCpp:
-    """Start the server; slots have a context each."""
+    """Start the server, with a context for each slot."""
     params = xllamacpp.CommonParams()
     params.model.path, params.verbosity, params.n_gpu_layers = setup.path, -1, 0
     params.n_parallel = setup.sequences

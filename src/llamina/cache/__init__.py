@@ -1,6 +1,6 @@
-"""What sequences keep between steps."""
+"""What sequences keep between steps: pages of keys and values, window pages, and slots of recurrent states."""
 
-from llamina.cache.near import Near
-from llamina.cache.pages import Copy, Lease, Pages
+from llamina.cache.pages import Copies, Lease, Pages
+from llamina.cache.window import WindowPool
 
-__all__ = ["Copy", "Lease", "Near", "Pages"]
+__all__ = ["Copies", "Lease", "Pages", "WindowPool"]

@@ -1,4 +1,4 @@
-"""Recurrent states kept at page boundaries, so that a sequence can be taken up where another passed."""
+"""Checkpoints: recurrent states kept at page boundaries, so that a sequence can begin where another one passed."""
 
 from llamina.cache.prefix import Node
 from llamina.ops.batch import PAGE
@@ -7,7 +7,7 @@ INTERVAL = 512  # tokens between the checkpoints of a long prompt
 
 
 class Checkpoints:
-    """Slots for kept states, each at a node of the prefix tree; the one that was used longest ago goes first."""
+    """Slots for kept states, each at a node of the prefix tree; the least recently used is evicted first."""
 
     def __init__(self, slots: range) -> None:
         self._free = list(reversed(slots))
@@ -17,7 +17,7 @@ class Checkpoints:
         return len(self._kept)
 
     def take(self, node: Node, instead: Node | None = None) -> int | None:
-        """A slot for the state at `node`, which gives up the one it had `instead`; None if there are no slots."""
+        """A slot for the state at `node`, in place of the one at `instead`; None if there are no slots."""
         if instead is not None:
             self.drop(instead)
         if not self._free and self._kept:
@@ -29,12 +29,13 @@ class Checkpoints:
         return node.slot
 
     def use(self, node: Node) -> int:
-        """The slot of a node that has one."""
+        """The slot of a node that has one, which is now the most recently used."""
         assert node.slot is not None
         self._kept[node] = self._kept.pop(node)
         return node.slot
 
     def drop(self, node: Node) -> None:
+        """Free the slot of a node, if it has one."""
         if node.slot is not None:
             del self._kept[node]
             self._free.append(node.slot)
@@ -42,7 +43,7 @@ class Checkpoints:
 
 
 def next_stop(start: int, stop: int, known: int, branch: int) -> int:
-    """Where tokens [start, stop) of `known` are to be cut so that a checkpoint can be kept.
+    """Where to cut tokens [start, stop) of `known`, so that a checkpoint can be kept there; `stop` if nowhere.
 
     Checkpoints are kept at intervals, where other sequences branched off (`branch`), and at the last page boundary
     before the end of what is known.

@@ -1,49 +1,58 @@
-"""Pages of keys and values, and slots of recurrent states, leased to sequences. Integers only, no arrays."""
+"""The paged KV cache: pages of keys and values, and slots of recurrent states, leased to sequences.
+
+Integers only, no arrays.
+"""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from llamina.cache.checkpoints import INTERVAL, Checkpoints, is_stop, next_stop
-from llamina.cache.near import Near
 from llamina.cache.prefix import Node, Prefixes
+from llamina.cache.window import WindowPool
 from llamina.errors import CapacityError
+from llamina.ops import Unit
 from llamina.ops.batch import PAGE
 
-Copy = tuple[Literal["page", "near", "slot"], int, int]  # from one to another
+Copies = dict[Unit, list[tuple[int, int]]]  # (source, target), in the order in which they are made
 
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """The pages of one sequence in order, and its slot."""
+    """What one sequence holds: its pages in order, and its slot."""
 
     slot: int
-    scope: Hashable | None = None  # of the prefix tree; None: what it computes stays its own
+    scope: Hashable | None = None  # of the prefix tree; None: its pages are shared with nobody
     pages: list[int] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)  # of the tree, for the first of the pages
-    found: int = 0  # tokens that were computed before it was admitted
-    branch: int = 0  # tokens that the tree knew, whether or not their recurrent states were kept
+    found: int = 0  # tokens whose keys and values were there when it was admitted
+    branch: int = 0  # tokens that the prefix tree had, whether or not their recurrent states were kept
     passing: Node | None = None  # a checkpoint that the next one replaces
-    near: int = 0  # the first page that its windowed layers see
+    window_start: int = 0  # the first page inside the window of its sliding-window layers
     known: int = 0  # tokens when it was admitted
 
 
 class Pages:
     """A pool of pages, each free, leased (perhaps by several), or kept in case its tokens come again.
 
-    A leased page that anyone else refers to is never written: whoever wants to gets a copy. Copies are made in order
-    by whoever owns the arrays (`take_copies`), before anything is computed. Layers with a window have memory of their
-    own (`near`), which a page loses when it has left the windows of all.
+    A page that anyone else refers to is copied before it is written (copy on write). Whoever owns the arrays makes the
+    copies (`take_copies`) before anything is computed. Sliding-window layers have their keys and values in a pool of
+    their own (`windows`), where a page loses its place when it has left the windows of all sequences.
     """
 
     def __init__(
-        self, pages: int, slots: int, checkpoints: int | None = None, near: Near | None = None, *, sharing: bool = True
+        self,
+        pages: int,
+        slots: int,
+        checkpoints: int | None = None,
+        windows: WindowPool | None = None,
+        *,
+        sharing: bool = True,
     ) -> None:
         """With `checkpoints`, sequences have recurrent states; so many more slots keep states for later."""
         self.total = pages
         self._sharing = sharing
         self.recurrent = checkpoints is not None
-        self.near = near or Near()
+        self.windows = windows or WindowPool()
         self._free = list(range(pages - 1, -1, -1))
         self._holders: dict[int, int] = {}  # leases of each leased page
         self._idle: dict[int, None] = {}  # pages that only the tree holds, those to forget first in front
@@ -51,7 +60,7 @@ class Pages:
         self._slots = list(range(slots - 1, -1, -1))
         self._checkpoints = Checkpoints(range(slots, slots + (checkpoints or 0)))
         self._leases: dict[int, Lease] = {}  # by slot
-        self._copies: list[Copy] = []
+        self._copies: Copies = {}
 
     @property
     def free(self) -> int:
@@ -66,21 +75,24 @@ class Pages:
         """Whether a sequence of so many tokens would fit, had it all pages for itself."""
         return tokens <= self.total * PAGE
 
-    def take_copies(self) -> list[Copy]:
-        """What is to be copied now, in this order."""
-        copies, self._copies = self._copies, []
+    def take_copies(self) -> Copies:
+        """The copies that are to be made now; asking again returns none."""
+        copies, self._copies = self._copies, {}
         return copies
 
-    def seen(self, lease: Lease) -> list[int]:
-        """The places of the pages that windowed layers see: the last ones of the lease."""
-        return [self.near[page] for page in lease.pages[lease.near :]]
+    def _copy(self, unit: Unit, source: int, target: int) -> None:
+        self._copies.setdefault(unit, []).append((source, target))
+
+    def window_pages(self, lease: Lease) -> list[int]:
+        """The window pages of the lease's last pages, which are inside the window."""
+        return [self.windows[page] for page in lease.pages[lease.window_start :]]
 
     # ---- leases ------------------------------------------------------------------------------------------
 
     def admit(
         self, tokens: Sequence[int] = (), scope: Hashable | None = None, reuse: bool = True, promised: int = 0
     ) -> Lease | None:
-        """A lease that begins with what is known of `tokens` (`found` of them, never all), or None.
+        """A lease that begins with the longest cached prefix of `tokens` (`found` of them, never all).
 
         None while all slots are taken, or while there is no room for all tokens beside `promised` pages.
         """
@@ -100,57 +112,58 @@ class Pages:
         return lease
 
     def _usable(self, nodes: Sequence[Node]) -> int:
-        """With how many of these pages a sequence can begin: those after which everything is kept that layers need."""
+        """With how many of these pages a sequence can begin: after them window and recurrent states must be there."""
         gap = usable = 0
         for n, node in enumerate(nodes, 1):
-            if node.page not in self.near:
+            if node.page not in self.windows:
                 gap = n
-            if gap <= self.near.first(PAGE * n) and not (self.recurrent and node.slot is None):
+            if gap <= self.windows.first(PAGE * n) and not (self.recurrent and node.slot is None):
                 usable = n
         return usable
 
-    def _seat(self, scope: Hashable | None, pages: list[int], nodes: list[Node], near: int | None = None) -> Lease:
-        near = self.near.first(PAGE * len(pages)) if near is None else near
-        for page in pages[near:]:
-            self.near.hold(page)
-        lease = Lease(self._slots.pop(), scope, pages, nodes, near=near)
+    def _seat(self, scope: Hashable | None, pages: list[int], nodes: list[Node], start: int | None = None) -> Lease:
+        start = self.windows.first(PAGE * len(pages)) if start is None else start
+        for page in pages[start:]:
+            self.windows.hold(page)
+        lease = Lease(self._slots.pop(), scope, pages, nodes, window_start=start)
         self._leases[lease.slot] = lease
         return lease
 
     def _find_rest(self, lease: Lease, tokens: Sequence[int]) -> None:
-        """What is to be copied: recurrent states, or a page that begins as the next tokens do."""
+        """Copy the recurrent states at the prefix's end, or a page that begins with the same tokens as the next."""
         if self.recurrent and lease.nodes:
-            self._copies.append(("slot", self._checkpoints.use(lease.nodes[-1]), lease.slot))
+            self._copy("slot", self._checkpoints.use(lease.nodes[-1]), lease.slot)
         elif not self.recurrent and (best := self._tree.nearest(self._end(lease), tokens[lease.found : -1][:PAGE])):
             node, shared = best
             at = len(lease.pages)
-            if at < lease.near or (node.page in self.near and self.near.free):
-                lease.pages.append(self._take(at >= lease.near, like=node.page))
+            if at < lease.window_start or (node.page in self.windows and self.windows.free):
+                lease.pages.append(self._take(at >= lease.window_start, like=node.page))
                 lease.found += shared
 
     def _end(self, lease: Lease) -> Node:
-        """Where the tree goes on from the lease's pages."""
+        """The node of the lease's last page in the tree."""
         return lease.nodes[-1] if lease.nodes else self._tree.root(lease.scope)
 
     def extend(self, lease: Lease, start: int, stop: int) -> bool:
-        """Make room to write tokens [start, stop); False, and nothing changed, if the pool is exhausted."""
+        """Lease pages to write tokens [start, stop); False, and nothing changed, if there are not enough."""
         self._check(lease)
         first = start // PAGE
         shared = first < len(lease.pages) and self._is_shared(lease.pages[first])
         wanted = max(0, -(-stop // PAGE) - len(lease.pages))
         self._leave(lease, start)
-        seen = max(0, len(lease.pages) + wanted - max(len(lease.pages), lease.near)) + (shared and first >= lease.near)
-        if wanted + shared > self.free or seen > self.near.free:
+        seen = max(0, len(lease.pages) + wanted - max(len(lease.pages), lease.window_start))
+        seen += shared and first >= lease.window_start
+        if wanted + shared > self.free or seen > self.windows.free:
             return False
         if shared:
             self._copy_on_write(lease, first)
         for at in range(len(lease.pages), len(lease.pages) + wanted):
-            lease.pages.append(self._take(at >= lease.near))
+            lease.pages.append(self._take(at >= lease.window_start))
         return True
 
     def _copy_on_write(self, lease: Lease, at: int) -> None:
         del lease.nodes[at:]
-        page, lease.pages[at] = lease.pages[at], self._take(at >= lease.near, like=lease.pages[at])
+        page, lease.pages[at] = lease.pages[at], self._take(at >= lease.window_start, like=lease.pages[at])
         self._give_back(lease, at, page)
 
     def fork(self, lease: Lease) -> Lease | None:
@@ -158,27 +171,28 @@ class Pages:
         self._check(lease)
         if not self._slots:
             return None
-        twin = self._seat(lease.scope, [self._hold(page) for page in lease.pages], list(lease.nodes), lease.near)
+        pages = [self._hold(page) for page in lease.pages]
+        twin = self._seat(lease.scope, pages, list(lease.nodes), lease.window_start)
         if self.recurrent:
-            self._copies.append(("slot", lease.slot, twin.slot))
+            self._copy("slot", lease.slot, twin.slot)
         return twin
 
     def rewind(self, lease: Lease, tokens: int) -> bool:
-        """Keep the first `tokens` tokens; False, and nothing changed, if windowed layers have forgotten those they see.
+        """Drop all but the first `tokens` tokens; False, and nothing changed, if a page of their window was evicted.
 
-        Recurrent states do not go back: bring them back, or admit again.
+        Recurrent states do not go back: restore them, or admit again.
         """
         self._check(lease)
-        stop, near = -(-tokens // PAGE), min(lease.near, self.near.first(tokens))
-        again = lease.pages[near : min(lease.near, stop)]
-        if any(page not in self.near for page in again):
+        stop, start = -(-tokens // PAGE), min(lease.window_start, self.windows.first(tokens))
+        again = lease.pages[start : min(lease.window_start, stop)]
+        if any(page not in self.windows for page in again):
             return False
         del lease.nodes[tokens // PAGE :]
         while len(lease.pages) > stop:
             self._give_back(lease, len(lease.pages) - 1, lease.pages.pop())
         for page in again:
-            self.near.hold(page)
-        lease.near = near
+            self.windows.hold(page)
+        lease.window_start = start
         return True
 
     def release(self, lease: Lease) -> None:
@@ -194,14 +208,14 @@ class Pages:
         if self._leases.get(lease.slot) is not lease:
             raise CapacityError(f"the lease of slot {lease.slot} was released before: admit a new one")
 
-    # ---- what is kept ------------------------------------------------------------------------------------
+    # ---- the prefix cache ------------------------------------------------------------------------------------
 
     def stop(self, lease: Lease, start: int, stop: int, known: int) -> int:
-        """Where [start, stop) of `known` tokens should end in one step, so that its recurrent states can be kept."""
+        """Where to cut [start, stop) of `known` tokens, so that the recurrent states there can be kept."""
         return next_stop(start, stop, known, lease.branch) if self.recurrent and lease.scope is not None else stop
 
     def keep(self, lease: Lease, tokens: Sequence[int], computed: int) -> None:
-        """Remember the pages of the first `computed` tokens, and the recurrent states after them."""
+        """Add the pages of the first `computed` tokens to the prefix tree, and keep the recurrent states after them."""
         self._check(lease)
         if lease.scope is not None:
             for at in range(len(lease.nodes), computed // PAGE):
@@ -215,59 +229,59 @@ class Pages:
         node = parent.children.get(tokens) or self._tree.add(parent, tokens, lease.pages[at])
         if node.page != lease.pages[at]:  # somebody was faster; the contents are the same
             mine, lease.pages[at] = lease.pages[at], self._hold(node.page)
-            if at >= lease.near:
+            if at >= lease.window_start:
                 self._see_again(node.page, mine)
             self._give_back(lease, at, mine)
         lease.nodes.append(node)
 
     def _see_again(self, page: int, same: int) -> None:
-        """Have a page near that may have been forgotten, from another with the same contents."""
-        if page in self.near:
-            self.near.hold(page)
+        """Hold the window page of a page, copied from another page with the same tokens if it was evicted."""
+        if page in self.windows:
+            self.windows.hold(page)
         else:
-            self.near.take(page)
-            self._copies.append(("near", self.near[same], self.near[page]))
+            self.windows.take(page)
+            self._copy("window", self.windows[same], self.windows[page])
 
     def _keep_state(self, lease: Lease, passing: bool) -> None:
         node = lease.nodes[-1]
         if node.slot is None and (slot := self._checkpoints.take(node, lease.passing)) is not None:
-            self._copies.append(("slot", lease.slot, slot))
+            self._copy("slot", lease.slot, slot)
             lease.passing = node if passing else None
 
     def forget(self) -> None:
-        """Make every page free that no sequence holds."""
+        """Evict every page that no sequence holds."""
         while self._idle:
             self._free.append(self._evict())
 
     def _evict(self) -> int:
-        """The page that was of no use for longest. Its node is a leaf: nobody holds a page and not those before it."""
+        """Evict the page that was idle for longest. Its node is a leaf: who holds a page holds those before it."""
         page = next(iter(self._idle))
         del self._idle[page]
         self._checkpoints.drop(self._tree.remove(page))
-        self.near.forget(page)
+        self.windows.forget(page)
         return page
 
     def _leave(self, lease: Lease, tokens: int) -> None:
-        """What is out of sight after so many tokens: soon forgotten, unless others may begin where it is seen."""
-        first, marks = self.near.first(tokens), (lease.branch - 1, lease.known - 1)
-        for at in range(lease.near, min(first, len(lease.pages))):
-            likely = any(self.near.first(mark) <= at <= mark // PAGE for mark in marks)
-            self.near.drop(lease.pages[at], keep=lease.pages[at] in self._tree, first_to_go=not likely)
-        lease.near = max(lease.near, first)
+        """Release window pages that no later token attends to; those that others may begin with are evicted last."""
+        first, marks = self.windows.first(tokens), (lease.branch - 1, lease.known - 1)
+        for at in range(lease.window_start, min(first, len(lease.pages))):
+            likely = any(self.windows.first(mark) <= at <= mark // PAGE for mark in marks)
+            self.windows.drop(lease.pages[at], keep=lease.pages[at] in self._tree, first_to_go=not likely)
+        lease.window_start = max(lease.window_start, first)
 
     # ---- pages -------------------------------------------------------------------------------------------
 
-    def _take(self, near: bool, like: int | None = None) -> int:
-        """A page, with the contents of another, which may be forgotten for its sake; if `near`, windows see it."""
-        source = self.near[like] if near and like is not None else None
+    def _take(self, windowed: bool, like: int | None = None) -> int:
+        """A free page, copied from another (which may be evicted for it); with a window page if `windowed`."""
+        source = self.windows[like] if windowed and like is not None else None
         page = self._free.pop() if self._free else self._evict()
         self._holders[page] = 1
-        if near:
-            self.near.take(page)
+        if windowed:
+            self.windows.take(page)
         if like is not None:
-            self._copies.append(("page", like, page))
+            self._copy("page", like, page)
         if source is not None:
-            self._copies.append(("near", source, self.near[page]))
+            self._copy("window", source, self.windows[page])
         return page
 
     def _hold(self, page: int) -> int:
@@ -276,9 +290,9 @@ class Pages:
         return page
 
     def _give_back(self, lease: Lease, at: int, page: int) -> None:
-        """A page that was the lease's, at that place in it."""
-        if at >= lease.near:
-            self.near.drop(page, keep=page in self._tree)
+        """Release the page that was the lease's at that place."""
+        if at >= lease.window_start:
+            self.windows.drop(page, keep=page in self._tree)
         self._drop(page)
 
     def _drop(self, page: int) -> None:

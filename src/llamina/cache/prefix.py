@@ -1,4 +1,4 @@
-"""A radix tree over tokens: which pages, and which recurrent states, hold what was computed before."""
+"""The prefix cache: a radix tree over tokens, with the page and perhaps the recurrent state computed for each node."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ class Node:
 
 
 class Prefixes:
-    """Full pages under the root of a scope; nothing is shared between scopes."""
+    """Full pages by their tokens, under the root of a scope; scopes share nothing."""
 
     def __init__(self) -> None:
         self._top = Node()
@@ -30,7 +30,7 @@ class Prefixes:
         return page in self._by_page
 
     def root(self, scope: Hashable) -> Node:
-        """Where the tokens of a scope begin; it is part of the tree once something was added to it."""
+        """The node before a scope's first token; it becomes part of the tree when something is added to it."""
         return self._top.children.get((scope,)) or Node((scope,), parent=self._top)
 
     def walk(self, node: Node, tokens: Sequence[int]) -> list[Node]:
@@ -50,13 +50,14 @@ class Prefixes:
         return (child, shared) if child and shared else None
 
     def add(self, parent: Node, tokens: Key, page: int) -> Node:
+        """The new node of a page that follows `parent`."""
         if parent.parent is self._top:
             self._top.children[parent.tokens] = parent
         node = parent.children[tokens] = self._by_page[page] = Node(tokens, page, parent)
         return node
 
     def remove(self, page: int) -> Node:
-        """Forget a page that no other page follows, and its scope if it was the last."""
+        """Remove the node of a page that no other follows, and its scope if it was the last; returns the node."""
         node = self._by_page.pop(page)
         parent = node.parent
         assert parent is not None and not node.children

@@ -1,6 +1,5 @@
-"""Reasoning and calls of tools in a model's answers: formats of families, an incremental parser, grammars."""
+"""Reasoning and tool calls in a model's answers: formats of families, an incremental parser, grammars of calls."""
 
-from llamina.chat.calls import Tools
 from llamina.chat.events import (
     CallArguments,
     CallBegin,
@@ -15,6 +14,7 @@ from llamina.chat.events import (
 )
 from llamina.chat.formats import FORMATS, Format, choose, format_of
 from llamina.chat.parser import Parser
+from llamina.chat.tools import Tools
 
 __all__ = [
     "FORMATS",

@@ -1,12 +1,11 @@
-"""Which tools an answer may or must call, and the grammar that sees to it."""
+"""`tool_choice`: which tools an answer may or must call, and the grammar that enforces it."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from llamina.chat.calls import Tools
-from llamina.chat.formats import Format
-from llamina.chat.lark import Lark
-from llamina.chat.styles import Style
+from llamina.chat.formats import Format, Style
+from llamina.chat.formats.lark import Lark
+from llamina.chat.tools import Tools
 from llamina.errors import RequestError
 from llamina.grammar import Triggers
 
@@ -14,9 +13,10 @@ ToolChoice = str | Mapping[str, Any]
 
 
 def chosen(tools: Tools, choice: ToolChoice) -> tuple[Tools, bool]:
-    """The tools that may be called, and whether one must be.
+    """Return the tools that may be called, and whether one must be.
 
-    `auto` and `none`; `required` for any of them; `{"type": "function", "function": {"name": …}}` for a certain one.
+    The choice is `auto`, `none`, `required` (any of them), or `{"type": "function", "function": {"name": …}}` (this
+    one). Raises RequestError for anything else, and where there is no such tool.
     """
     if choice == "none" or (choice == "auto" and not len(tools)):
         return Tools(), False
@@ -37,16 +37,16 @@ def _name(choice: ToolChoice) -> str:
     name = function.get("name") if isinstance(function, Mapping) else None
     if not isinstance(name, str):
         expected = 'auto, none, required or {"type": "function", "function": {"name": …}}'
-        raise RequestError(f"tool_choice is {choice!r}: {expected} is expected", "tool_choice")
+        raise RequestError(f"tool_choice is {choice!r}: must be {expected}", "tool_choice")
     return name
 
 
 def call_grammar(
     format: Format, tools: Tools, tokens: Mapping[str, int], thinks: Literal["no", "may", "must"], parallel: bool
 ) -> str:
-    """A grammar for an answer that is a call. `tokens` are the markers that are tokens.
+    """Return the Lark grammar of an answer that must be a call. `tokens` maps markers that are control tokens to ids.
 
-    Before the call the model may think, or it must because its prompt has opened the reasoning.
+    `thinks`: whether reasoning may come before the call, or must because the prompt has opened it.
     """
     lark, style = Lark(tokens), format.styles[0]
     block = _block(lark, style, tools, parallel)
@@ -54,14 +54,17 @@ def call_grammar(
     if format.reasoning is None or thinks == "no":
         return lark.grammar(start)
     opened, closed = format.reasoning
-    thoughts = " ".join([*lark.free(closed), r"/\s{0,4}/"])
-    return lark.grammar(f"{thoughts} {start}" if thinks == "must" else f"({lark.text(opened)} {thoughts})? {start}")
+    reasoning = " ".join([*lark.free(closed), r"/\s{0,4}/"])
+    return lark.grammar(f"{reasoning} {start}" if thinks == "must" else f"({lark.text(opened)} {reasoning})? {start}")
 
 
 def lazy_grammar(
     format: Format, tools: Tools, tokens: Mapping[str, int], thinking: bool
 ) -> tuple[str, Triggers] | None:
-    """A grammar for the calls of an answer that need not make any, and where it begins to hold; None: nowhere."""
+    """Return the Lark grammar of calls in an answer that need not make any, and the triggers that start it.
+
+    None if the format has no text that always opens a call.
+    """
     lark, style = Lark(tokens), format.styles[0]
     anywhere = (style.trigger,) if style.trigger else ()
     rules = [_block(lark, style, tools, parallel=True, loose=True)] if anywhere else []
@@ -76,7 +79,10 @@ def lazy_grammar(
 
 
 def _block(lark: Lark, style: Style, tools: Tools, parallel: bool, loose: bool = False) -> str:
-    """The rule for a call of one of the tools, or several, and what is around them; `loose`: if need be, tighter."""
+    """Add the rule for a block of one call, or several, and return its name.
+
+    `loose`: whitespace after the opening marker may be left out, for the model has written that marker unguided.
+    """
     calls = [lark.rule(" ".join(filter(None, style.write(name, tools.parameters(name), lark)))) for name in tools]
     call, block = lark.rule(" | ".join(calls)), style.block
     rest = block.before.removeprefix(style.trigger)

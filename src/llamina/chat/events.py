@@ -1,4 +1,4 @@
-"""What is noticed in an answer while it is being made."""
+"""Events of a chat answer (content, reasoning, tool calls), and what they add up to."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -7,21 +7,21 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Text for the reader."""
+    """Text for the user."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """Text of the model to itself."""
+    """Text of the model's reasoning."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class CallBegin:
-    """A call of a tool begins; its arguments follow."""
+    """A tool call begins; its arguments follow."""
 
     index: int
     id: str
@@ -30,7 +30,7 @@ class CallBegin:
 
 @dataclass(frozen=True, slots=True)
 class CallArguments:
-    """More of a call's arguments: JSON, as the model writes it."""
+    """A piece of a call's arguments: JSON as the model wrote it."""
 
     index: int
     text: str
@@ -45,7 +45,7 @@ class CallEnd:
 
 @dataclass(frozen=True, slots=True)
 class CallDropped:
-    """What had begun as a call is none: it comes as content instead."""
+    """The text of a call that had begun is no call: it follows as content."""
 
     index: int
 
@@ -55,20 +55,20 @@ ChatEvent = Content | Reasoning | CallBegin | CallArguments | CallEnd | CallDrop
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call that the model asks for; `arguments` is the JSON that it wrote."""
+    """A tool call that the model asks for; `arguments` is the JSON that it wrote."""
 
     id: str
     name: str
     arguments: str
 
     def message(self) -> dict[str, Any]:
-        """The call as a part of an assistant's message."""
+        """Return the call as an entry of an assistant message's `tool_calls`."""
         return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
 
 
 @dataclass(slots=True)
 class Collected:
-    """Events put together."""
+    """The text, reasoning and calls that events add up to."""
 
     text: str = ""
     reasoning: str = ""
@@ -77,6 +77,7 @@ class Collected:
     _arguments: dict[int, list[str]] = field(default_factory=dict)
 
     def add(self, event: ChatEvent) -> None:
+        """Add the next event."""
         match event:
             case Content(text):
                 self.text += text
@@ -94,18 +95,18 @@ class Collected:
 
 
 def merged(events: Iterable[ChatEvent]) -> list[ChatEvent]:
-    """Neighbours of one kind as one event, empty ones left out."""
-    found: list[ChatEvent] = []
+    """Return the events with neighbours of one kind joined and empty ones left out."""
+    joined: list[ChatEvent] = []
     for event in events:
-        match event, found[-1] if found else None:
+        match event, joined[-1] if joined else None:
             case (Content("") | Reasoning("") | CallArguments(_, ""), _):
                 continue
             case (Content(text), Content(before)):
-                found[-1] = Content(before + text)
+                joined[-1] = Content(before + text)
             case (Reasoning(text), Reasoning(before)):
-                found[-1] = Reasoning(before + text)
+                joined[-1] = Reasoning(before + text)
             case (CallArguments(index, text), CallArguments(same, before)) if index == same:
-                found[-1] = CallArguments(index, before + text)
+                joined[-1] = CallArguments(index, before + text)
             case _:
-                found.append(event)
-    return found
+                joined.append(event)
+    return joined

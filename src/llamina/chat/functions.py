@@ -1,4 +1,4 @@
-"""Python functions as tools: their schema from the signature and the docstring, and calling them."""
+"""Python functions as tools: a JSON schema from the signature and the docstring, and calling them."""
 
 import inspect
 import json
@@ -27,20 +27,21 @@ _ENTRY = re.compile(r"^\s*\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
 
 
 class ToolFailed(LlaminaError):
-    """A function could not be called as the model asked; the message is for the model."""
+    """A call failed: no such function, unfit arguments, or an exception in it. The message is for the model."""
 
 
 class Functions:
-    """Functions by name, described as tools."""
+    """Functions by name; `tools` are their descriptions."""
 
     def __init__(self, functions: Iterable[Callable[..., Any]]) -> None:
+        """Raises RequestError without functions, and for one that cannot be described."""
         self._functions = {function.__name__: function for function in functions}
         if not self._functions:
-            raise RequestError("no functions are given: there is nothing to call", "functions")
+            raise RequestError("no functions are given: give at least one", "functions")
         self.tools = [describe(function) for function in self._functions.values()]
 
     def call(self, call: ToolCall) -> str:
-        """What a function returns, as text for the model; JSON unless it is a string. Raises ToolFailed."""
+        """Call a function and return its result as text: JSON unless it is a string. Raises ToolFailed."""
         function = self._functions.get(call.name)
         if function is None:
             raise ToolFailed(f"there is no function {call.name!r}: there are {', '.join(self._functions)}")
@@ -52,12 +53,12 @@ class Functions:
         try:
             result = function(**arguments)
             return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
-        except Exception as error:  # whatever the caller's function raises is something the model should know
+        except Exception as error:  # the model is told whatever the caller's function raises
             raise ToolFailed(f"{type(error).__name__}: {error}") from error
 
 
 def describe(function: Callable[..., Any]) -> dict[str, Any]:
-    """A function as a tool: what its signature and docstring say."""
+    """Return the tool that a signature and a docstring describe. Raises RequestError for a type without a schema."""
     text, notes = _docstring(inspect.getdoc(function) or "")
     hints = typing.get_type_hints(function, include_extras=True)
     properties: dict[str, Any] = {}
@@ -96,7 +97,7 @@ def _schema(hint: Any, where: str) -> dict[str, Any]:
 
 
 def _docstring(text: str) -> tuple[str, dict[str, str]]:
-    """The description, and what is said of each parameter under `Args:`."""
+    """Return the description, and the notes on parameters under `Args:`."""
     description: list[str] = []
     notes: dict[str, str] = {}
     section, last = "", ""

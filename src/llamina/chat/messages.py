@@ -1,11 +1,11 @@
-"""Conversations as a chat template can take them."""
+"""Conversations in the form that a chat template takes."""
 
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llamina.chat.calls import Tools
 from llamina.chat.formats import Format
+from llamina.chat.tools import Tools
 from llamina.tokenizer import ChatTemplate
 
 Message = Mapping[str, Any]
@@ -19,15 +19,19 @@ The functions, each with the JSON schema of its parameters:
 
 
 def adapted(messages: Sequence[Message], template: ChatTemplate, format: Format, tools: Tools) -> list[dict[str, Any]]:
-    """The messages, with calls in the form that the template wants; one that knows no tools is told in words."""
-    found = [dict(message) for message in messages]
+    """Return copies of the messages, with calls in the form that the template wants.
+
+    For a template that knows no tools, calls become text, and the first message describes the tools.
+    """
+    copies = [dict(message) for message in messages]
     if template.knows_tools:
-        return [_in_form(message, template, format) for message in found]
-    found = [_in_words(message) for message in found]
-    return _instructed(found, tools) if len(tools) else found
+        return [_in_form(message, template, format) for message in copies]
+    copies = [_as_text(message) for message in copies]
+    return _instructed(copies, tools) if len(tools) else copies
 
 
 def _in_form(message: dict[str, Any], template: ChatTemplate, format: Format) -> dict[str, Any]:
+    """Return a message as a template that knows tools takes it."""
     if format.messages and message.get("reasoning_content"):
         message = {**message, "thinking": message["reasoning_content"]}
     calls = message.get("tool_calls")
@@ -39,7 +43,7 @@ def _in_form(message: dict[str, Any], template: ChatTemplate, format: Format) ->
 
 
 def _call(call: Any, objects: bool) -> Any:
-    """A call of the conversation; what is no call is left to the template."""
+    """Return a call with its arguments as an object or as JSON text; what is not a call stays for the template."""
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping) or "arguments" not in function:
         return call
@@ -52,15 +56,15 @@ def _call(call: Any, objects: bool) -> Any:
 
 
 def _parsed(arguments: str) -> Any:
-    """Arguments as an object; those that are none stay text."""
+    """Return arguments as an object, or the text itself if it is not JSON."""
     try:
         return json.loads(arguments or "{}")
     except ValueError:
         return arguments
 
 
-def _in_words(message: dict[str, Any]) -> dict[str, Any]:
-    """Calls and their results as plain text."""
+def _as_text(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message with calls, or the result of one, as plain text."""
     if message.get("role") == "tool":
         text = f"<tool_response>\n{message.get('content', '')}\n</tool_response>"
         return {"role": "user", "content": text}
@@ -80,7 +84,7 @@ def _written(call: Mapping[str, Any]) -> str:
 
 
 def _instructed(messages: list[dict[str, Any]], tools: Tools) -> list[dict[str, Any]]:
-    """The tools described at the beginning of the first message: some templates take no system message."""
+    """Return the messages with the tools described in the first one: some templates take no system message."""
     functions = "\n".join(json.dumps(function, ensure_ascii=False) for function in tools.functions.values())
     text = INSTRUCTIONS.format(functions=functions)
     if not messages:

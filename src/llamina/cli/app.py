@@ -1,10 +1,14 @@
-"""The `llamina` command: finds verbs, and turns errors into one line and an exit code."""
+"""The `llamina` command: finds verbs, and turns errors into one line and an exit code.
+
+Exit codes: 0 done; 1 an error; 2 a mistake on the command line; 3 no such model; 130 interrupted.
+"""
 
 import gc
 import os
 import sys
 import traceback
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -15,19 +19,19 @@ from llamina.errors import LlaminaError, ModelNotFound, RequestError
 
 VERBS = {
     "run": "Answer a prompt.",
-    "embed": "Make vectors of texts.",
-    "rerank": "Put the best answers to a query first.",
-    "perplexity": "Tell how well a model foresees a text.",
-    "pull": "Fetch a model.",
+    "embed": "Compute embeddings of texts.",
+    "rerank": "Sort documents by how well they answer a query.",
+    "perplexity": "Measure the perplexity of a text.",
+    "pull": "Download a model.",
     "list": "List the models on this machine.",
-    "rm": "Delete a model.",
-    "show": "Tell what a GGUF file holds and needs.",
-    "convert": "Make a GGUF file of a Hugging Face folder.",
+    "rm": "Delete a downloaded model.",
+    "show": "Show what a GGUF file contains and what memory it needs.",
+    "convert": "Convert a Hugging Face folder to a GGUF file.",
     "tokenize": "Show the tokens of a text.",
     "detokenize": "Show the text of tokens.",
-    "plan": "Look into how a model is computed.",
+    "plan": "Inspect the steps by which a model is computed.",
     "bench": "Measure speed and memory, alone or against llama.cpp.",
-    "completion": "Print a shell's completion script.",
+    "completion": "Print a shell completion script.",
 }
 ALIASES = {"ls": "list"}
 INTERRUPTED = 130  # 128 + the signal, as shells count
@@ -35,7 +39,7 @@ INTERRUPTED = 130  # 128 + the signal, as shells count
 
 @dataclass
 class Session:
-    """What all verbs share."""
+    """What all verbs share: whether tracebacks are shown."""
 
     debug: bool = False
 
@@ -54,6 +58,15 @@ class Verbs(click.Group):
         if not any(param.name == "debug" for param in command.params):
             command.params.append(_debug())
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            meant = "".join(f": did you mean {close}?" for close in get_close_matches(name, [*VERBS, *ALIASES], 1))
+            raise click.UsageError(f"there is no command {name!r}{meant}", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -74,6 +87,9 @@ class Verbs(click.Group):
 def _report(error: BaseException, color: bool | None) -> int:
     """Say what went wrong, in one line; the exit code."""
     match error:
+        case click.exceptions.NoArgsIsHelpError():
+            click.echo(error.message, err=True, color=color)
+            return 2
         case SystemExit():
             return error.code if isinstance(error.code, int) else 1
         case click.exceptions.Exit():
@@ -90,7 +106,7 @@ def _report(error: BaseException, color: bool | None) -> int:
         case OSError() | MemoryError():
             return _say(str(error) or "out of memory", 1, color)
     name = type(error).__name__
-    return _say(f"{name}: {error} (this is a bug in llamina: --debug tells where)", 1, color)
+    return _say(f"{name}: {error} (a bug in llamina; --debug shows where)", 1, color)
 
 
 def _code(error: LlaminaError) -> int:
@@ -114,7 +130,7 @@ def _debug() -> click.Option:
         ctx.ensure_object(Session).debug |= value
 
     return click.Option(
-        ["--debug"], is_flag=True, expose_value=False, callback=remember, help="Show tracebacks of errors."
+        ["--debug"], is_flag=True, expose_value=False, callback=remember, help="Show the traceback of an error."
     )
 
 
@@ -122,8 +138,10 @@ def _debug() -> click.Option:
     cls=Verbs,
     params=[_debug()],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog="Environment: LLAMINA_CACHE (the place of models and kernels), LLAMINA_MODEL (the default model), "
-    "LLAMINA_THREADS, LLAMINA_PIN (1: threads stay on cores of their own), LLAMINA_ISA, LLAMINA_DEBUG, NO_COLOR.",
+    epilog="Environment: LLAMINA_CACHE (folder of models and kernels), LLAMINA_MODEL (the default model), "
+    "LLAMINA_THREADS (-t), LLAMINA_PIN (1: pin each thread to a core), LLAMINA_ISA (instruction set), LLAMINA_DEBUG "
+    "(--debug), NO_COLOR (no colours). Exit codes: 0 done, 1 an error, 2 a mistake on the command line, 3 no such "
+    "model, 130 interrupted.",
 )
 @click.version_option(__version__, "--version", prog_name="llamina", message="%(prog)s %(version)s")
 def cli() -> None:

@@ -1,4 +1,4 @@
-"""`llamina bench`: how fast models and kernels run here, alone or against llama.cpp."""
+"""`llamina bench`: how fast models and kernels run on this machine, alone or against llama.cpp."""
 
 import json
 import shlex
@@ -9,15 +9,24 @@ from typing import Any, TypeVar
 
 import click
 
-from llamina.cli.options import json_option, kv_option, locate, model_options
-from llamina.cli.terminal import Meter, note
+from llamina.cli.options import (
+    cores,
+    json_option,
+    kv_option,
+    locate,
+    model_options,
+    open_file,
+    threads_option,
+    usable_threads,
+)
+from llamina.cli.terminal import Meter, note, overwrite
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 ANY, SEVERAL = click.IntRange(min=1), click.IntRange(min=2)
 
 
 class Counts(click.ParamType):  # type: ignore[type-arg]
-    """Whole numbers with commas between them."""
+    """Whole numbers separated by commas."""
 
     name = "N,…"
 
@@ -52,59 +61,63 @@ class Part(click.ParamType):  # type: ignore[type-arg]
 
 
 def output_options(function: Function) -> Function:
-    """`-r`, `--json`, `--md`, and the gate."""
+    """`-r`, `--json`, `--md`, `--baseline` and `--threshold`."""
     options = [
-        click.option("-r", "--repeats", type=click.IntRange(min=1), default=5, show_default=True, help="Runs of each."),
+        click.option("-r", "--repeats", type=ANY, metavar="N", default=5, show_default=True, help="Runs of each test."),
         json_option,
         click.option("--md", "as_markdown", is_flag=True, help="Print a Markdown table."),
         click.option(
             "--baseline",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="An earlier --json record: exit with 1 if a rate fell.",
+            help="Compare with an earlier --json output: exit code 1 if a rate fell.",
         ),
-        click.option("--threshold", type=Part(), default="5%", show_default=True, help="By how much it may fall."),
+        click.option("--threshold", type=Part(), default="5%", show_default=True, help="By how much a rate may fall."),
     ]
     for option in reversed(options):
         function = option(function)
     return function
 
 
-threads_option = click.option(
-    "-t", "--threads", type=click.IntRange(min=1), envvar="LLAMINA_THREADS", metavar="N", help="Threads; all cores."
-)
 against_option = click.option(
     "--against",
     type=click.Choice(["llama.cpp", "llama-cpp-python", "xllamacpp", "llama-server"]),
-    help="Run llama.cpp in turns with llamina, with its fastest flags.",
+    help="Measure llama.cpp too, run by run in turns with llamina, with the flags that are fastest for it.",
 )
 
 
 @click.group("bench", invoke_without_command=True)
 @model_options
 @click.option(
-    "-p", "--prompt-tokens", "prompts", type=Counts(0), default="512", show_default=True, help="Prompt lengths."
+    "-p",
+    "--prompt-tokens",
+    "prompts",
+    type=Counts(0),
+    default="512",
+    show_default=True,
+    help="Prompt lengths in tokens.",
 )
 @click.option(
-    "-n", "--gen-tokens", "generates", type=Counts(0), default="128", show_default=True, help="Tokens to make."
+    "-n", "--gen-tokens", "generates", type=Counts(0), default="128", show_default=True, help="Tokens to generate."
 )
 @click.option(
-    "-b", "--batch", "batches", type=Counts(1), default="1", show_default=True, help="Sequences side by side."
+    "-b", "--batch", "batches", type=Counts(1), default="1", show_default=True, help="Batch sizes: sequences at a time."
 )
 @click.option(
-    "-d", "--depth", "depths", type=Counts(0), default="0", show_default=True, help="Tokens already in the cache."
+    "-d", "--depth", "depths", type=Counts(0), default="0", show_default=True, help="Tokens in the KV cache before."
 )
 @threads_option
 @kv_option
 @against_option
 @click.option(
-    "--plot", type=click.Path(dir_okay=False, writable=True, path_type=Path), help="Draw the rates into a PNG."
+    "--plot", type=click.Path(dir_okay=False, writable=True, path_type=Path), help="Write a PNG chart of the rates."
 )
 @output_options
 def command(model: str | None, hf: str | None, plot: Path | None, **given: Any) -> int:
-    """Measure how fast a model reads prompts (pp) and generates (tg), and what memory it takes.
+    """Measure prompt processing (pp) and token generation (tg) of a model, and its memory.
 
-    Tokens are random from a fixed seed; rates are medians. `first token` is the time of the whole prompt, GB/s are
-    bytes of weights read in generation (of experts only those used), GMAC/s products with weights in a prompt.
+    -p, -n, -b and -d take several numbers separated by commas. Tokens are random with a fixed seed; rates are medians
+    of -r runs. `first token` is the time for the whole prompt, GB/s the bytes of weights read per second of generation
+    (of experts only those used), GMAC/s the multiply-adds with weights per second of prompt processing.
 
     \b
     Examples:
@@ -126,7 +139,7 @@ def command(model: str | None, hf: str | None, plot: Path | None, **given: Any) 
     peer = find_peer(given["against"]) if given["against"] else None
     if plot:
         check_plot()
-    record = _measure(locate(model, hf), peer, given)
+    record = _measure(_model(model, hf), peer, given)
     if plot:
         draw_plot(record, plot)
     _print(record, model_table, model_notes, given)
@@ -135,21 +148,45 @@ def command(model: str | None, hf: str | None, plot: Path | None, **given: Any) 
 
 @command.command("serve")
 @model_options
-@click.option("-c", "--requests", type=SEVERAL, default=16, show_default=True, help="At a time.")
-@click.option("-p", "--prompt-tokens", "prompt", type=ANY, default=32, show_default=True, help="Of each request.")
-@click.option("-n", "--gen-tokens", "tokens", type=SEVERAL, default=128, show_default=True, help="Of each request.")
+@click.option("-c", "--requests", type=SEVERAL, metavar="N", default=16, show_default=True, help="Requests at a time.")
 @click.option(
-    "--prefix", type=click.IntRange(16, 1 << 20), default=2000, show_default=True, help="Tokens of a first turn."
+    "-p",
+    "--prompt-tokens",
+    "prompt",
+    type=ANY,
+    metavar="N",
+    default=32,
+    show_default=True,
+    help="Prompt tokens of each.",
+)
+@click.option(
+    "-n",
+    "--gen-tokens",
+    "tokens",
+    type=SEVERAL,
+    metavar="N",
+    default=128,
+    show_default=True,
+    help="Tokens that each generates.",
+)
+@click.option(
+    "--prefix",
+    type=click.IntRange(16, 1 << 20),
+    metavar="N",
+    default=2000,
+    show_default=True,
+    help="Tokens of the first turn.",
 )
 @threads_option
 @kv_option
 @against_option
 @output_options
 def serve_command(model: str | None, hf: str | None, **given: Any) -> int:
-    """Measure how an engine serves many.
+    """Measure what matters when serving many requests.
 
-    Requests together beside one after the other; the first token of a second turn beside that of the first; masks of
-    grammars, and answers that follow them beside plain ones; answers with tokens guessed ahead beside those without.
+    Batching: requests at a time against one after the other. Prefix caching: time to first token of a second turn
+    against the first. Grammars: the time of a token mask, and constrained answers against plain ones. Speculative
+    decoding: answers with draft tokens against answers without.
 
     \b
     Examples:
@@ -159,30 +196,48 @@ def serve_command(model: str | None, hf: str | None, **given: Any) -> int:
     """
     from llamina.bench import Load, Options, find_peer, measure_serving
     from llamina.cli.rates import model_notes, serving_table
-    from llamina.engine.runner.load import default_threads
 
     earlier = _baseline(given["baseline"])
     peer = find_peer(given["against"], serving=True) if given["against"] else None
     asked = Load(given["requests"], given["prompt"], given["tokens"], given["prefix"])
-    options = Options([], given["threads"] or default_threads(), given["repeats"], given["kv_type"], peer)
+    options = Options([], given["threads"] or cores(), given["repeats"], given["kv_type"], peer)
     with Ticker() as tick:
-        record = measure_serving(locate(model, hf), asked, options, _command_line(), tick, tick.compiling)
+        record = measure_serving(_model(model, hf), asked, options, _command_line(), tick, tick.compiling)
     _print(record, serving_table, model_notes, given)
     return _gate(record, earlier, given["threshold"])
 
 
 @command.command("kernels")
-@click.option("--format", "formats", multiple=True, metavar="NAME", help="Q4_K and so on; all unless given.")
-@click.option("-t", "--threads", type=Counts(1), help="Numbers of threads; 1 and all cores unless given.")
 @click.option(
-    "--size", type=click.FloatRange(min=0), default=64.0, show_default=True, help="MB of weights for one token."
+    "--format",
+    "formats",
+    multiple=True,
+    metavar="NAME",
+    help="A format such as Q4_K; all unless given. May be repeated.",
+)
+@click.option("-t", "--threads", type=Counts(1), help="Numbers of threads; 1 and all usable cores unless given.")
+@click.option(
+    "--size",
+    type=click.FloatRange(min=0),
+    metavar="MB",
+    default=64.0,
+    show_default=True,
+    help="MB of weights of the GEMV.",
 )
 @click.option(
-    "-p", "--tokens", type=click.IntRange(1, 4096), default=512, show_default=True, help="Tokens, where many."
+    "-p",
+    "--tokens",
+    type=click.IntRange(1, 4096),
+    metavar="N",
+    default=512,
+    show_default=True,
+    help="Tokens of the GEMM.",
 )
 @output_options
 def kernels_command(formats: tuple[str, ...], threads: tuple[int, ...] | None, **given: Any) -> int:
-    """Measure each format's matrix product: GB/s for one token, GMAC/s for many.
+    """Measure the matrix products of each format.
+
+    GB/s of weights read by the GEMV (one token), GMAC/s of the GEMM (many tokens).
 
     \b
     Examples:
@@ -194,23 +249,28 @@ def kernels_command(formats: tuple[str, ...], threads: tuple[int, ...] | None, *
     from llamina.bench import measure_kernels
     from llamina.bench.kernels import Sizes
     from llamina.cli.rates import kernel_notes, kernel_table
-    from llamina.engine.runner.load import default_threads
 
     earlier = _baseline(given["baseline"])
-    counts = threads or tuple(dict.fromkeys((1, default_threads())))
+    counts = dict.fromkeys(map(usable_threads, threads) if threads else (1, cores()))
     sizes = Sizes(int(given["size"] * 1e6), given["tokens"], given["repeats"])
     with Ticker() as tick:
-        record = measure_kernels(formats, counts, sizes, _command_line(), tick, tick.compiling)
+        record = measure_kernels(formats, list(counts), sizes, _command_line(), tick, tick.compiling)
     _print(record, kernel_table, kernel_notes, given)
     return _gate(record, earlier, given["threshold"])
 
 
+def _model(model: str | None, hf: str | None) -> Path:
+    """The file of the model to measure."""
+    path = locate(model, hf)
+    open_file(path)  # mistakes are told before any process is started
+    return path
+
+
 def _measure(path: Path, peer: Any, given: dict[str, Any]) -> dict[str, Any]:
     from llamina.bench import Options, grid, measure_model
-    from llamina.engine.runner.load import default_threads
 
     tasks = grid(given["prompts"], given["generates"], given["batches"], given["depths"])
-    options = Options(tasks, given["threads"] or default_threads(), given["repeats"], given["kv_type"], peer)
+    options = Options(tasks, given["threads"] or cores(), given["repeats"], given["kv_type"], peer)
     with Ticker() as tick:
         return measure_model(path, options, _command_line(), tick, tick.compiling)
 
@@ -231,26 +291,26 @@ def _print(record: dict[str, Any], table: Any, notes: Any, given: dict[str, Any]
 
 
 def _baseline(path: Path | None) -> dict[str, Any] | None:
-    """Read before anything is measured."""
+    """The earlier record, read before anything is measured. Raises UsageError if it is none."""
     if path is None:
         return None
     try:
         record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         record["results"], record["machine"]["cpu"]
     except (ValueError, KeyError, TypeError):
-        raise click.UsageError(f"{path} is not a record of `llamina bench --json`") from None
+        raise click.UsageError(f"{path} is not the output of `llamina bench --json`") from None
     return record
 
 
 def _gate(record: dict[str, Any], earlier: dict[str, Any] | None, threshold: float) -> int:
-    """1 if a rate fell by more than the threshold."""
+    """Say which rates fell by more than the threshold; the exit code, 1 if any did."""
     if earlier is None:
         return 0
-    from llamina.bench import falls, strangers
+    from llamina.bench import changed_conditions, regressions
 
-    for line in strangers(record, earlier):
-        note(f"the baseline was measured otherwise: {line}")
-    fallen = falls(record, earlier, threshold)
+    for line in changed_conditions(record, earlier):
+        note(f"the baseline was measured under other conditions: {line}")
+    fallen = regressions(record, earlier, threshold)
     for fall in fallen:
         click.secho(
             f"{fall.name} fell by {fall.part:.1%}: {fall.before:.1f} → {fall.now:.1f} {fall.unit}", err=True, fg="red"
@@ -261,28 +321,29 @@ def _gate(record: dict[str, Any], earlier: dict[str, Any] | None, threshold: flo
 
 
 class Ticker:
-    """What is under way: on a terminal one line that is written over, elsewhere only that kernels are compiled.
+    """What is being measured: on a terminal one line that is overwritten, elsewhere only that kernels are compiled.
 
-    No bar: what draws it would take time from what is measured.
+    No bar: drawing it would take time from what is measured.
     """
 
     def __init__(self) -> None:
         self._meter = Meter("kernels")
+        self._live = sys.stderr.isatty()
 
     def __enter__(self) -> "Ticker":
         return self
 
     def __call__(self, what: str) -> None:
-        if sys.stderr.isatty():
-            click.echo(f"\r\x1b[2K{what} …", err=True, nl=False)
+        if self._live:
+            overwrite(f"{what} …")
 
     def compiling(self, kernel: str, done: int, total: int) -> None:
-        """The progress of a load."""
-        if not sys.stderr.isatty():
+        """The progress of loading a model."""
+        if not self._live:
             self._meter(kernel, done, total)
         elif done < total:
             self(f"compiling {kernel} ({done + 1} of {total})")
 
     def __exit__(self, *error: object) -> None:
-        if sys.stderr.isatty():
-            click.echo("\r\x1b[2K", err=True, nl=False)
+        if self._live:
+            overwrite("")

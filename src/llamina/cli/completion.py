@@ -1,4 +1,4 @@
-"""`llamina completion`: what a shell needs to complete our commands."""
+"""`llamina completion`: a completion script for a shell."""
 
 import click
 from click.shell_completion import ShellComplete, get_completion_class
@@ -8,7 +8,7 @@ from click.shell_completion import ShellComplete, get_completion_class
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
-    """Print the completion script of SHELL; it completes verbs, options and the names of models.
+    """Print the completion script of SHELL; it completes commands, options and names of models.
 
     \b
     Examples:

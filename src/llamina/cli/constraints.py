@@ -1,4 +1,4 @@
-"""The flags that say what an answer must look like."""
+"""The options that constrain an answer to a grammar."""
 
 from typing import Any
 
@@ -10,25 +10,29 @@ FLAGS = ("grammar", "grammar_file", "json_schema", "json_schema_file", "regex", 
 
 
 def constraint_options(function: Function) -> Function:
-    """`--grammar`, `--json-schema`, `--regex`, `--choice`, and files of the first two and of Lark."""
+    """`--grammar`, `--json-schema`, `--regex`, `--choice`, and the same from files; Lark from a file only."""
     text, file = {"metavar": "TEXT"}, {"type": click.File("rb")}
-    for flags, kind, told in reversed(
+    for flags, kind, description in reversed(
         [
-            (("--grammar",), text, "A GBNF grammar that the answer follows."),
-            (("--grammar-file",), file, "The same from a file."),
-            (("-j", "--json-schema"), text, "A JSON schema that the answer follows; {} is any JSON."),
-            (("-jf", "--json-schema-file"), file, "The same from a file."),
-            (("--regex",), text, "A regular expression that the answer matches as a whole."),
-            (("--choice", "choices"), text | {"multiple": True}, "What the answer may be; several times."),
-            (("--lark-file",), file, "A grammar in llguidance's dialect of Lark."),
+            (("--grammar",), text, "GBNF grammar that the answer must follow."),
+            (("--grammar-file",), file, "The same, from a file."),
+            (("-j", "--json-schema"), text, "JSON schema that the answer must follow; {} allows any JSON."),
+            (("-jf", "--json-schema-file"), file, "The same, from a file."),
+            (("--regex",), text, "Regular expression that the whole answer must match."),
+            (
+                ("--choice", "choices"),
+                text | {"multiple": True},
+                "One of the texts that the answer may be. May be repeated.",
+            ),
+            (("--lark-file",), file, "Grammar in llguidance's dialect of Lark, from a file."),
         ]
     ):
-        function = click.option(*flags, **kind, help=told)(function)  # type: ignore[arg-type]
+        function = click.option(*flags, **kind, help=description)(function)  # type: ignore[arg-type]
     return function
 
 
 def take_constraint(options: dict[str, Any]) -> dict[str, Any]:
-    """The flags above taken out of the options, by the names that requests know."""
+    """Takes these options out of `options`; what was given, by the names of the request's fields."""
     found: dict[str, Any] = {}
     for flag in FLAGS:
         value, name = options.pop(flag), flag.removesuffix("_file")

@@ -1,4 +1,4 @@
-"""`llamina convert`: a Hugging Face folder into a GGUF file."""
+"""`llamina convert`: from a Hugging Face folder to a GGUF file."""
 
 import json
 import signal
@@ -19,15 +19,15 @@ from llamina.cli.terminal import Meter, bytes_text, count_text, note
     "-o",
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The file to write; FOLDER's name and the type, here, unless given.",
+    help="The file to write; by default FOLDER's name and the type, in the current folder.",
 )
 @click.option(
     "--type",
     "kind",
     type=click.Choice(["f32", "f16", "bf16", "q8_0"]),
-    help="The format of matrices; as they are stored unless given.",
+    help="Format of the matrices; by default the one they are stored in.",
 )
-@click.option("--pre", metavar="NAME", help="How text is cut before it becomes tokens, where that is not recognized.")
+@click.option("--pre", metavar="NAME", help="Name of the pre-tokenizer, if it is not recognized.")
 @click.option("-f", "--force", is_flag=True, help="Overwrite the file if it exists.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the path only.")
 @json_option
@@ -36,7 +36,7 @@ def command(
 ) -> None:
     """Convert FOLDER (config.json, safetensors, a tokenizer) to GGUF, and print the path of the file.
 
-    The file appears when it is complete. Memory holds one tensor at a time.
+    The file appears when it is complete. One tensor at a time is in memory.
 
     \b
     Examples:
@@ -60,7 +60,7 @@ def command(
 
 @contextmanager
 def _tidy() -> Iterator[None]:
-    """Whoever tells us to end lets us clean up first."""
+    """Within the block SIGTERM raises SystemExit, so that an unfinished file is deleted."""
 
     def end(number: int, frame: object) -> None:
         raise SystemExit(128 + number)

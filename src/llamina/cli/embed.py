@@ -1,11 +1,13 @@
-"""`llamina embed`: texts → vectors."""
+"""`llamina embed`: embeddings of texts."""
 
 import json
 
 import click
 
+from llamina.cli.advice import advised
 from llamina.cli.options import load_adapters
 from llamina.cli.reading import lines_of, load_model, reading_options
+from llamina.cli.terminal import busy
 
 
 @click.command("embed")
@@ -13,9 +15,9 @@ from llamina.cli.reading import lines_of, load_model, reading_options
 @click.option(
     "--pooling",
     type=click.Choice(["mean", "max", "cls", "last", "rank"]),
-    help="How the tokens' vectors become one; as the file says unless given. rank: a classifier's scores.",
+    help="Pooling of the tokens' hidden states; by default the file's. rank: scores of the model's classifier.",
 )
-@click.option("--normalize/--no-normalize", default=True, show_default=True, help="Make vectors of length 1.")
+@click.option("--normalize/--no-normalize", default=True, show_default=True, help="Scale each vector to length 1.")
 @reading_options
 def command(
     texts: tuple[str, ...],
@@ -30,7 +32,7 @@ def command(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Print a vector for each TEXT, or for each line that is piped in.
+    """Print the embedding of each TEXT, or of each line that is piped in: one vector per line.
 
     \b
     Examples:
@@ -39,9 +41,10 @@ def command(
       llamina embed -m qwen3.gguf --pooling last "a llama"
     """
     found = lines_of(texts, "text")
-    with load_model(model, hf, quiet, backend=backend, threads=threads, context=context) as engine:
+    with advised(), load_model(model, hf, quiet, backend=backend, threads=threads, context=context) as engine:
         scales = load_adapters(engine, adapters)
-        vectors = engine.embed(found, pooling=pooling, normalize=normalize, adapters=scales)  # type: ignore[arg-type]
+        with busy(f"computing {len(found)} embeddings", quiet):
+            vectors = engine.embed(found, pooling=pooling, normalize=normalize, adapters=scales)  # type: ignore[arg-type]
         if not as_json:
             for vector in vectors:
                 click.echo(" ".join(f"{x:.7g}" for x in vector))

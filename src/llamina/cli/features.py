@@ -1,4 +1,4 @@
-"""What is special about a model, read off its plan."""
+"""The features of a model that its plan shows."""
 
 from collections import Counter
 
@@ -7,22 +7,24 @@ from llamina.plan import Plan
 
 
 def features(plan: Plan) -> list[str]:
-    """Short phrases, the attention first."""
+    """Short phrases, those about attention first."""
     attends = [step for step in plan.steps if step.op == "attend"]
     layers = len({state.layer for state in plan.states})
-    found = [f"sliding window of {n} in {count} of {layers} layers" for n, count in _counted(attends, "window")]
-    found += [f"chunks of {n} in {count} of {layers} layers" for n, count in _counted(attends, "chunk")]
-    found += [f"attention scores capped at {cap:g}" for cap, _ in _counted(attends, "softcap")]
+    found = [f"sliding window of {n} tokens in {count} of {layers} layers" for n, count in _counted(attends, "window")]
+    found += [
+        f"chunked attention, {n} tokens, in {count} of {layers} layers" for n, count in _counted(attends, "chunk")
+    ]
+    found += [f"attention softcap of {cap:g}" for cap, _ in _counted(attends, "softcap")]
     if _counted(attends, "alibi"):
         found.append("ALiBi")
     if any(step.weights for step in attends):
         found.append("attention sinks")
-    if any(not step.attrs["how"].causal for step in attends):
-        found.append("attention in both directions")
+    if any(not step.attrs["params"].causal for step in attends):
+        found.append("bidirectional attention")
     if any(step.op == "select" for step in plan.steps):
-        found.append("tokens choose what they attend to")
+        found.append("sparse attention by an indexer")
     if latent := [state for state in plan.states if state.kind == "latent"]:
-        found.append(f"latent attention, {latent[0].shape[1]} values a token and layer")
+        found.append(f"latent attention (MLA), {latent[0].shape[1]} values per token and layer")
     if recurrent := {state.layer for state in plan.states if state.kind == "recurrent"}:
         found.append(f"recurrent states in {len(recurrent)} of {layers} layers")
     return found + _experts(plan) + _rotation(plan) + _ties(plan)
@@ -30,24 +32,22 @@ def features(plan: Plan) -> list[str]:
 
 def _counted(attends: list[Step], setting: str) -> list[tuple[float, int]]:
     """The values of a setting other than 0, and how many layers have each."""
-    values = Counter(getattr(step.attrs["how"], setting) for step in attends)
+    values = Counter(getattr(step.attrs["params"], setting) for step in attends)
     return sorted((value, count) for value, count in values.items() if value)
 
 
 def _experts(plan: Plan) -> list[str]:
-    chosen = Counter((step.attrs["how"].used, step.inputs[0].size) for step in plan.steps if step.op == "route")
+    chosen = Counter((step.attrs["params"].used, step.inputs[0].size) for step in plan.steps if step.op == "route")
     return [f"{used} of {total} experts in {count} layers" for (used, total), count in chosen.items()]
 
 
 def _rotation(plan: Plan) -> list[str]:
     turns = [step for step in plan.steps if step.op == "rope"]
     scales = {(step.attrs["rope"].scale, step.attrs["rope"].ext_factor != 0) for step in turns}
-    found = [
-        f"{'YaRN' if yarn else 'rotation'} scaled by {1 / scale:g}" for scale, yarn in sorted(scales) if scale != 1
-    ]
-    return found + (["frequency factors of the rotation"] if any(step.weights for step in turns) else [])
+    found = [f"{'YaRN' if yarn else 'RoPE'} scaled by {1 / scale:g}" for scale, yarn in sorted(scales) if scale != 1]
+    return found + (["RoPE frequency factors"] if any(step.weights for step in turns) else [])
 
 
 def _ties(plan: Plan) -> list[str]:
     tied = any(step.op == "linear" and step.weights[0].name == "token_embd.weight" for step in plan.steps)
-    return ["output tied to the embeddings"] if tied else []
+    return ["tied embeddings"] if tied else []

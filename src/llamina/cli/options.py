@@ -1,6 +1,9 @@
-"""Options that several verbs share, and the model they name."""
+"""Options that several verbs share, the model that they name, and the text they are given."""
 
+import io
 import os
+import select
+import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from llamina.cli.terminal import Meter
+from llamina.cli.terminal import SOON, Meter, note, warn
 
 if TYPE_CHECKING:
     from llamina.engine import Engine
+    from llamina.gguf import GGUF
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -21,7 +25,7 @@ def complete_model(ctx: click.Context, param: click.Parameter, incomplete: str) 
     """Names of pulled models; failing those, files."""
     from llamina import hub
 
-    known = dict.fromkeys([*hub.names(), *hub.SOURCES])
+    known = dict.fromkeys([*hub.names(), *hub.CATALOGUE])
     found = [CompletionItem(name) for name in known if name.lower().startswith(incomplete.lower())]
     return found or [CompletionItem(incomplete, type="file")]
 
@@ -32,14 +36,14 @@ def model_options(function: Function) -> Function:
         "-hf",
         "--hf",
         metavar="USER/REPO[:QUANT]",
-        help="A model on Hugging Face; Q4_K_M unless a quantization is named.",
+        help="A model on Hugging Face; the quantization is Q4_K_M unless named.",
     )(function)
     return click.option(
         "-m",
         "--model",
         metavar="FILE|NAME",
         shell_complete=complete_model,
-        help="A GGUF file or a pulled model; LLAMINA_MODEL, else smollm2.",
+        help="A GGUF file or the name of a model; by default LLAMINA_MODEL, else a small model that is fetched.",
     )(function)
 
 
@@ -50,25 +54,25 @@ def kv_option(function: Function) -> Function:
         type=click.Choice(["f16", "f32", "q8_0", "q4_0"]),
         default="f16",
         show_default=True,
-        help="How the cache keeps keys and values.",
+        help="Format of keys and values in the KV cache.",
     )(function)
 
 
 def _adapters(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, float]:
-    """FILE or FILE=SCALE; a file whose own name has a = is found first."""
+    """Scales by path, from FILE or FILE=SCALE; a file whose own name has a = is found first."""
     found: dict[str, float] = {}
     for value in values:
         path, scale = value, "1"
         if not os.path.exists(value) and "=" in value:
             path, _, scale = value.rpartition("=")
         if not os.path.exists(path):
-            raise click.BadParameter(f"{path} is not there: give a file or folder, and =SCALE behind it if you like")
+            raise click.BadParameter(f"{path} does not exist: give a file or folder, with =SCALE behind it or without")
         if path in found:
             raise click.BadParameter(f"{path} is given twice: give it once, with the sum of the scales")
         try:
             found[path] = float(scale)
         except ValueError:
-            raise click.BadParameter(f"{scale!r} is not a scale: give a number behind {path}=") from None
+            raise click.BadParameter(f"{scale!r} is not a scale: give a number after {path}=") from None
     return found
 
 
@@ -80,12 +84,12 @@ def lora_option(function: Function) -> Function:
         multiple=True,
         callback=_adapters,
         metavar="FILE[=SCALE]",
-        help="A LoRA adapter to add to the model; several times.",
+        help="A LoRA adapter to apply, a GGUF file or PEFT's folder, times SCALE. May be repeated.",
     )(function)
 
 
 def load_adapters(engine: "Engine", files: dict[str, float]) -> dict[str, float]:
-    """The adapters' names in the engine, with their scales."""
+    """Load the adapters; their names in the engine, with their scales."""
     return {engine.load_adapter(file): scale for file, scale in files.items()}
 
 
@@ -100,40 +104,70 @@ class Bytes(click.ParamType):  # type: ignore[type-arg]
         try:
             return int(float(text.rstrip("KMGT")) * unit)
         except ValueError:
-            self.fail(f"{value!r} is no number of bytes: 500M and 2.5G are", param, ctx)
+            self.fail(f"{value!r} is not a size in bytes such as 500M or 2.5G", param, ctx)
 
 
 def offload_options(function: Function) -> Function:
     """`--offload` and `--memory-budget`."""
     function = click.option(
-        "--memory-budget", type=Bytes(), metavar="SIZE", help="Of weights in memory, with --offload: 500M, 2.5G."
+        "--memory-budget",
+        type=Bytes(),
+        metavar="SIZE",
+        help="With --offload: most memory for weights, such as 500M or 2.5G.",
     )(function)
     return click.option(
         "--offload",
         type=click.Choice(["none", "budget", "pinned"]),
         default="none",
         show_default=True,
-        help="Read weights from the file as their turn comes: the latest ones stay, or always the same.",
+        help="Read weights from the file when they are needed. budget: the latest used stay in memory; pinned: "
+        "always the same do.",
     )(function)
 
 
-def device_options(function: Function) -> Function:
-    """`--threads` and `--backend`."""
-    function = click.option(
-        "--backend",
-        type=click.Choice(["cpu", "reference"]),
-        default="cpu",
-        show_default=True,
-        help="What computes.",
-    )(function)
+def cores() -> int:
+    """The number of cores that this process may use."""
+    from llamina.backends.host import usable_cores
+
+    return usable_cores()
+
+
+def usable_threads(count: int) -> int:
+    """`count`, at most the usable cores: more threads would only wait for each other. Warns if there are fewer."""
+    usable = cores()
+    if count > usable:
+        warn(f"{count} threads are asked for and there are {usable} usable cores: using {usable} threads")
+    return min(count, usable)
+
+
+def _threads(ctx: click.Context, param: click.Parameter, value: int | None) -> int | None:
+    return value if value is None or ctx.resilient_parsing else usable_threads(value)
+
+
+def threads_option(function: Function) -> Function:
+    """`--threads`."""
     return click.option(
         "-t",
         "--threads",
         type=click.IntRange(min=1),
         envvar="LLAMINA_THREADS",
+        callback=_threads,
         metavar="N",
-        help="Threads; all usable cores unless given.",
+        help="Number of threads, at most the usable cores; by default all of them.",
     )(function)
+
+
+def device_options(function: Function) -> Function:
+    """`--threads` and `--backend`."""
+    return threads_option(
+        click.option(
+            "--backend",
+            type=click.Choice(["cpu", "reference"]),
+            default="cpu",
+            show_default=True,
+            help="What computes: compiled kernels, or NumPy (slow, for comparison).",
+        )(function)
+    )
 
 
 def json_option(function: Function) -> Function:
@@ -142,33 +176,85 @@ def json_option(function: Function) -> Function:
 
 
 def locate(model: str | None, hf: str | None = None, quiet: bool = False) -> Path:
-    """The file that is meant. Models known by a short name are fetched when they are not here yet."""
+    """The file of the model that is meant. A model of a known name that is not here yet is fetched.
+
+    Raises ModelNotFound with a similar name, if there is one.
+    """
     from llamina import hub
-    from llamina.errors import ModelNotFound
 
     if model and hf:
         raise click.UsageError("-m and -hf both name a model: give one of them")
     name = model or os.environ.get("LLAMINA_MODEL") or hub.DEFAULT
     with Meter("bytes", quiet) as meter:
-        if hf:
-            return hub.pull(hf, meter)
-        if os.path.isfile(name):
-            return Path(name)
-        try:
-            return hub.find(name)
-        except ModelNotFound:
-            if hub.source_of(name) is None:
-                raise
-        return hub.pull(name, meter)
+        return hub.pull(hf, meter) if hf else _file(name) or hub.obtain(name, meter)
+
+
+def find_file(name: str) -> Path:
+    """The file of that path, or of the pulled model of that name.
+
+    Raises ModelNotFound with a similar name, if there is one, or if the path is a folder.
+    """
+    from llamina import hub
+
+    return _file(name) or hub.find(name)
+
+
+def _file(name: str) -> Path | None:
+    """The path, if it is a file. Raises ModelNotFound if it is a folder."""
+    from llamina.errors import ModelNotFound
+
+    if os.path.isdir(name):
+        raise ModelNotFound(f"{name} is a folder, and a GGUF file is expected: {_way_out_of(Path(name))}")
+    return Path(name) if os.path.isfile(name) else None
+
+
+def _way_out_of(folder: Path) -> str:
+    """What to do with a folder that was given as a model."""
+    if files := sorted(folder.glob("*.gguf")):
+        return f"name one of its files, such as {files[0]}"
+    if (folder / "adapter_config.json").exists():
+        return "it holds a LoRA adapter: use --lora, and -m for the model"
+    if (folder / "config.json").exists():
+        return f"convert it with `llamina convert {folder}`"
+    return "there is none in it"
+
+
+def open_file(path: Path) -> "GGUF":
+    """The model in a GGUF file. Raises UnsupportedModel if it holds a LoRA adapter."""
+    from llamina.errors import UnsupportedModel
+    from llamina.gguf import open_model
+
+    file = open_model(path)
+    if file.metadata.get("general.type") == "adapter":
+        raise UnsupportedModel(f"{path} is a LoRA adapter: use --lora {path}, and -m for the model it belongs to")
+    return file
+
+
+def piped(expected: bool = True) -> str:
+    """What is piped in on stdin, to its end; nothing if stdin is a terminal or another device, such as /dev/null.
+
+    Says that it is waiting if that takes long and nothing is `expected`.
+    """
+    if sys.stdin is None:  # closed
+        return ""
+    try:
+        fd = sys.stdin.fileno()
+    except io.UnsupportedOperation:  # a stream of Python's own
+        return decode(sys.stdin.buffer.read(), "what is piped in")
+    mode = os.fstat(fd).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)):
+        return ""
+    if not expected and os.name == "posix" and not select.select([fd], [], [], SOON)[0]:
+        note("waiting for the end of what is piped in; if nothing is, add < /dev/null")
+    return decode(sys.stdin.buffer.read(), "what is piped in")
 
 
 def text_of(text: str | None, what: str) -> str:
-    """An argument, or what is piped in."""
-    if text is None and sys.stdin is not None and not sys.stdin.isatty():
-        text = decode(sys.stdin.buffer.read(), "what is piped in")
-    if not text:
+    """An argument; without one, what is piped in."""
+    found = piped() if text is None else text
+    if not found:
         raise click.UsageError(f"no {what} is given: write it after the command, or pipe it in")
-    return text
+    return found
 
 
 def decode(content: bytes, what: str) -> str:

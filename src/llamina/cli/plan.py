@@ -1,11 +1,11 @@
-"""`llamina plan`: how a model is computed, and whether the CPU computes it right."""
+"""`llamina plan`: the steps of a model's forward pass, and whether the CPU computes them right."""
 
 import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from llamina.cli.options import complete_model, json_option, locate
+from llamina.cli.options import complete_model, json_option, locate, open_file, threads_option
 from llamina.cli.terminal import Meter, note
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ PROMPT = "The quick brown fox jumps over the lazy dog."
 
 @click.group("plan")
 def command() -> None:
-    """Look into how a model is computed.
+    """Inspect the steps by which a model is computed.
 
     \b
     Examples:
@@ -29,7 +29,9 @@ def command() -> None:
 @command.command("show")
 @click.argument("model", shell_complete=complete_model)
 def show_command(model: str) -> None:
-    """Print the steps of MODEL's forward pass: operation, format, weight, operands and settings.
+    """Print the steps of MODEL's forward pass.
+
+    A line for each: operation, format, weight, operands and settings.
 
     \b
     Examples:
@@ -37,30 +39,30 @@ def show_command(model: str) -> None:
       llamina plan show smollm2 | grep blk.0
     """
     from llamina.cli.summary import blueprint
-    from llamina.gguf import open_model
     from llamina.plan import show
 
-    for line in show(blueprint(open_model(locate(model)))):
+    for line in show(blueprint(open_file(locate(model)))):
         click.echo(line)
 
 
 @command.command("diff")
 @click.argument("model", shell_complete=complete_model)
-@click.option("-p", "--prompt", default=PROMPT, metavar="TEXT", help="The text to compute.")
+@click.option("-p", "--prompt", default=PROMPT, metavar="TEXT", help="The text to compute with.")
 @click.option(
     "--tolerance",
     type=click.FloatRange(min=0),
-    help="The normalised mean squared error of a step; 1e-6, and 5e-3 with quantized weights.",
+    help="Largest normalized mean squared error of a step; by default 1e-6, and 5e-3 with quantized weights.",
 )
-@click.option("--all", "go_on", is_flag=True, help="Go on after a step that differs.")
-@click.option("-t", "--threads", type=click.IntRange(min=1), envvar="LLAMINA_THREADS", metavar="N", help="Threads.")
+@click.option("--all", "go_on", is_flag=True, help="Continue after a step that differs.")
+@threads_option
 @json_option
 def diff_command(
     model: str, prompt: str, tolerance: float | None, go_on: bool, threads: int | None, as_json: bool
 ) -> int:
-    """Replay MODEL's plan on the CPU, each step beside the NumPy reference on the same inputs.
+    """Compare each step on the CPU with NumPy.
 
-    Stops at the first step that differs by more than the tolerance, and then exits with 1.
+    Both get the same inputs. Stops at the first step of MODEL's plan that differs by more than the tolerance; the exit
+    code is then 1.
 
     \b
     Examples:
@@ -71,7 +73,7 @@ def diff_command(
     from llamina.engine.diff import compare, end_to_end
 
     with Meter("kernels") as meter:
-        engine = load(locate(model), threads=threads, context=512, step_tokens=512, max_sequences=1, progress=meter)
+        engine = load(open_file(locate(model)), threads=threads, context=512, max_sequences=1, progress=meter)
     with engine:
         tokens = _tokens(engine, prompt)
         found: list[Difference] = []
@@ -91,7 +93,7 @@ def diff_command(
 
 
 def _tokens(engine: "Engine", prompt: str) -> list[int]:
-    """The prompt's tokens; a file without a vocabulary gets some ids."""
+    """The prompt's tokens; for a file without a vocabulary some fixed ids."""
     if "tokenizer.ggml.tokens" in engine.runner.file.metadata:
         return engine.encode(prompt)[: engine.context]
     return [(7 * i + 1) % engine.runner.plan.vocab for i in range(16)]
@@ -113,9 +115,9 @@ def _conclude(found: list["Difference"], first: "Difference | None", whole: floa
         step = first.step
         note(
             f"step {first.index} ({step.op} {step.name}) is the first that differs: "
-            f"{first.error:.3e}, where {first.tolerance:.0e} is tolerated"
+            f"{first.error:.3e}, and the tolerance is {first.tolerance:.0e}"
         )
-    note(f"end to end, the logits differ by {whole:.3e}")
+    note(f"the logits of the whole model differ by {whole:.3e}")
 
 
 def _record(found: list["Difference"], first: "Difference | None", whole: float) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from llamina.cli.terminal import Meter, bytes_text, note
 def command(name: str, quiet: bool) -> None:
     """Fetch the model NAME, and print the path of its file.
 
-    NAME is a short name (smollm2, gemma3-270m) or a Hugging Face repository as user/repo[:quant]. What is
-    here already is not fetched again, and a broken transfer goes on where it can.
+    NAME is a short name (`llamina list --all` has them) or a Hugging Face repository as user/repo[:quant]. What is here
+    already is not fetched again unless it is damaged, and a broken transfer goes on where it can.
 
     \b
     Examples:
@@ -25,5 +25,8 @@ def command(name: str, quiet: bool) -> None:
     with Meter("bytes", quiet) as meter:
         path = hub.pull(name, meter)
     if not quiet:
-        note(f"{name} is here: {bytes_text(hub.Model(name, path).size)}")
+        model = hub.Model(name, path)
+        note(f"{name} is here: {bytes_text(model.size)}")
+        if model.entry and model.entry.kind == "base":
+            note(f"{name} is a base model: it continues text, and was not trained to answer")
     click.echo(path)

@@ -1,4 +1,4 @@
-"""Records of measurements for people: tables and the lines below them."""
+"""Records of measurements as tables, and the notes below them."""
 
 from typing import Any
 
@@ -6,15 +6,15 @@ from llamina.cli.table import Table
 from llamina.cli.terminal import bytes_text
 
 Record = dict[str, Any]
-BUSY = 0.3  # load average per core from which rates are not the machine's own
+BUSY = 0.3  # load average per core from which other programs slow what is measured
 
 
 def model_table(record: Record) -> Table:
-    """A row for each task; with a peer, its rate and the ratio stand beside llamina's."""
+    """A row for each test; with a peer, its rate and the ratio of llamina's to it."""
     theirs = {r["name"]: r for r in record["results"] if r["engine"] != "llamina"}
     ours = [r for r in record["results"] if r["engine"] == "llamina"]
     beside = ["llama.cpp", "ratio"] if theirs else []
-    headers = ["test", "tokens/s", "±", *beside, "first token", "GB/s", "of memory", "GMAC/s"]
+    headers = ["test", "tokens/s", "±", *beside, "first token", "GB/s", "of bandwidth", "GMAC/s"]
     table = Table(headers)
     for result in ours:
         peer = theirs.get(result["name"])
@@ -26,8 +26,8 @@ def model_table(record: Record) -> Table:
 
 
 def serving_table(record: Record) -> Table:
-    """A row for each scenario: what it came to, and the plain way of doing it."""
-    table = Table(["test", "llamina", "beside", "ratio"])
+    """A row for each scenario: its rate or time, what it is compared with, and their ratio."""
+    table = Table(["test", "result", "compared with", "ratio"])
     results = record["results"]
     alone = {r["engine"]: r for r in results if r.get("batch") == 1}
     for result in results:
@@ -36,7 +36,7 @@ def serving_table(record: Record) -> Table:
             who = "" if result["engine"] == "llamina" else f", {result['engine']}"
             table.rows.append([f"{batch} requests{who}", _rate(result), beside, f"{result['speedup']:.2f}"])
         elif "microseconds" in result:
-            slowest = f"{result['slowest']:.0f} µs the slowest"
+            slowest = f"{result['slowest']:.0f} µs for the slowest"
             table.rows.append([result["name"], f"{result['microseconds']:.0f} µs", slowest, ""])
         elif "first_token_seconds" in result:
             first, second = (_seconds(result[name]) for name in ("plain_first_token_seconds", "first_token_seconds"))
@@ -53,33 +53,37 @@ def _rate(result: Record) -> str:
 
 
 def _tail(result: Record) -> list[str]:
-    """What the rate means for the machine."""
+    """The columns that relate a rate to what the machine can do."""
     if result["kind"] == "prompt":
         return [_seconds(result["first_token_seconds"]), "", "", f"{result['macs_per_second'] / 1e9:.1f}"]
     return ["", f"{result['bytes_per_second'] / 1e9:.2f}", f"{result['bandwidth_share']:.0%}", ""]
 
 
 def model_notes(record: Record) -> list[str]:
-    """The circumstances, a line each."""
+    """The conditions of the measurement, a line each."""
     settings, file = record["settings"], record["file"]
     lines = [
         machine_line(record),
-        f"{file['name']}: {bytes_text(file['bytes'])} of weights, of which a token reads "
+        f"{file['name']}: {bytes_text(file['bytes'])} of weights, of which each token reads "
         f"{bytes_text(record['weight_bytes_per_token'])}; {settings['threads']} threads, "
-        f"keys and values in {settings['kv_type']}, medians of {settings['repeats']}",
-        f"memory reads {record['read_bandwidth'] / 1e9:.1f} GB/s; resident beyond an empty Python: "
+        f"KV cache in {settings['kv_type']}, medians of {settings['repeats']} runs",
+        f"memory bandwidth {record['read_bandwidth'] / 1e9:.1f} GB/s; peak resident memory beyond Python's own: "
         + ", ".join(f"{name} {bytes_text(n) if n is not None else 'unknown'}" for name, n in record["memory"].items()),
     ]
     if peer := record["peer"]:
         flags = "; ".join(f"{kind}: {text}" for kind, text in peer["flags"].items())
-        lines.append(f"llama.cpp is {peer['package']} {peer['version']} with its fastest flags ({flags})")
+        lines.append(
+            f"llama.cpp is {peer['package']} {peer['version']}, with the flags that are fastest for it ({flags})"
+        )
     return lines
 
 
 def machine_line(record: Record) -> str:
     machine = record["machine"]
     load, cores = machine["load"], machine["cores"]
-    busy = f"; others were busy on it: load {load:.1f} when this began" if load and load > BUSY * cores else ""
+    busy = (
+        f"; other programs were running: load average {load:.1f} at the start" if load and load > BUSY * cores else ""
+    )
     return f"{machine['cpu']}, {cores} cores, Python {machine['python']}, llamina {record['llamina']}{busy}"
 
 
@@ -100,8 +104,8 @@ def kernel_notes(record: Record) -> list[str]:
     settings = record["settings"]
     return [
         machine_line(record),
-        f"GB/s: one token times {bytes_text(settings['bytes'])} of weights; GMAC/s: {settings['tokens']} tokens "
-        f"times a matrix {settings['width']} wide; medians of {settings['repeats']}",
+        f"GB/s: GEMV with {bytes_text(settings['bytes'])} of weights; GMAC/s: GEMM of {settings['tokens']} tokens "
+        f"with a matrix of {settings['width']} columns; medians of {settings['repeats']} runs",
     ]
 
 

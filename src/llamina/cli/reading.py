@@ -1,11 +1,19 @@
 """What the verbs that read texts share: options, the texts, the model."""
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from llamina.cli.options import Function, decode, device_options, json_option, locate, lora_option, model_options
+from llamina.cli.options import (
+    Function,
+    device_options,
+    json_option,
+    locate,
+    lora_option,
+    model_options,
+    open_file,
+    piped,
+)
 from llamina.cli.terminal import Meter
 
 if TYPE_CHECKING:
@@ -14,26 +22,29 @@ if TYPE_CHECKING:
 
 def reading_options(function: Function) -> Function:
     """The model, its adapters and context, the device, `--json` and `--quiet`."""
-    function = click.option("-q", "--quiet", is_flag=True, help="Show nothing but the result.")(function)
+    function = click.option("-q", "--quiet", is_flag=True, help="Print nothing but the result, warnings and errors.")(
+        function
+    )
     function = device_options(json_option(function))
     size = click.IntRange(min=2)
-    function = click.option("-c", "--ctx-size", "context", type=size, metavar="N", help="Tokens of context.")(function)
+    function = click.option("-c", "--ctx-size", "context", type=size, metavar="N", help="Context size in tokens.")(
+        function
+    )
     return model_options(lora_option(function))
 
 
 def load_model(model: str | None, hf: str | None, quiet: bool, **options: Any) -> "Engine":
     """The engine of the model that is meant."""
-    path = locate(model, hf, quiet)
+    file = open_file(locate(model, hf, quiet))
     from llamina.engine import load
 
     with Meter("kernels", quiet) as meter:
-        return load(path, progress=meter, **options)
+        return load(file, progress=meter, **options)
 
 
 def lines_of(texts: tuple[str, ...], what: str) -> list[str]:
-    """The arguments, or the lines that are piped in; empty ones are not among them."""
-    if not texts and sys.stdin is not None and not sys.stdin.isatty():
-        texts = tuple(line for line in decode(sys.stdin.buffer.read(), "what is piped in").splitlines() if line.strip())
-    if not texts:
+    """The arguments; without any, the lines that are piped in, but for empty ones."""
+    found = texts or [line for line in piped().splitlines() if line.strip()]
+    if not found:
         raise click.UsageError(f"no {what} is given: write it after the command, or pipe lines in")
-    return list(texts)
+    return list(found)

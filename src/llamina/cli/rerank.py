@@ -1,17 +1,19 @@
-"""`llamina rerank`: documents, the best answers to a query first."""
+"""`llamina rerank`: documents sorted by how well they answer a query."""
 
 import json
 
 import click
 
+from llamina.cli.advice import advised
 from llamina.cli.options import load_adapters
 from llamina.cli.reading import lines_of, load_model, reading_options
+from llamina.cli.terminal import busy
 
 
 @click.command("rerank")
 @click.argument("query")
 @click.argument("documents", nargs=-1, metavar="DOCUMENT...")
-@click.option("-n", "--top", type=click.IntRange(min=1), metavar="N", help="Print the N best only.")
+@click.option("-n", "--top", type=click.IntRange(min=1), metavar="N", help="Print only the N best documents.")
 @reading_options
 def command(
     query: str,
@@ -26,7 +28,7 @@ def command(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Print each DOCUMENT, or each line that is piped in, with its score for QUERY, the best first.
+    """Print each DOCUMENT, or each line that is piped in, with its score for QUERY, best first.
 
     The model must have a classifier, as bge-reranker and Qwen3-Reranker do.
 
@@ -36,8 +38,10 @@ def command(
       llamina rerank -m reranker.gguf "what eats grass?" --top 3 --json < documents.txt
     """
     found = lines_of(documents, "document")
-    with load_model(model, hf, quiet, backend=backend, threads=threads, context=context) as engine:
-        scores = engine.rerank(query, found, adapters=load_adapters(engine, adapters))
+    with advised(), load_model(model, hf, quiet, backend=backend, threads=threads, context=context) as engine:
+        scales = load_adapters(engine, adapters)
+        with busy(f"scoring {len(found)} documents", quiet):
+            scores = engine.rerank(query, found, adapters=scales)
     best = sorted(range(len(found)), key=lambda i: -scores[i])[:top]
     if as_json:
         rows = [{"index": i, "score": float(scores[i]), "document": found[i]} for i in best]

@@ -1,11 +1,14 @@
 """`llamina run`: a prompt in, an answer out."""
 
+import shlex
 import time
 from typing import Any
 
 import click
 
+from llamina.cli.advice import advised
 from llamina.cli.constraints import constraint_options, take_constraint
+from llamina.cli.lock import held
 from llamina.cli.options import (
     decode,
     device_options,
@@ -16,14 +19,15 @@ from llamina.cli.options import (
     lora_option,
     model_options,
     offload_options,
-    text_of,
+    open_file,
+    piped,
 )
 from llamina.cli.sampling import SampledCommand, given, sampling_options
 from llamina.cli.terminal import Meter
 
 
 def _limit(ctx: click.Context, param: click.Parameter, value: int) -> int | None:
-    """-1 means until the context is full, as llama.cpp's users write it."""
+    """-1 means until the context is full, as in llama.cpp."""
     if value == 0 or value < -1:
         raise click.BadParameter(f"{value} is not a number of tokens: give at least 1, or -1 for no limit")
     return None if value == -1 else value
@@ -34,20 +38,20 @@ def _mode(ctx: click.Context, param: click.Parameter, value: str) -> str | int:
 
 
 @click.command("run", cls=SampledCommand)
-@click.argument("prompt", required=False)
-@click.option("-p", "--prompt", "text", metavar="TEXT", help="The prompt, if it is not an argument.")
+@click.argument("prompt", nargs=-1, metavar="[PROMPT]")
+@click.option("-p", "--prompt", "text", metavar="TEXT", help="The prompt, instead of the argument.")
 @click.option(
     "--file",
     type=click.File("rb"),
-    help="Read the prompt, or what comes after it, from a file; - is stdin.",
+    help="Read the prompt from a file, or what follows it; - is stdin.",
 )
 @model_options
-@click.option("--system", metavar="TEXT", help="A system message for the model's chat template.")
+@click.option("--system", metavar="TEXT", help="System message for the model's chat template.")
 @click.option(
     "--session",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Go on with the conversation in FILE, or begin one, and save it there.",
+    help="Continue the conversation in FILE, or begin one, and save it there.",
 )
 @lora_option
 @click.option("--raw", is_flag=True, help="Continue the text as it is, without the chat template.")
@@ -60,7 +64,7 @@ def _mode(ctx: click.Context, param: click.Parameter, value: str) -> str | int:
     show_default=True,
     callback=_limit,
     metavar="N",
-    help="Tokens to generate at most; -1: until the context is full.",
+    help="Most tokens to generate; -1: until the context is full.",
 )
 @click.option(
     "--stop",
@@ -68,10 +72,12 @@ def _mode(ctx: click.Context, param: click.Parameter, value: str) -> str | int:
     "--reverse-prompt",
     multiple=True,
     metavar="TEXT",
-    help="End before this text; several times.",
+    help="End the answer before this text. May be repeated.",
 )
-@click.option("--ignore-eos", is_flag=True, help="Go on where the model would end.")
-@click.option("--logprobs", type=int, metavar="N", help="With --json, how likely tokens were, and the N likeliest.")
+@click.option("--ignore-eos", is_flag=True, help="Continue after the end-of-sequence token.")
+@click.option(
+    "--logprobs", type=int, metavar="N", help="With --json: log-probabilities of the tokens, and of the N likeliest."
+)
 @constraint_options
 @sampling_options
 @click.option(
@@ -81,25 +87,36 @@ def _mode(ctx: click.Context, param: click.Parameter, value: str) -> str | int:
     "context",
     type=click.IntRange(min=2),
     metavar="N",
-    help="Tokens of context.",
+    help="Context size in tokens; by default what the model was trained with, at most 8192.",
 )
-@click.option("--draft", metavar="FILE", help="A smaller model that guesses tokens ahead, or a folder of models.")
+@click.option(
+    "--context-shift",
+    is_flag=True,
+    help="When the context is full, drop the older half of its tokens and continue.",
+)
+@click.option(
+    "--keep", type=click.IntRange(min=0), metavar="N", help="With --context-shift: never drop the first N tokens."
+)
+@click.option(
+    "--draft", metavar="FILE", help="Draft model for speculative decoding: a smaller model, or a folder of them."
+)
 @click.option(
     "--speculate",
     default="auto",
     show_default=True,
     metavar="MODE",
     callback=_mode,
-    help="Guess ahead: auto, ngram, draft, off, or a number of tokens. The answer is the same.",
+    help="Speculative decoding: auto, ngram (prompt lookup), draft, off, or a number of draft tokens. The answer is "
+    "the same.",
 )
 @device_options
 @kv_option
 @offload_options
 @json_option
-@click.option("--verbose", is_flag=True, help="Show durations and rates.")
-@click.option("-q", "--quiet", is_flag=True, help="Show nothing but the answer.")
+@click.option("--verbose", is_flag=True, help="Show durations, rates and the seed.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but the answer, warnings and errors.")
 def command(
-    prompt: str | None,
+    prompt: tuple[str, ...],
     text: str | None,
     file: Any,
     model: str | None,
@@ -121,56 +138,87 @@ def command(
     max_tokens: int | None,
     **options: Any,
 ) -> int:
-    """Answer PROMPT, or what is piped in, with the model's own chat template if it has one.
+    """Answer PROMPT, using the model's chat template if it has one.
+
+    The prompt is the argument, then the content of --file, then what is piped in, with blank lines between them.
+    Stdin is read if it is a pipe, a file or a socket, and not if it is a terminal or a device: where a script's own
+    stdin must not be read, add `< /dev/null`.
 
     \b
     Examples:
       llamina run "What is the capital of France?"
       llamina run -m model.gguf --raw "Once upon a time" --temp 0 -n 100
       llamina run "Summarize this:" --file notes.txt
-      git diff | llamina run --system "Write a commit message for this diff."
+      git diff | llamina run "Write a commit message for this diff."
       llamina run "Is this spam? ..." --choice yes --choice no
       llamina run -hf user/repo:Q8_0 "Tell me a joke" --json
       llamina run --session talk.llamina "And why is that?"
       llamina run -m model.gguf --lora pirate.gguf --lora brief.gguf=0.5 "Who are you?"
     """
-    from llamina.cli.answer import Answer, begin, open_session
+    from llamina.cli.answer import Answer, Circumstances, begin, check_template, open_session, proceed
     from llamina.engine.request import request_of
 
-    question = _prompt(prompt, text, file)
+    argument = _argument(prompt, text)
     if raw and system:
         raise click.UsageError("--system is part of the chat template, which --raw leaves out: drop one of them")
     if raw and session:
         raise click.UsageError("--session is a conversation, and --raw leaves the chat template out: drop one of them")
     if options["logprobs"] is not None and not as_json:
-        raise click.UsageError("--logprobs are told in JSON: add --json")
-    options = {"max_tokens": max_tokens, "adapters": adapters, **take_constraint(options), **given(options)}
+        raise click.UsageError("--logprobs are printed as JSON: add --json")
+    options = {"max_tokens": max_tokens, "adapters": adapters, **take_constraint(options), **_window(options)}
     request_of([0], options)  # mistakes are told before any download
+    question = _prompt(argument, file)
     path = locate(model, hf, quiet)
+    weights = open_file(path)
+    check_template(weights, system, session)
     from llamina.engine import load
 
     start = time.perf_counter()
-    with Meter("kernels", quiet) as meter:
-        room: Any = {"kv_type": kv_type, "offload": offload, "memory_budget": memory_budget}
-        engine = load(path, backend=backend, threads=threads, context=context, draft=draft, progress=meter, **room)
-        options["adapters"] = load_adapters(engine, adapters)
-    with engine:
-        seconds = time.perf_counter() - start
-        talk = open_session(engine, session, system) if session else None
-        asked = talk.ask(question.rstrip("\n"), **options) if talk else begin(engine, question, system, raw, options)
-        answer = Answer(asked, path, seconds)
-        code = answer.print_json() if as_json else answer.print_text(verbose, quiet)
-        if talk and session:
-            talk.save(session)
-        return code
+    with held(session, quiet):
+        with Meter("kernels", quiet) as meter, advised():
+            room: Any = {"kv_type": kv_type, "offload": offload, "memory_budget": memory_budget}
+            engine = load(
+                weights, backend=backend, threads=threads, context=context, draft=draft, progress=meter, **room
+            )
+            options["adapters"] = load_adapters(engine, adapters)
+        with engine:
+            circumstances = Circumstances(path, time.perf_counter() - start, engine.context, max_tokens)
+            talk = open_session(engine, session, system) if session else None
+            asked = proceed(talk, question, options) if talk else begin(engine, question, system, raw, options)
+            answer = Answer(asked, circumstances)
+            code = answer.print_json(quiet) if as_json else answer.print_text(verbose, quiet)
+            if talk and session:
+                talk.save(session)
+            return code
 
 
-def _prompt(prompt: str | None, text: str | None, file: Any) -> str:
-    """The argument or `-p`, then the file; with neither, what is piped in."""
-    if prompt is not None and text is not None:
+def _argument(prompt: tuple[str, ...], text: str | None) -> str | None:
+    """The prompt on the command line, if there is one."""
+    if len(prompt) > 1:
+        first, *rest = prompt
+        shown = shlex.join(["llamina", "run", "-m", first, " ".join(rest)])
+        raise click.UsageError(
+            f"the prompt is one argument, and here are {len(prompt)}: put it in quotes; the model is given by -m, as "
+            f"in {shown}"
+        )
+    if prompt and text is not None:
         raise click.UsageError("the prompt is given twice: as an argument and with -p")
-    given = prompt if prompt is not None else text
-    if file is None:
-        return text_of(given, "prompt")
-    content = decode(file.read(), getattr(file, "name", "the file"))
-    return text_of(f"{given}\n\n{content}" if given else content, "prompt")
+    return prompt[0] if prompt else text
+
+
+def _prompt(argument: str | None, file: Any) -> str:
+    """The argument, the file and what is piped in, as far as there are any."""
+    content = "" if file is None else decode(file.read(), getattr(file, "name", "the file"))
+    parts = [argument, content, piped(expected=not (argument or content))]
+    if not any(parts):
+        raise click.UsageError("no prompt is given: write it after the command, or pipe it in")
+    return "\n\n".join(part for part in parts if part)
+
+
+def _window(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of sampling and of the request, with `--context-shift` and `--keep` by the request's names."""
+    keep, shift = options.pop("keep"), options.pop("context_shift")
+    if keep is not None and not shift:
+        raise click.UsageError("--keep says what --context-shift must not drop: add --context-shift")
+    dropped = {"truncate": True, "context_shift": True, "n_keep": keep or 0} if shift else {}
+    return {**given(options), **dropped}

@@ -1,4 +1,4 @@
-"""The flags that say how tokens are chosen, by the names that llama.cpp's users know."""
+"""The sampling options, by the names that llama.cpp's users know."""
 
 import re
 from typing import Any
@@ -7,97 +7,121 @@ import click
 
 from llamina.cli.options import Function
 
-# flags, type, default, help. The name of a value is that of the field of `Sampling`, given where no flag spells it.
-NUMBERS: list[tuple[tuple[str, ...], type, float | None, str]] = [
-    (("--temp", "--temperature", "temperature"), float, 0.7, "0 always takes the likeliest token."),
-    (("--top-k",), int, 40, "Keep the k likeliest; 0 is off."),
-    (("--top-p",), float, 0.9, "Keep the likeliest up to this mass; 1 is off."),
-    (("--min-p",), float, 0.05, "Drop those this much rarer than the best; 0 is off."),
-    (("--repeat-penalty",), float, 1.1, "Above 1, repeat less; 1 is off."),
-    (("-s", "--seed"), int, None, "The same seed gives the same answer."),
-    (("--dynatemp-range",), float, 0.0, "Temperature ± this, by how sure the model is."),
-    (("--dynatemp-exp", "dynatemp_exponent"), float, 1.0, "How doubt becomes heat."),
-    (("--typical", "--typical-p", "typical_p"), float, 1.0, "Keep the most typical up to this mass."),
-    (("--top-nsigma", "--top-n-sigma", "top_n_sigma"), float, 0.0, "Keep logits so many deviations below the best."),
-    (("--top-a",), float, 0.0, "Drop those below this times the best one's probability squared."),
-    (("--epsilon-cutoff",), float, 0.0, "Drop those less likely than this."),
-    (("--eta-cutoff",), float, 0.0, "The same, milder where the model is unsure."),
-    (("--xtc-probability",), float, 0.0, "How often to exclude top choices."),
-    (("--xtc-threshold",), float, 0.1, "What counts as a top choice."),
-    (("--repeat-last-n",), int, 64, "How far back penalties look; -1 is everything."),
-    (("--presence-penalty",), float, 0.0, "For tokens that occurred."),
-    (("--frequency-penalty",), float, 0.0, "For each time that they did."),
-    (("--dry-multiplier",), float, 0.0, "Penalty for prolonging a repetition."),
-    (("--dry-base",), float, 1.75, "How it grows with the length of the repetition."),
-    (("--dry-allowed-length",), int, 2, "Repetitions so long are free."),
-    (("--dry-penalty-last-n",), int, 64, "How far back repetitions are looked for; -1 is everything."),
-    (("--mirostat",), int, 0, "1 or 2: hold the surprise, in the place of all cuts."),
-    (("--mirostat-ent", "mirostat_tau"), float, 5.0, "The surprise to hold."),
-    (("--mirostat-lr", "mirostat_eta"), float, 0.1, "How fast to adapt."),
+SEEDS = click.IntRange(-1, (1 << 64) - 1)
+
+# Flags, type, help. A flag's name is that of a field of `Sampling`, or the field's name follows the flags.
+NUMBERS: list[tuple[tuple[str, ...], Any, str]] = [
+    (("--temp", "--temperature", "temperature"), float, "Temperature; 0 is greedy: always the likeliest token."),
+    (("--top-k",), int, "Keep the K likeliest tokens; 0 is off."),
+    (("--top-p",), float, "Keep the likeliest tokens that together have this probability; 1 is off."),
+    (("--min-p",), float, "Drop tokens less likely than this times the likeliest; 0 is off."),
+    (("--repeat-penalty",), float, "Penalty for tokens that occurred before; 1 is off."),
+    (("-s", "--seed"), SEEDS, "Random seed, at least 0; the same seed gives the same answer. -1: a random one."),
+    (
+        ("--dynatemp-range",),
+        float,
+        "Dynamic temperature: up to this much above and below --temp, by entropy; 0 is off.",
+    ),
+    (("--dynatemp-exp", "dynatemp_exponent"), float, "Dynamic temperature: exponent of the normalized entropy."),
+    (("--typical", "--typical-p", "typical_p"), float, "Locally typical sampling: probability to keep; 1 is off."),
+    (
+        ("--top-nsigma", "--top-n-sigma", "top_n_sigma"),
+        float,
+        "Keep logits within so many standard deviations of the largest; 0 is off.",
+    ),
+    (("--top-a",), float, "Drop tokens less likely than this times the highest probability squared; 0 is off."),
+    (("--epsilon-cutoff",), float, "Drop tokens less likely than this; 0 is off."),
+    (("--eta-cutoff",), float, "As --epsilon-cutoff, but lower where the entropy is high; 0 is off."),
+    (("--xtc-probability",), float, "XTC (exclude top choices): how often to apply it; 0 is off."),
+    (("--xtc-threshold",), float, "XTC: of the tokens at least this likely, keep the least likely only."),
+    (("--repeat-last-n",), int, "How many of the last tokens penalties look at; 0 is off, -1 is all."),
+    (("--presence-penalty",), float, "Subtracted from the logit of a token that occurred; 0 is off."),
+    (("--frequency-penalty",), float, "Subtracted from the logit for each occurrence of a token; 0 is off."),
+    (("--dry-multiplier",), float, "DRY: weight of the penalty for extending a repetition; 0 is off."),
+    (("--dry-base",), float, "DRY: base of the penalty, raised to the length of the repetition."),
+    (("--dry-allowed-length",), int, "DRY: longest repetition without a penalty."),
+    (("--dry-penalty-last-n",), int, "DRY: how many of the last tokens to search; 0 is off, -1 is all."),
+    (("--mirostat",), int, "Mirostat version, 1 or 2, instead of the stages that drop tokens; 0 is off."),
+    (("--mirostat-ent", "mirostat_tau"), float, "Mirostat: target surprise (tau)."),
+    (("--mirostat-lr", "mirostat_eta"), float, "Mirostat: learning rate (eta)."),
 ]
 COMMON = 6  # of these are shown with the other options
-SECTION = "Finer sampling"
+SECTION = "More sampling options"
+
+
+class _Sampled(click.Option):
+    """An option whose default is that of the field of `Sampling`. Not given, it is None and the engine decides."""
+
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        from llamina.sampling import Sampling  # imported where the help is shown: it takes a moment
+
+        default = Sampling.__dataclass_fields__[str(self.name)].default
+        return {"default": "random" if default is None else f"{default:g}"}
+
+
+class _More(_Sampled):
+    """The same in the second section of the help."""
+
+
+class _Listed(click.Option):
+    """An option of the second section that is no number."""
 
 
 class SampledCommand(click.Command):
-    """A command whose help puts the finer points of sampling into a section of their own."""
+    """A command whose help has a section of its own for the less common sampling options."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {"Options": [], SECTION: []}
         for param in self.get_params(ctx):
             if isinstance(param, click.Option) and (record := param.get_help_record(ctx)) is not None:
-                sections[SECTION if isinstance(param, _Finer) else "Options"].append(record)
+                sections[SECTION if isinstance(param, _More | _Listed) else "Options"].append(record)
         for title, records in sections.items():
             with formatter.section(title):
                 formatter.write_dl(records)
 
 
-class _Finer(click.Option):
-    """An option of the second section."""
-
-
 def sampling_options(function: Function) -> Function:
-    """Every parameter of `Sampling` as a flag; those not given are not passed."""
+    """Every parameter of `Sampling` as an option."""
     function = click.option(
         "--dry-sequence-breaker",
         "dry_sequence_breakers",
         multiple=True,
-        cls=_Finer,
+        cls=_Listed,
         metavar="TEXT",
         callback=_breakers,
-        help="Where repetitions end, instead of newline : \" and *; several times, or 'none'.",
+        help="DRY: text that ends a repetition, instead of newline : \" and *. May be repeated; 'none': no text does.",
     )(function)
     function = click.option(
         "-l",
         "--logit-bias",
         multiple=True,
-        cls=_Finer,
+        cls=_Listed,
         metavar="TOKEN±BIAS",
         callback=_biases,
-        help="Such as 15043+1, 15043-0.5 or 15043-inf; several times.",
+        help="Add to a token's logit: 15043+1, 15043-0.5, or 15043-inf to ban it. May be repeated.",
     )(function)
     function = click.option(
         "--samplers",
-        cls=_Finer,
+        cls=_Listed,
         metavar="NAME;NAME",
         callback=lambda ctx, param, value: value and [name.strip() for name in value.split(";") if name.strip()],
-        help="The stages and their order, such as top_k;temperature.",
+        help="The stages to apply, in this order, such as top_k;temperature.",
     )(function)
-    for at, (flags, kind, default, text) in reversed(list(enumerate(NUMBERS))):
-        function = click.option(
-            *flags,
-            type=kind,
-            default=default,
-            show_default=default is not None,
-            cls=_Finer if at >= COMMON else click.Option,
-            help=text,
-        )(function)
+    for at, (flags, kind, text) in reversed(list(enumerate(NUMBERS))):
+        seed = {"callback": _seed} if "--seed" in flags else {}
+        cls = _More if at >= COMMON else _Sampled
+        function = click.option(*flags, type=kind, metavar="N", cls=cls, help=text, **seed)(function)
     return function
 
 
 def given(options: dict[str, Any]) -> dict[str, Any]:
-    """The options with something in them."""
+    """The options that were given; for the others the engine has defaults."""
     return {name: value for name, value in options.items() if value is not None}
+
+
+def _seed(ctx: click.Context, param: click.Parameter, value: int | None) -> int | None:
+    """-1 asks for a random seed, as in llama.cpp."""
+    return None if value == -1 else value
 
 
 def _breakers(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> list[str] | None:
@@ -109,6 +133,6 @@ def _biases(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) 
     for text in value:
         match = re.fullmatch(r"(\d+)([+-](?:inf|\d+\.?\d*|\.\d+))", text)
         if match is None:
-            raise click.BadParameter(f"{text!r} is no token with its bias: write it like 15043+1 or 15043-inf")
+            raise click.BadParameter(f"{text!r} is not a token id with a bias: write it like 15043+1 or 15043-inf")
         found[int(match[1])] = float(match[2])
     return found or None

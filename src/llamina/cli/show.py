@@ -1,4 +1,4 @@
-"""`llamina show`: what a GGUF file holds, and what it needs to run."""
+"""`llamina show`: what a GGUF file contains, and what it needs to run."""
 
 import json
 from collections.abc import Iterator
@@ -6,19 +6,20 @@ from typing import Any
 
 import click
 
-from llamina.cli.options import complete_model, json_option
+from llamina.cli.options import complete_model, find_file, json_option
 from llamina.cli.summary import abbreviate, metadata_json, summary, tensors_json
 from llamina.cli.terminal import bytes_text, count_text
 
 
 @click.command("show")
 @click.argument("model", metavar="FILE|NAME|URL", shell_complete=complete_model)
-@click.option("--tensors", is_flag=True, help="List the tensors too.")
-@click.option("--metadata", is_flag=True, help="List the metadata too, long arrays abbreviated.")
+@click.option("--tensors", is_flag=True, help="Also list the tensors.")
+@click.option("--metadata", is_flag=True, help="Also list the metadata, long arrays abbreviated.")
 @json_option
 def command(model: str, tensors: bool, metadata: bool, as_json: bool) -> None:
-    """Tell what a GGUF file (or a pulled model, or a file on the web, of which only the header is read) holds, whether
-    it runs here, and how much memory it takes.
+    """Show what a GGUF file contains, whether it runs here, and how much memory it takes.
+
+    The file may also be a pulled model's, or a URL, of which only the header is read.
 
     \b
     Examples:
@@ -26,10 +27,9 @@ def command(model: str, tensors: bool, metadata: bool, as_json: bool) -> None:
       llamina show smollm2 --metadata
       llamina show https://example.org/model.gguf --tensors --json
     """
-    from llamina.engine.runner.load import locate
     from llamina.gguf import open_model, open_url
 
-    file = open_url(model) if model.startswith(("http://", "https://")) else open_model(locate(model))
+    file = open_url(model) if model.startswith(("http://", "https://")) else open_model(find_file(model))
     facts = summary(file)
     if as_json:
         extra = {"metadata": metadata_json(file)} if metadata else {}
@@ -50,12 +50,12 @@ def command(model: str, tensors: bool, metadata: bool, as_json: bool) -> None:
 
 
 def _lines(facts: dict[str, Any]) -> dict[str, str]:
-    """The facts for people."""
+    """The facts as text, by name."""
     known = {
         "file": facts["file"],
         "name": facts["name"],
         "architecture": facts["architecture"],
-        "covers": facts["covers"],
+        "models": facts["covers"],
         "runs here": "yes" if facts["runs"] else f"no: {facts['reason']}",
         "parameters": f"{count_text(facts['parameters'])} ({facts['parameters']:,})",
         "size": f"{bytes_text(facts['bytes'])}, {facts['bits_per_weight']:.2f} bits per weight",
@@ -80,14 +80,14 @@ def _format(kind: str, of: dict[str, Any]) -> str:
 
 def _memory(memory: dict[str, Any]) -> Iterator[str]:
     yield f"{bytes_text(memory['weights'])} of weights"
-    whose = {"per_1024_tokens": "1,024 tokens", "per_1024_tokens_out_of_window": "1,024 that have left the window"}
+    whose = {"per_1024_tokens": "1,024 tokens", "per_1024_tokens_out_of_window": "1,024 tokens outside the window"}
     for key, tokens in whose.items():
         sizes = memory.get(key) or {}
         if any(sizes.values()):
             each = ", ".join(f"{bytes_text(size)} in {kind}" for kind, size in sizes.items())
-            yield f"keys and values of {tokens}: {each}"
+            yield f"KV cache of {tokens}: {each}"
     if memory.get("per_sequence"):
-        yield f"{bytes_text(memory['per_sequence'])} of state per sequence"
+        yield f"{bytes_text(memory['per_sequence'])} of recurrent state per sequence"
 
 
 def _vocabulary(vocabulary: dict[str, Any]) -> str | None:
@@ -101,4 +101,4 @@ def _heads(facts: dict[str, Any]) -> str | None:
     if not facts["heads"]:
         return None
     kv = facts["kv_heads"]
-    return f"{facts['heads']}" + (f", {kv} of keys and values" if kv not in (None, facts["heads"]) else "")
+    return f"{facts['heads']}" + (f", {kv} KV heads" if kv not in (None, facts["heads"]) else "")

@@ -1,29 +1,27 @@
-"""A GGUF file in numbers, and whether it can be run."""
+"""The facts about a GGUF file: sizes, formats, memory, and whether it can be run."""
 
 from typing import Any, get_args
 
 import numpy as np
 
-from llamina.backends import Capacity, KvType, state_shapes
-from llamina.backends.cpu.layout import VECTORS, page_bytes
-from llamina.backends.states import UNITS, Unit
+from llamina.backends import KvType, backend, state_bytes
 from llamina.cli.features import features
 from llamina.engine.runner.load import weights_of
-from llamina.errors import LlaminaError
+from llamina.errors import KernelError, LlaminaError
 from llamina.gguf import GGUF
 from llamina.models import about, architectures, build
 from llamina.ops.batch import PAGE
 from llamina.plan import Plan, record
 
+DEVICE = "cpu"  # the backend that files are checked for
 KEPT = 1024  # tokens whose keys and values are counted
-MATRICES = ("embed", "linear", "head_linear", "expert_linear")
 SHORT = 16  # arrays up to this long are shown whole
 SHOWN = 5
 WIDTH = 100
 
 
 def summary(file: GGUF) -> dict[str, Any]:
-    """What people ask of a file first. None where it does not say, or where it cannot be told."""
+    """The facts that `llamina show` prints; None for what the file does not say."""
     architecture = file.metadata.get("general.architecture")
     parameters = sum(_elements(t.shape) for t in file.tensors.values())
     nbytes = sum(t.nbytes for t in file.tensors.values())
@@ -60,54 +58,47 @@ def summary(file: GGUF) -> dict[str, Any]:
 
 
 def blueprint(file: GGUF) -> Plan:
-    """The plan of a model, from its header alone."""
+    """The plan of a model, recorded from its header alone. Raises UnsupportedModel if it cannot be run."""
     return record(build(file.metadata, weights_of(file, read=False)).forward)
 
 
 def kept(plan: Plan) -> dict[str, Any]:
-    """Bytes that sequences keep: for 1,024 tokens by the type of keys and values, and of each whatever its length.
+    """Bytes of the KV cache for 1,024 tokens, by its type, and of the recurrent state of a sequence.
 
-    Tokens that have left the window take less, where layers have one.
+    Where layers have a sliding window, tokens outside of it take less.
     """
-    one = Capacity(pages=1, slots=1, near=1)
-    shapes: dict[Unit, list[tuple[int, ...]]] = {unit: [] for unit in UNITS}
-    for state in plan.states:
-        shapes[one.unit(state)] += state_shapes(state, one, PAGE)
-
-    def sizes(pages: list[tuple[int, ...]]) -> dict[str, int]:
-        each = {kind: sum(heads * page_bytes(kind, dim) for _, heads, _, dim in pages) for kind in get_args(KvType)}
-        return {kind: KEPT // PAGE * size for kind, size in each.items()}
-
+    sizes = {kind: state_bytes(plan, kind) for kind in get_args(KvType)}
+    pages = KEPT // PAGE
     return {
-        "per_1024_tokens": sizes(shapes["page"] + shapes["near"]),
-        "per_1024_tokens_out_of_window": sizes(shapes["page"]) if shapes["near"] else None,
-        "per_sequence": 4 * sum(_elements(shape) for shape in shapes["slot"]),
+        "per_1024_tokens": {kind: pages * (of["page"] + of["window"]) for kind, of in sizes.items()},
+        "per_1024_tokens_out_of_window": {kind: pages * of["page"] for kind, of in sizes.items()}
+        if sizes["f16"]["window"]
+        else None,
+        "per_sequence": sizes["f16"]["slot"],
     }
 
 
 def _plan(file: GGUF) -> tuple[Plan | None, str | None]:
-    """The plan, and why this build cannot run it."""
+    """The plan, and the reason if it cannot be run."""
+    if file.metadata.get("general.type") == "adapter":
+        return None, "it is a LoRA adapter: use it with --lora beside a model"
     try:
         plan = blueprint(file)
     except LlaminaError as error:
         return None, str(error)
-    for step in plan.steps:
-        for weight in step.weights if step.op in MATRICES else ():
-            if kernel(weight.format.name) is None:
-                return plan, f"{weight.name} is {weight.format.name}, which has no kernel: requantize the model"
+    try:
+        backend(DEVICE).check(plan)
+    except KernelError as error:
+        return plan, str(error)
     return plan, None
 
 
-def kernel(name: str) -> str | None:
-    """How matrices of a format are multiplied on the CPU."""
-    return "vectors" if name in VECTORS else None
-
-
 def _formats(file: GGUF) -> dict[str, dict[str, Any]]:
-    """How many tensors, parameters and bytes are in each format, the heaviest first, and the kernel it has."""
+    """Tensors, parameters and bytes of each format, the largest first, and the backend that has a kernel for it."""
+    known = backend(DEVICE).formats
     found: dict[str, dict[str, Any]] = {}
     for tensor in file.tensors.values():
-        new = {"tensors": 0, "parameters": 0, "bytes": 0, "kernel": kernel(tensor.type.name)}
+        new = {"tensors": 0, "parameters": 0, "bytes": 0, "kernel": DEVICE if tensor.type.name in known else None}
         of = found.setdefault(tensor.type.name, new)
         of["tensors"] += 1
         of["parameters"] += _elements(tensor.shape)
@@ -126,7 +117,7 @@ def _vocabulary(file: GGUF) -> dict[str, Any]:
 
 
 def _unreadable(file: GGUF) -> str | None:
-    """Why the vocabulary cannot be used, if it cannot."""
+    """The reason if the vocabulary cannot be used."""
     from llamina.tokenizer.vocabulary import Vocabulary
 
     try:
@@ -145,7 +136,7 @@ def tensors_json(file: GGUF) -> list[dict[str, Any]]:
 
 
 def metadata_json(file: GGUF) -> dict[str, Any]:
-    """The metadata, of a long array its length and first elements."""
+    """The metadata; of a long array, its length and first elements."""
     return {key: plain(value) for key, value in file.metadata.items()}
 
 

@@ -1,4 +1,4 @@
-"""A table as text: aligned for pipes, Markdown for documents, ruled on a terminal."""
+"""A table as text: plain for pipes, with rules on a terminal, or Markdown."""
 
 import sys
 from dataclasses import dataclass, field
@@ -8,18 +8,18 @@ import click
 
 @dataclass(slots=True)
 class Table:
-    """Headers and rows of text; the first column is to the left, all others to the right."""
+    """Headers and rows of text; the first column is aligned left, the others right."""
 
     headers: list[str]
     rows: list[list[str]] = field(default_factory=list)
 
     def plain(self) -> str:
-        """Columns of spaces."""
+        """Columns separated by spaces."""
         widths = self._widths(1)
         return "\n".join(_line(row, widths, "  ").rstrip() for row in (self.headers, *self.rows))
 
     def markdown(self) -> str:
-        """As documents write it."""
+        """A Markdown table."""
         widths = self._widths(3)
         rule = "|".join(["-" * (widths[0] + 2), *("-" * (width + 1) + ":" for width in widths[1:])])
         first, *rest = (f"| {_line(row, widths, ' | ')} |" for row in (self.headers, *self.rows))
@@ -30,7 +30,7 @@ class Table:
         return [max(least, *(len(row[i]) for row in rows)) for i in range(len(self.headers))]
 
     def show(self) -> None:
-        """On a terminal with rules, else plain."""
+        """Print it: with rules on a terminal, else plain."""
         if not sys.stdout.isatty():
             click.echo(self.plain())
             return

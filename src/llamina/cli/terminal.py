@@ -1,15 +1,58 @@
-"""What people see besides the answer: dim lines and progress on stderr."""
+"""What people see besides the answer: notes, warnings and progress, all on stderr."""
 
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Literal, Self
 
 import click
 
+SOON = 1.0  # seconds after which work is announced
+CLEAR = "\r\x1b[2K"  # back to the start of the line, and erase it
+
+Unit = Literal["bytes", "kernels", "windows"]
+
 
 def note(text: str) -> None:
-    """A line on stderr, dim where that is a terminal."""
+    """A line on stderr, dim on a terminal."""
     click.secho(text, err=True, dim=True)
+
+
+def warn(text: str) -> None:
+    """A warning on stderr. `--quiet` does not hide it."""
+    click.echo(click.style("warning: ", fg="yellow", bold=True) + text, err=True)
+
+
+@contextmanager
+def busy(what: str, quiet: bool = False) -> Iterator[None]:
+    """On a terminal, shows what is going on if the block takes longer than a second; erased at its end."""
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    shown = threading.Event()
+
+    def show() -> None:
+        shown.set()
+        overwrite(f"{what} …")
+
+    timer = threading.Timer(SOON, show)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        if shown.is_set():
+            overwrite("")
+
+
+def overwrite(text: str) -> None:
+    """Replace the terminal's line that stderr is on. Not by `click.echo`, which strips the codes under NO_COLOR."""
+    sys.stderr.write(CLEAR + text)
+    sys.stderr.flush()
 
 
 def bytes_text(nbytes: float) -> str:
@@ -31,9 +74,9 @@ def count_text(count: float) -> str:
 
 
 class Meter:
-    """Progress: a bar while it lasts on a terminal, elsewhere one line at its beginning."""
+    """Progress: a bar on a terminal until all is done, elsewhere one line at the beginning."""
 
-    def __init__(self, unit: Literal["bytes", "kernels"], quiet: bool = False, doing: str = "fetching") -> None:
+    def __init__(self, unit: Unit, quiet: bool = False, doing: str = "fetching") -> None:
         self._unit = unit
         self._doing = "compiling" if unit == "kernels" else doing
         self._quiet = quiet
@@ -46,8 +89,7 @@ class Meter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._stop()
 
     def __call__(self, what: str, done: int, total: int) -> None:
         if self._quiet:
@@ -58,10 +100,11 @@ class Meter:
             self._announce(what, total)
 
     def _announce(self, what: str, total: int) -> None:
+        size = bytes_text(total) if self._unit == "bytes" else f"{total} {self._unit}"
         text = (
             f"compiling {total} kernels for this CPU, once"
             if self._unit == "kernels"
-            else f"{self._doing} {what}" + (f" ({bytes_text(total)})" if total else "")
+            else f"{self._doing} {what}" + (f" ({size})" if total else "")
         )
         if text not in self._said:
             self._said.add(text)
@@ -70,13 +113,21 @@ class Meter:
     def _draw(self, what: str, done: int, total: int) -> None:
         title = f"{self._doing} {what}"
         if self._bar is None:
+            overwrite("")
             self._bar = _bar(self._unit)
             self._bar.add_task(title, total=total)
             self._bar.start()
         self._bar.update(0, description=title, completed=done, total=total)
+        if done >= total:  # more may come later, with other things on the screen in between
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
 
 
-def _bar(unit: str) -> Any:
+def _bar(unit: Unit) -> Any:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -88,7 +139,10 @@ def _bar(unit: str) -> Any:
         TransferSpeedColumn,
     )
 
-    bytes_columns = [DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()]
-    columns = bytes_columns if unit == "bytes" else [MofNCompleteColumn()]
+    columns: dict[Unit, list[Any]] = {
+        "bytes": [DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()],
+        "kernels": [MofNCompleteColumn()],
+        "windows": [MofNCompleteColumn(), TimeRemainingColumn()],
+    }
     title = TextColumn("{task.description}", markup=False)
-    return Progress(title, BarColumn(), *columns, console=Console(stderr=True), transient=True)
+    return Progress(title, BarColumn(), *columns[unit], console=Console(stderr=True), transient=True)

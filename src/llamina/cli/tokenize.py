@@ -28,7 +28,9 @@ def command(
     parse_special: bool,
     as_json: bool,
 ) -> None:
-    """Show the tokens of TEXT, or of what is piped in.
+    """Show the tokens of TEXT, or of what is piped in, each with the text that it stands for.
+
+    A token that is no whole character is shown as bytes, like b'\\xf0\\x9f'; in JSON, as a list of their values.
 
     \b
     Examples:
@@ -42,11 +44,20 @@ def command(
 
     tokenizer = Tokenizer.from_gguf(path)
     tokens = tokenizer.encode(content, add_special=special, parse_special=parse_special)
-    pieces = [tokenizer.token_text(token) for token in tokens]
+    pieces = [_piece(tokenizer.token_bytes(token)) for token in tokens]
     if as_json:
-        click.echo(json.dumps({"tokens": tokens, "pieces": pieces, "count": len(tokens)}, ensure_ascii=False))
+        shown = [list(piece) if isinstance(piece, bytes) else piece for piece in pieces]
+        click.echo(json.dumps({"tokens": tokens, "pieces": shown, "count": len(tokens)}, ensure_ascii=False))
     elif ids:
         click.echo(" ".join(map(str, tokens)))
     else:
         for token, piece in zip(tokens, pieces, strict=True):
             click.echo(f"{token:7}  {piece!r}")
+
+
+def _piece(content: bytes) -> str | bytes:
+    """What a token adds to a text: text, or bytes where it ends in the middle of a character."""
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        return content

@@ -1,4 +1,4 @@
-"""Hugging Face folders (config.json, safetensors, a tokenizer) → GGUF files. Knows names and layouts of models."""
+"""Converts Hugging Face folders (config.json, safetensors, a tokenizer) to GGUF files."""
 
 from llamina.convert.write import FILE_TYPES, Converted, convert
 

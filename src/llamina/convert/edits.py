@@ -1,4 +1,4 @@
-"""How tensors change on their way to GGUF: rows in another order, a shift, a part of a fused matrix."""
+"""Edits of tensors for GGUF: permuted rows, an added constant, a part of a fused matrix."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -13,11 +13,12 @@ Edit: TypeAlias = Callable[[Lazy, Settings], Lazy]
 
 
 def interleave_queries(tensor: Lazy, settings: Settings) -> Lazy:
-    """Rows for a rotation of neighbours, where transformers turns the first half of a head against the second."""
+    """Permute rows for RoPE on adjacent pairs; transformers pairs the first half of a head with the second."""
     return _interleave(tensor, settings.heads)
 
 
 def interleave_keys(tensor: Lazy, settings: Settings) -> Lazy:
+    """As `interleave_queries`, for keys."""
     return _interleave(tensor, settings.kv_heads)
 
 
@@ -28,27 +29,28 @@ def _interleave(tensor: Lazy, heads: int) -> Lazy:
 
 
 def plus_one(tensor: Lazy, settings: Settings) -> Lazy:
-    """Gemma multiplies by 1 + weight."""
+    """Add 1: Gemma's norms multiply by 1 + weight."""
     return tensor.compute(lambda x: x + np.float32(1))
 
 
 def transpose(tensor: Lazy, settings: Settings) -> Lazy:
-    """GPT-2 has columns where others have rows."""
+    """Transpose: GPT-2 stores matrices column by column."""
     return tensor.map(np.transpose, tensor.shape[::-1])
 
 
 def ungroup_heads(tensor: Lazy, settings: Settings) -> Lazy:
-    """Each head's q, k and v together [heads, 3, dim, ...] → all q, all k, all v."""
+    """Regroup q, k and v of each head [heads, 3, dim, ...] to all q, all k, all v."""
     return _ungroup(tensor, settings.heads, 1)
 
 
 def ungroup_falcon(tensor: Lazy, settings: Settings) -> Lazy:
-    """Queries with the key and value they share [kv heads, queries + 2, dim, ...] → all q, all k, all v."""
+    """Regroup queries with the key and value they share [kv heads, queries + 2, dim, ...] to all q, all k, all v."""
     groups = falcon_kv_heads(settings)
     return _ungroup(tensor, groups, settings.heads // groups)
 
 
 def falcon_kv_heads(settings: Settings) -> int:
+    """Return Falcon's number of key and value heads, which depends on its version."""
     if settings.get("new_decoder_architecture", False):
         return settings.count("num_kv_heads n_head_kv", settings.heads)
     return 1 if settings.get("multi_query", True) else settings.heads
@@ -67,27 +69,29 @@ def _ungroup(tensor: Lazy, groups: int, queries: int) -> Lazy:
 
 
 def first_half(tensor: Lazy, settings: Settings) -> Lazy:
-    """The gates, from gates and ups in one matrix (of each expert) [..., 2 x rows, columns]."""
+    """Take the gate projections of a fused gate and up matrix (of each expert) [..., 2 x rows, columns]."""
     return _half(tensor, 0)
 
 
 def second_half(tensor: Lazy, settings: Settings) -> Lazy:
+    """Take the up projections of a fused gate and up matrix."""
     return _half(tensor, 1)
 
 
 def _half(tensor: Lazy, which: int) -> Lazy:
     *experts, rows, columns = tensor.shape
-    _divides(2, rows, "rows of gates and ups")
+    _divides(2, rows, "rows of a fused gate and up matrix")
     half = rows // 2
     return tensor.map(lambda x: x[..., which * half : (which + 1) * half, :], (*experts, half, columns))
 
 
 def even(tensor: Lazy, settings: Settings) -> Lazy:
-    """The gates of gpt-oss: every other column of gates and ups [experts, columns, 2 x rows], or element of a bias."""
+    """Take gpt-oss' gates: the even columns of [experts, columns, 2 x rows], or elements of a bias."""
     return _every_other(tensor, 0)
 
 
 def odd(tensor: Lazy, settings: Settings) -> Lazy:
+    """Take gpt-oss' up projections: the odd columns, or elements of a bias."""
     return _every_other(tensor, 1)
 
 
@@ -98,7 +102,7 @@ def _every_other(tensor: Lazy, which: int) -> Lazy:
 
 
 def transpose_experts(tensor: Lazy, settings: Settings | None) -> Lazy:
-    """Matrices of gpt-oss' experts, whose columns are rows elsewhere; not its biases, nor what is in blocks already."""
+    """Transpose the matrices of gpt-oss' experts; biases and MXFP4 blocks stay."""
     if len(tensor.shape) < 3 or tensor.dtype == BLOCKS:
         return tensor
     experts, columns, rows = tensor.shape
@@ -106,7 +110,7 @@ def transpose_experts(tensor: Lazy, settings: Settings | None) -> Lazy:
 
 
 def latent_keys(tensor: Lazy, settings: Settings) -> Lazy:
-    """Of the matrix that expands the latent, each head's keys, transposed: [heads, latent, plain dims]."""
+    """Take each head's keys of MLA's kv_b_proj, transposed: [heads, latent, dims without RoPE]."""
     heads, plain, values, latent = _latent(tensor, settings)
     return tensor.map(
         lambda x: x.reshape(heads, plain + values, latent)[:, :plain].swapaxes(1, 2), (heads, latent, plain)
@@ -114,7 +118,7 @@ def latent_keys(tensor: Lazy, settings: Settings) -> Lazy:
 
 
 def latent_values(tensor: Lazy, settings: Settings) -> Lazy:
-    """Of the matrix that expands the latent, each head's values: [heads, value dims, latent]."""
+    """Take each head's values of MLA's kv_b_proj: [heads, value dims, latent]."""
     heads, plain, values, latent = _latent(tensor, settings)
     return tensor.map(lambda x: x.reshape(heads, plain + values, latent)[:, plain:], (heads, values, latent))
 
@@ -123,32 +127,33 @@ def _latent(tensor: Lazy, settings: Settings) -> tuple[int, int, int, int]:
     heads, plain, values = settings.heads, settings.count("qk_nope_head_dim"), settings.count("v_head_dim")
     if tensor.shape[0] != heads * (plain + values):
         raise ModelFileError(
-            f"kv_b_proj has {tensor.shape[0]} rows, and config.json speaks of {heads * (plain + values)}"
+            f"kv_b_proj has {tensor.shape[0]} rows, and by config.json it has {heads * (plain + values)}"
         )
     return heads, plain, values, tensor.shape[1]
 
 
 def negative_exponential(tensor: Lazy, settings: Settings) -> Lazy:
-    """The logarithm of a state's decay → the decay."""
+    """Compute a state's decay from its logarithm."""
     return tensor.compute(lambda x: -np.exp(x))
 
 
 def decay(tensor: Lazy, settings: Settings) -> Lazy:
-    """The same, as a column."""
+    """Compute the decay as a column."""
     return column(negative_exponential(tensor, settings), settings)
 
 
 def column(tensor: Lazy, settings: Settings) -> Lazy:
+    """Reshape a vector to a column."""
     return tensor.map(lambda x: x[:, None], (*tensor.shape, 1))
 
 
 def flat(tensor: Lazy, settings: Settings) -> Lazy:
-    """Axes of length 1 taken out."""
+    """Remove axes of length 1."""
     return tensor.map(np.squeeze, [n for n in tensor.shape if n > 1])
 
 
 def state_groups(tensor: Lazy, settings: Settings) -> Lazy:
-    """A norm over each group of a state."""
+    """Reshape the weights of a norm over groups of a state to [groups, size]."""
     groups = settings.count("n_groups", 1)
     _divides(groups, tensor.shape[0], "weights of a norm")
     shape = (groups, tensor.shape[0] // groups)
@@ -156,12 +161,12 @@ def state_groups(tensor: Lazy, settings: Settings) -> Lazy:
 
 
 def after_padding(tensor: Lazy, settings: Settings) -> Lazy:
-    """Positions that RoBERTa counts from behind the padding token."""
+    """Drop the first position embeddings: RoBERTa counts positions from the padding token + 1."""
     skipped = settings.count("pad_token_id", 1, least=0) + 1
     return tensor.map(lambda x: x[skipped:], (tensor.shape[0] - skipped, *tensor.shape[1:]))
 
 
-# Where names.py gives a tensor several results, the part that each takes.
+# For a tensor with several targets in names.py, the part that each takes.
 PARTS: dict[str, Edit] = {
     "ffn_gate_exps": first_half,
     "ffn_up_exps": second_half,
@@ -174,4 +179,4 @@ PARTS: dict[str, Edit] = {
 
 def _divides(parts: int, whole: int, what: str) -> None:
     if whole % parts:
-        raise ModelFileError(f"{whole} {what} do not divide by {parts}: config.json is of another model")
+        raise ModelFileError(f"{whole} {what} do not divide by {parts}: config.json belongs to another model")

@@ -1,4 +1,4 @@
-"""Families of models: transformers' class → GGUF's architecture, names, edits and metadata."""
+"""Families of models by their class in transformers: GGUF's architecture, names, edits and metadata."""
 
 import difflib
 import re
@@ -15,31 +15,31 @@ from llamina.errors import UnsupportedModel
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What is particular to some models; a key of None is left out of what all have."""
+    """How models of one or several classes are converted."""
 
     architecture: str
     names: Mapping[str, str]
     edits: Mapping[str, Edit] = field(default_factory=dict)
     keys: Callable[[Settings], Keys] = nothing
     parts: Mapping[str, Edit] = field(default_factory=lambda: PARTS)
-    # Values that transformers takes where config.json says nothing.
+    # transformers' defaults for what config.json leaves out.
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    # Settings that GGUF has no key for, and the values that the architecture means.
+    # Settings that GGUF has no key for, and the values that the architecture implies.
     fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    rotates: bool = True
-    windows: bool = False  # has layers that see a sliding window
+    rope: bool = True  # has rotary position embeddings
+    windows: bool = False  # has layers with a sliding window
     encoder: bool = False
-    ignored: re.Pattern[str] | None = None  # tensors that have no use in GGUF
-    pads: bool = False  # positions count from behind the padding token
+    ignored: re.Pattern[str] | None = None  # tensors that GGUF does not need
+    pads: bool = False  # positions count from the padding token + 1
 
     def check(self, settings: Settings) -> None:
-        """Refuse what the architecture cannot express in GGUF."""
+        """Raise UnsupportedModel for settings that the architecture cannot express in GGUF."""
         for key, allowed in self.fixed.items():
             value = settings.get(key, allowed[0])
             if value not in allowed:
-                meant = " or ".join(repr(item) for item in allowed)
+                implied = " or ".join(repr(item) for item in allowed)
                 raise UnsupportedModel(
-                    f"config.json: {key.split()[0]} is {value!r}, but {self.architecture} in GGUF means {meant}"
+                    f"config.json: {key.split()[0]} is {value!r}, but {self.architecture} in GGUF implies {implied}"
                 )
 
 
@@ -98,10 +98,10 @@ _MAMBA = Family(
     {"ssm_conv1d": edits.flat, "ssm_a": edits.negative_exponential},
     keys.mamba,
     fixed=_SILU | {"use_bias": (False,)},
-    rotates=False,
+    rope=False,
 )
 _HEADS = re.compile(r"(pooler|cls|lm_head)\.")  # an embedding is what the last layer says
-_BERT = Family("bert", names.BERT, keys=keys.bert, fixed=_GELU, rotates=False, encoder=True, ignored=_HEADS)
+_BERT = Family("bert", names.BERT, keys=keys.bert, fixed=_GELU, rope=False, encoder=True, ignored=_HEADS)
 
 FAMILIES: dict[str, Family] = {
     "LlamaForCausalLM": _LLAMA,
@@ -135,7 +135,7 @@ FAMILIES: dict[str, Family] = {
         dict.fromkeys(("attn_qkv", "attn_output", "ffn_up", "ffn_down"), edits.transpose),
         keys.four_times,
         fixed=_GELU | {"scale_attn_weights": (True,), "scale_attn_by_inverse_layer_idx": (False,)},
-        rotates=False,
+        rope=False,
     ),
     "GPTNeoXForCausalLM": Family("gptneox", names.GPT_NEOX, {"attn_qkv": edits.ungroup_heads}, keys.neox, fixed=_GELU),
     "BloomForCausalLM": Family(
@@ -144,7 +144,7 @@ FAMILIES: dict[str, Family] = {
         {"attn_qkv": edits.ungroup_heads},
         keys.four_times,
         fixed={"apply_residual_connection_post_layernorm": (False,)},
-        rotates=False,
+        rope=False,
     ),
     "StableLmForCausalLM": Family(
         "stablelm", names.STABLELM, keys=keys.residual, fixed=_SILU, defaults={"rope_pct": 0.25}
@@ -167,7 +167,7 @@ FAMILIES: dict[str, Family] = {
         },
         keys.mamba2,
         fixed=_SILU | {"use_bias": (False,)},
-        rotates=False,
+        rope=False,
     ),
     "GraniteForCausalLM": Family("granite", names.LLAMA, _INTERLEAVED, keys.granite, fixed=_SILU),
     "GraniteMoeForCausalLM": _GRANITE_MOE,
@@ -215,7 +215,7 @@ FAMILIES: dict[str, Family] = {
         names.GPT2,
         keys=keys.starcoder,
         fixed=_GELU | {"multi_query": (True,), "scale_attn_weights": (True,)},
-        rotates=False,
+        rope=False,
     ),
     "MambaForCausalLM": _MAMBA,
     "FalconMambaForCausalLM": _MAMBA,
@@ -227,7 +227,7 @@ FAMILIES: dict[str, Family] = {
 
 
 def family_of(settings: Settings) -> Family:
-    """The family of the class that config.json names."""
+    """Return the family of the class in config.json. Raises UnsupportedModel if there is none."""
     for name in settings.classes:
         if name in FAMILIES:
             return FAMILIES[name]

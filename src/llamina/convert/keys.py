@@ -1,4 +1,4 @@
-"""Metadata of families beyond what all have: functions of the settings. A key of None is left out."""
+"""Metadata of particular families, as functions of the settings. A key with the value None is removed."""
 
 from llamina.convert.edits import falcon_kv_heads
 from llamina.convert.settings import Settings
@@ -14,8 +14,8 @@ def nothing(settings: Settings) -> Keys:
 
 def experts(settings: Settings) -> Keys:
     shared = settings.get("shared_expert_intermediate_size")
-    found: Keys = {"expert_feed_forward_length": settings.count("moe_intermediate_size")}
-    return found | ({} if shared is None else {"expert_shared_feed_forward_length": shared})
+    own: Keys = {"expert_feed_forward_length": settings.count("moe_intermediate_size")}
+    return own | ({} if shared is None else {"expert_shared_feed_forward_length": shared})
 
 
 def gemma2(settings: Settings) -> Keys:
@@ -32,10 +32,10 @@ def gemma3(settings: Settings) -> Keys:
 
 
 def _check_query_scale(settings: Settings, wide: int) -> None:
-    """GGUF has no key for the scale: it follows from the head, or from the width in the largest model."""
-    meant = settings.width // settings.heads if settings.layers == wide else settings.head_dim
-    if (given := settings.get("query_pre_attn_scalar", meant)) != meant:
-        raise UnsupportedModel(f"config.json: query_pre_attn_scalar is {given}, and GGUF has room for {meant} only")
+    """Raise UnsupportedModel unless the scale of queries is the implied one: GGUF has no key for it."""
+    implied = settings.width // settings.heads if settings.layers == wide else settings.head_dim
+    if (given := settings.get("query_pre_attn_scalar", implied)) != implied:
+        raise UnsupportedModel(f"config.json: query_pre_attn_scalar is {given}, and GGUF implies {implied}")
 
 
 def phi3(settings: Settings) -> Keys:
@@ -82,17 +82,17 @@ def granite(settings: Settings) -> Keys:
 
 
 def deepseek(settings: Settings, gating: int) -> Keys:
-    latent, turned = settings.count("kv_lora_rank", 512), settings.count("qk_rope_head_dim")
+    latent, rope_dims = settings.count("kv_lora_rank", 512), settings.count("qk_rope_head_dim")
     experts = settings.get("n_routed_experts") is not None
-    found: Keys = {
+    own: Keys = {
         "attention.head_count_kv": 1,  # every head reads the one latent
         "attention.kv_lora_rank": latent,
         "attention.q_lora_rank": settings.get("q_lora_rank"),
-        "attention.key_length": latent + turned,
+        "attention.key_length": latent + rope_dims,
         "attention.value_length": latent,
-        "attention.key_length_mla": settings.count("qk_nope_head_dim") + turned,
+        "attention.key_length_mla": settings.count("qk_nope_head_dim") + rope_dims,
         "attention.value_length_mla": settings.count("v_head_dim"),
-        "rope.dimension_count": turned,
+        "rope.dimension_count": rope_dims,
         "leading_dense_block_count": settings.count(
             "first_k_dense_replace", 0 if experts else settings.layers, least=0
         ),
@@ -104,22 +104,22 @@ def deepseek(settings: Settings, gating: int) -> Keys:
     }
     groups = settings.get("n_group")
     if groups is not None and settings.get("topk_method") != "greedy":
-        found |= {"expert_group_count": groups, "expert_group_used_count": settings.count("topk_group")}
-    if stretch := settings.rotation.number("mscale_all_dim", 0.0):
-        found["rope.scaling.yarn_log_multiplier"] = 0.1 * stretch
-    return found
+        own |= {"expert_group_count": groups, "expert_group_used_count": settings.count("topk_group")}
+    if mscale := settings.rope.number("mscale_all_dim", 0.0):
+        own["rope.scaling.yarn_log_multiplier"] = 0.1 * mscale
+    return own
 
 
 def mamba2(settings: Settings) -> Keys:
-    found = _recurrent(settings, settings.count("state_size", 128))
-    return found | {
+    own = _recurrent(settings, settings.count("state_size", 128))
+    return own | {
         "ssm.time_step_rank": settings.count("expand", 2) * settings.width // settings.count("head_dim", 64),
         "ssm.group_count": settings.count("n_groups", 1),
     }
 
 
 def _recurrent(settings: Settings, state: int) -> Keys:
-    """What models without attention say instead; they have no limit of their own to the context."""
+    """Return the keys of models without attention, whose context has no limit."""
     return {
         "context_length": 1 << 20,
         "feed_forward_length": 0,
@@ -148,7 +148,7 @@ def glm4_moe(settings: Settings) -> Keys:
 
 
 def shared_experts(settings: Settings) -> Keys:
-    """Experts beside shared ones, after some dense layers."""
+    """Return the keys of routed and shared experts after some dense layers."""
     return {
         "expert_feed_forward_length": settings.count("moe_intermediate_size"),
         "expert_shared_count": settings.count("n_shared_experts", 0, least=0),
@@ -172,21 +172,21 @@ def olmo(settings: Settings) -> Keys:
 
 
 def exaone4(settings: Settings) -> Keys:
-    if settings.get("sliding_window") and settings.layers != 64:  # readers know the windows of the 32B by its depth
+    if settings.get("sliding_window") and settings.layers != 64:  # readers infer the windows of the 32B from its depth
         raise UnsupportedModel(
-            f"config.json: exaone4 has windows with 64 layers in GGUF, and here are {settings.layers}"
+            f"config.json: exaone4 in GGUF has windows with 64 layers only, and this model has {settings.layers}"
         )
     return {}
 
 
 def hunyuan(settings: Settings) -> Keys:
-    """A rotation whose base is stretched by `alpha` is written with that base."""
-    stretch = settings.rotation.given("alpha")
-    if stretch is None:
+    """Return the RoPE base scaled by `alpha`, if there is one (NTK-aware scaling)."""
+    alpha = settings.rope.given("alpha")
+    if alpha is None:
         return {}
-    base = settings.rotation.number("rope_theta", settings.number("rope_theta", 10000.0))
+    base = settings.rope.number("rope_theta", settings.number("rope_theta", 10000.0))
     dims = max(settings.head_dim, 3)
-    return {"rope.freq_base": base * abs(stretch) ** (dims / (dims - 2))}
+    return {"rope.freq_base": base * abs(alpha) ** (dims / (dims - 2))}
 
 
 def lfm2(settings: Settings) -> Keys:
@@ -198,7 +198,7 @@ def lfm2(settings: Settings) -> Keys:
     kinds = settings.get("layer_types")
     if not isinstance(kinds, list) or len(kinds) != settings.layers:
         raise ModelFileError(
-            f"config.json: layer_types is {kinds!r}: one entry for each of {settings.layers} layers is expected"
+            f"config.json: layer_types is {kinds!r}: must have one entry for each of {settings.layers} layers"
         )
     return {
         "feed_forward_length": inner,

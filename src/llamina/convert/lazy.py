@@ -1,4 +1,4 @@
-"""Tensors that are read when their turn to be written comes, so that one is in memory at a time."""
+"""Lazy tensors: read and edited when they are written, so that one at a time is in memory."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from llamina.gguf import TensorType
 from llamina.quant import decode, encode
 
 Array = npt.NDArray[Any]
-BLOCKS = "MXFP4"  # stored as GGUF has them: the last axis of the values is bytes
-CHUNK = 1 << 20  # values turned into floats at once
-# safetensors' names of types, and the NumPy types that hold them; BF16 and F8 keep their bits.
+BLOCKS = "MXFP4"  # already in GGUF's blocks: the last axis of the values is bytes
+CHUNK = 1 << 20  # values converted at a time
+# safetensors' types and the NumPy types that hold them; BF16 and F8 as raw bits.
 DTYPES: dict[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"),
     "F32": np.dtype("<f4"),
@@ -29,7 +29,7 @@ _LARGEST_F16 = 65504.0
 
 @dataclass(frozen=True, slots=True)
 class Lazy:
-    """A tensor to come: its shape, how its values are stored, and what reads them, in parts along the first axis."""
+    """Shape and stored type of a tensor; `parts()` reads its values, in parts along the first axis."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -37,12 +37,12 @@ class Lazy:
 
     @classmethod
     def of(cls, shape: Sequence[int], dtype: str, load: Callable[[], Array]) -> "Lazy":
-        """A tensor read in one go."""
+        """Return a tensor that `load` reads as a whole."""
         return cls(tuple(shape), dtype, lambda: iter((load(),)))
 
     @classmethod
     def here(cls, values: Array) -> "Lazy":
-        """Values that are in memory already."""
+        """Return a tensor of values in memory."""
         return cls.of(values.shape, "F32", lambda: values.astype(np.float32))
 
     @property
@@ -50,20 +50,20 @@ class Lazy:
         return prod(self.shape)
 
     def load(self) -> Array:
-        """All values, as they are stored."""
+        """Return all values, as they are stored."""
         parts = list(self.parts())
         return parts[0] if len(parts) == 1 else np.concatenate([part.reshape(-1, *self.shape[1:]) for part in parts])
 
     def map(self, change: Callable[[Array], Array], shape: Sequence[int] | None = None) -> "Lazy":
-        """The tensor with its values moved about; `shape` where it becomes another."""
+        """Return the tensor with its values rearranged by a function; `shape` if that changes."""
         return Lazy.of(self.shape if shape is None else shape, self.dtype, lambda: change(self.load()))
 
     def compute(self, change: Callable[[Array], Array]) -> "Lazy":
-        """The tensor with its values changed, as floats."""
+        """Return the tensor with its values, as float32, changed by a function."""
         return Lazy.of(self.shape, "F32", lambda: change(floats(self.load(), self.dtype)))
 
     def encoded(self, kind: TensorType, name: str) -> Iterator[Array]:
-        """The values in a format of GGUF; `name` is for the error message."""
+        """Yield the values in a format of GGUF, in parts. Raises RequestError for values too large for F16."""
         for part in self.parts():
             rows = part.reshape(-1, part.shape[-1])
             step = max(1, CHUNK // self.shape[-1])
@@ -80,7 +80,7 @@ class Lazy:
 
 
 def stack(tensors: Sequence[Lazy], name: str) -> Lazy:
-    """Equal tensors, one after the other along a new first axis; `name` is for the error message."""
+    """Return tensors of one shape stacked along a new first axis. Raises ModelFileError if they differ."""
     first = tensors[0]
     for tensor in tensors:
         if (tensor.shape, tensor.dtype) != (first.shape, first.dtype):
@@ -89,7 +89,7 @@ def stack(tensors: Sequence[Lazy], name: str) -> Lazy:
 
 
 def floats(values: Array, dtype: str) -> npt.NDArray[np.float32]:
-    """Stored values as float32."""
+    """Return stored values as float32."""
     if dtype == "BF16":
         return decode(np.ascontiguousarray(values).view(np.uint8), "BF16")
     if dtype == "F8_E4M3":
@@ -98,7 +98,7 @@ def floats(values: Array, dtype: str) -> npt.NDArray[np.float32]:
 
 
 def _e4m3() -> npt.NDArray[np.float32]:
-    """Every float of sign 1, exponent 4, mantissa 3: no infinities, and a NaN at either end."""
+    """Return the value of each E4M3 float: no infinities, and NaN where all lower bits are set."""
     bits = np.arange(256)
     exponent, mantissa = bits >> 3 & 15, bits & 7
     size = np.where(exponent == 0, mantissa / 8 * 2.0**-6, (1 + mantissa / 8) * 2.0 ** (exponent - 7))

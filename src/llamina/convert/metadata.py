@@ -1,16 +1,16 @@
-"""Hyper-parameters → GGUF's keys: what all families have, then what a family adds or takes away."""
+"""Hyperparameters as GGUF metadata: keys of all families, then those that a family adds or removes."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 from llamina.convert.families import Family
-from llamina.convert.rotation import Rotation
+from llamina.convert.rope import Rope
 from llamina.convert.safetensors import read_json
 from llamina.convert.settings import Settings
 from llamina.errors import ModelFileError, UnsupportedModel
 
-# GGUF's key, and the names of a whole number in config.json.
+# GGUF's keys, and the names in config.json.
 _COUNTS = {
     "feed_forward_length": "intermediate_size n_inner ffn_dim",
     "expert_count": "num_local_experts num_experts n_routed_experts",
@@ -25,32 +25,32 @@ _POOLING = {"mean_tokens": 1, "cls_token": 2, "lasttoken": 3}
 
 
 def model_metadata(folder: Path, family: Family, settings: Settings, notes: list[str]) -> dict[str, object]:
-    """The keys of the architecture, which is named in each."""
-    found: dict[str, object] = {
+    """Return the keys that begin with the architecture's name. What is left out goes to `notes`."""
+    keys: dict[str, object] = {
         "block_count": settings.layers,
         "context_length": settings.context,
         "embedding_length": settings.width,
         "attention.head_count": settings.heads if settings.get("num_attention_heads n_head n_heads") else None,
     }
-    if found["attention.head_count"] is not None:
-        found["attention.head_count_kv"] = settings.kv_heads
+    if keys["attention.head_count"] is not None:
+        keys["attention.head_count_kv"] = settings.kv_heads
     if settings.get("head_dim") is not None:
-        found |= {"attention.key_length": settings.head_dim, "attention.value_length": settings.head_dim}
-    found |= {key: settings.count(names) for key, names in _COUNTS.items() if settings.get(names) is not None}
-    found |= {key: settings.number(names) for key, names in _EPSILONS.items() if settings.get(names) is not None}
-    if family.rotates:
-        found |= Rotation.read(settings).metadata(settings.context)
-    found |= _windows(family, settings, notes)
+        keys |= {"attention.key_length": settings.head_dim, "attention.value_length": settings.head_dim}
+    keys |= {key: settings.count(names) for key, names in _COUNTS.items() if settings.get(names) is not None}
+    keys |= {key: settings.number(names) for key, names in _EPSILONS.items() if settings.get(names) is not None}
+    if family.rope:
+        keys |= Rope.read(settings).metadata(settings.context)
+    keys |= _windows(family, settings, notes)
     if family.encoder:
-        found |= _pooling(folder)
+        keys |= _pooling(folder)
     if family.pads:
-        found["context_length"] = settings.context - settings.count("pad_token_id", 1, least=0) - 1
-    found |= family.keys(settings)
-    return {f"{family.architecture}.{key}": value for key, value in found.items() if value is not None}
+        keys["context_length"] = settings.context - settings.count("pad_token_id", 1, least=0) - 1
+    keys |= family.keys(settings)
+    return {f"{family.architecture}.{key}": value for key, value in keys.items() if value is not None}
 
 
 def _windows(family: Family, settings: Settings, notes: list[str]) -> dict[str, object]:
-    """The sliding window, and the layers that see no further."""
+    """Return the size of the sliding window, and the layers that have it."""
     window = settings.count("sliding_window", 0, least=0)
     if not window or settings.get("use_sliding_window", True) is False:
         return {}
@@ -58,24 +58,24 @@ def _windows(family: Family, settings: Settings, notes: list[str]) -> dict[str, 
         if window < settings.context:
             notes.append(f"sliding_window {window} is left out: {family.architecture} in GGUF sees the whole context")
         return {}
-    found: dict[str, object] = {"attention.sliding_window": window}
+    keys: dict[str, object] = {"attention.sliding_window": window}
     windowed = settings.windowed
     if windowed is None and (period := settings.get("sliding_window_pattern _sliding_window_pattern")) is not None:
         windowed = [_is_windowed(layer, period) for layer in range(settings.layers)]
     if windowed is not None:
         if len(windowed) != settings.layers:
             raise ModelFileError(f"config.json: layer_types has {len(windowed)} entries for {settings.layers} layers")
-        found["attention.sliding_window_pattern"] = windowed
-    return found
+        keys["attention.sliding_window_pattern"] = windowed
+    return keys
 
 
 def _is_windowed(layer: int, period: int | str) -> bool:
-    """All but each period's last; or as letters say, L for local."""
+    """Whether a layer is local: all but the last of each period, or by a string with L for local."""
     return bool((layer + 1) % period) if isinstance(period, int) else period[layer % len(period)] == "L"
 
 
 def _pooling(folder: Path) -> dict[str, object]:
-    """How an embedding comes of its tokens', as sentence-transformers writes it down."""
+    """Return the pooling of token embeddings that sentence-transformers' files name. Raises UnsupportedModel."""
     modules = folder / "modules.json"
     if not modules.is_file():
         return {}
@@ -86,10 +86,8 @@ def _pooling(folder: Path) -> dict[str, object]:
         raise ModelFileError(f"{modules} is damaged: fetch it again") from None
     if path is None:
         return {}
-    told = read_json(path / "config.json")
-    kinds = [number for name, number in _POOLING.items() if told.get(f"pooling_mode_{name}")]
+    config = read_json(path / "config.json")
+    kinds = [number for name, number in _POOLING.items() if config.get(f"pooling_mode_{name}")]
     if len(kinds) != 1:
-        raise UnsupportedModel(
-            f"{path / 'config.json'} asks for a pooling that is not the mean, the first or the last token"
-        )
+        raise UnsupportedModel(f"{path / 'config.json'} asks for a pooling other than mean, first token or last token")
     return {"pooling_type": kinds[0]}

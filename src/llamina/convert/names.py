@@ -1,8 +1,8 @@
 """Hugging Face's names of modules → GGUF's, per family. `*` is a layer; a second `*` is stacked (experts, heads).
 
-Names are without the wrapper that holds the decoder (`model.`, `transformer.`, ...). What ends in `.weight` or
-`.bias` in a file is looked up without that ending, which the result then gets back. Several results, separated by
-spaces, each take their part of the tensor (edits.py says which).
+Names are without the prefix of the decoder's wrapper (`model.`, `transformer.`, ...). Suffixes `.weight` and `.bias`
+are removed for the lookup and appended to the result. Several results, separated by spaces, each take a part of the
+tensor (see PARTS in edits.py).
 """
 
 import re
@@ -11,11 +11,13 @@ WRAPPERS = re.compile(
     r"^(model\.language_model\.|language_model\.model\.|language_model\.|model\.|transformer\.|gpt_neox\.|backbone\."
     r"|bert\.|roberta\.|ernie\.)"
 )
-# Masks and tables that can be computed, and the rest of models that see and hear.
+# Masks and tables that are computed, and parts of multimodal models.
 UNUSED = re.compile(
     r"(rotary_emb\.inv_freq|\.attn\.bias|\.attn\.masked_bias|\.attention\.bias|\.attention\.masked_bias|position_ids)$"
 )
-SENSES = re.compile(r"^(model\.)?(vision_tower|vision_model|multi_modal_projector|audio_tower|visual|embed_vision)\.")
+MULTIMODAL = re.compile(
+    r"^(model\.)?(vision_tower|vision_model|multi_modal_projector|audio_tower|visual|embed_vision)\."
+)
 
 
 def _in_layers(prefix: str, names: dict[str, str]) -> dict[str, str]:

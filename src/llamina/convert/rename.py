@@ -1,11 +1,11 @@
-"""A folder's tensors by GGUF's names: edited, split and stacked, and none forgotten."""
+"""A folder's tensors under GGUF's names: edited, split and stacked. Every tensor must have a name in GGUF."""
 
 from collections.abc import Iterator, Mapping
 
 from llamina.convert.families import Family
 from llamina.convert.lazy import Lazy, stack
-from llamina.convert.names import SENSES, UNUSED, WRAPPERS
-from llamina.convert.rotation import Rotation
+from llamina.convert.names import MULTIMODAL, UNUSED, WRAPPERS
+from llamina.convert.rope import Rope
 from llamina.convert.settings import Settings
 from llamina.errors import ModelFileError, UnsupportedModel
 
@@ -13,57 +13,63 @@ _SUFFIXES = (".weight", ".bias")
 
 
 def renamed(family: Family, settings: Settings, stored: Mapping[str, Lazy], notes: list[str]) -> dict[str, Lazy]:
-    """What the file will hold. What is left out on purpose is said in `notes`."""
-    found: dict[str, Lazy] = {}
+    """Return the tensors of the GGUF file by name. What is left out goes to `notes`.
+
+    Raises UnsupportedModel for a tensor without a name in GGUF, ModelFileError if one is missing.
+    """
+    tensors: dict[str, Lazy] = {}
     stacks: dict[str, dict[int, Lazy]] = {}
     for theirs, tensor in _wanted(family, settings, stored, notes).items():
-        for name, slot, edited in places(family, settings, theirs, tensor):
+        for name, slot, edited in targets(family, settings, theirs, tensor):
             if slot is not None:
                 stacks.setdefault(name, {})[slot] = edited
-            elif name in found:
-                raise ModelFileError(f"two tensors of the folder would become {name}: one is {theirs}")
+            elif name in tensors:
+                raise ModelFileError(f"two tensors of the folder would both become {name}: one is {theirs}")
             else:
-                found[name] = edited
-    found |= {name: _stacked(name, parts, settings) for name, parts in stacks.items()}
-    if family.rotates:
-        found |= {name: Lazy.here(values) for name, values in Rotation.read(settings).factors().items()}
-    _check(found, settings)
-    return dict(sorted(found.items(), key=lambda item: _order(item[0])))
+                tensors[name] = edited
+    tensors |= {name: _stacked(name, parts, settings) for name, parts in stacks.items()}
+    if family.rope:
+        tensors |= {name: Lazy.here(values) for name, values in Rope.read(settings).factors().items()}
+    _check(tensors, settings)
+    return dict(sorted(tensors.items(), key=lambda item: _order(item[0])))
 
 
 def _wanted(family: Family, settings: Settings, stored: Mapping[str, Lazy], notes: list[str]) -> dict[str, Lazy]:
-    """The decoder's tensors, without the names of what wraps it."""
-    found: dict[str, Lazy] = {}
+    """Return the tensors of the text model, under names without the prefix of a wrapper."""
+    wanted: dict[str, Lazy] = {}
     left: dict[str, int] = {}
     for theirs, tensor in stored.items():
         short = WRAPPERS.sub("", theirs)
         layer = next((int(part) for part in short.split(".") if part.isdigit()), 0)
-        if SENSES.match(theirs):
-            left["of vision or sound"] = left.get("of vision or sound", 0) + 1
+        if MULTIMODAL.match(theirs):
+            left["of vision or audio"] = left.get("of vision or audio", 0) + 1
         elif layer >= settings.layers:
-            left["behind the last layer"] = left.get("behind the last layer", 0) + 1
+            left["after the last layer"] = left.get("after the last layer", 0) + 1
         elif not UNUSED.search(theirs) and not (family.ignored and family.ignored.match(short)):
-            if short in found:
+            if short in wanted:
                 raise ModelFileError(f"two tensors of the folder are {short}: one is {theirs}")
-            found[short] = tensor
+            wanted[short] = tensor
     if settings.get("tie_word_embeddings", False):
-        found.pop("lm_head.weight", None)
+        wanted.pop("lm_head.weight", None)
     notes += [f"{count} tensors {what} are left out: GGUF keeps the text model" for what, count in left.items()]
-    return found
+    return wanted
 
 
-def places(family: Family, settings: Settings, theirs: str, tensor: Lazy) -> Iterator[tuple[str, int | None, Lazy]]:
-    """GGUF's names of a tensor, the slot it takes in a stack, and its part, edited."""
+def targets(family: Family, settings: Settings, theirs: str, tensor: Lazy) -> Iterator[tuple[str, int | None, Lazy]]:
+    """Yield each name in GGUF of a tensor, its index in a stack (None: not stacked), and its edited part.
+
+    Raises UnsupportedModel for a tensor that the architecture does not have.
+    """
     numbers = [part for part in theirs.split(".") if part.isdigit()]
     pattern = ".".join("*" if part.isdigit() else part for part in theirs.split("."))
     suffix = "" if pattern in family.names else next((s for s in _SUFFIXES if pattern.endswith(s)), "")
-    targets = family.names.get(pattern.removesuffix(suffix) if suffix else pattern)
-    if targets is None:
+    names = family.names.get(pattern.removesuffix(suffix) if suffix else pattern)
+    if names is None:
         raise UnsupportedModel(
-            f"{theirs} has no place in {family.architecture}: the folder is of a variant not known here"
+            f"{theirs} has no name in {family.architecture}: the folder is a variant that llamina does not know"
         )
-    several = " " in targets
-    for target in targets.split():
+    several = " " in names
+    for target in names.split():
         whole = target.removeprefix("blk.*.") + suffix
         known = family.parts if several else family.edits
         edit = known.get(whole) or known.get(whole.removesuffix(".weight").removesuffix(".bias"))
@@ -73,24 +79,25 @@ def places(family: Family, settings: Settings, theirs: str, tensor: Lazy) -> Ite
 
 
 def _stacked(name: str, parts: Mapping[int, Lazy], settings: Settings) -> Lazy:
-    expected = settings.get("num_local_experts num_experts n_routed_experts") if "_exps" in name else len(parts)
-    missing = sorted(set(range(int(expected or 0))) - set(parts)) or sorted(set(range(len(parts))) - set(parts))
-    if missing or len(parts) != expected:
+    """Return the parts as one tensor. Raises ModelFileError unless there is one for each expert."""
+    expected = settings.count("num_local_experts num_experts n_routed_experts") if "_exps" in name else len(parts)
+    if len(parts) != expected or parts.keys() != set(range(len(parts))):
         raise ModelFileError(f"{name} is made of {len(parts)} tensors, where {expected} are expected: fetch the rest")
     return stack([parts[slot] for slot in range(len(parts))], name)
 
 
 def _check(tensors: Mapping[str, Lazy], settings: Settings) -> None:
-    """Refuse a folder that is plainly incomplete."""
+    """Raise ModelFileError if embeddings or a layer is missing."""
     if "token_embd.weight" not in tensors or len(tensors["token_embd.weight"].shape) != 2:
-        raise ModelFileError("the folder has no embeddings of tokens: fetch the rest of its weights")
+        raise ModelFileError("the folder has no token embeddings: fetch the rest of its weights")
     layers = {int(name.split(".")[1]) for name in tensors if name.startswith("blk.")}
-    if missing := sorted(set(range(settings.layers)) - layers):
-        raise ModelFileError(f"the folder has no tensors of layer {missing[0]}: fetch the rest of its weights")
+    missing = next((layer for layer in range(settings.layers) if layer not in layers), None)
+    if missing is not None:
+        raise ModelFileError(f"the folder has no tensors of layer {missing}: fetch the rest of its weights")
 
 
 def _order(name: str) -> tuple[int, int, str]:
-    """Embeddings, layers one after the other, then the end."""
+    """Sort key: embeddings, then the layers, then the output."""
     if name.startswith("blk."):
         return 1, int(name.split(".")[1]), name
     return 2 if name.startswith("output") else 0, 0, name

@@ -1,4 +1,4 @@
-"""safetensors: the length of a JSON header, the header, and the bytes of the tensors; one file or several."""
+"""Reads safetensors files: the length of a JSON header, the header, and the bytes of the tensors."""
 
 import json
 import os
@@ -13,51 +13,54 @@ from llamina.convert.lazy import DTYPES, Array, Lazy
 from llamina.errors import ModelFileError, UnsupportedModel
 
 _LENGTH = 8  # bytes of the header's length
-_LONGEST = 100 << 20  # of a header, as the format itself limits it
+_MAX_HEADER = 100 << 20  # bytes: the format's own limit
 _INDEX = "model.safetensors.index.json"
 
 
 def tensors_of(folder: Path) -> dict[str, Lazy]:
-    """The tensors of a model's folder by name. Only headers are read now."""
-    found: dict[str, Lazy] = {}
+    """Return the tensors of a model's folder by name; only headers are read. Raises ModelFileError."""
+    tensors: dict[str, Lazy] = {}
     for path in _files(folder):
         for name, tensor in tensors_in(path).items():
-            if name in found:
+            if name in tensors:
                 raise ModelFileError(f"{path.name} holds {name}, and so does another file of {folder}")
-            found[name] = tensor
-    return found
+            tensors[name] = tensor
+    return tensors
 
 
 def _files(folder: Path) -> list[Path]:
     index = folder / _INDEX
     if index.is_file():
-        places = read_json(index).get("weight_map")
-        if not isinstance(places, dict):
+        weight_map = read_json(index).get("weight_map")
+        if not isinstance(weight_map, dict):
             raise ModelFileError(f"{index} has no weight_map: fetch it again")
-        paths = [folder / Path(str(name)).name for name in sorted(set(places.values()))]
+        paths = [folder / Path(str(name)).name for name in sorted(set(weight_map.values()))]
     else:
         paths = sorted(folder.glob("model*.safetensors"))
     missing = [path.name for path in paths if not path.is_file()]
     if missing:
         raise ModelFileError(f"{folder} lacks {', '.join(missing)}, which its index names: fetch the rest")
     if not paths:
-        raise ModelFileError(_nothing(folder))
+        raise ModelFileError(_no_weights(folder))
     return paths
 
 
-def _nothing(folder: Path) -> str:
+def _no_weights(folder: Path) -> str:
+    """Return the error message for a folder without safetensors files."""
     if any(folder.glob("*.bin")) or any(folder.glob("*.pth")):
-        return f"{folder} holds PyTorch's pickles and no model*.safetensors: save it as safetensors first"
+        return f"{folder} has PyTorch's pickle files and no model*.safetensors: save it as safetensors first"
     return f"{folder} has no model*.safetensors: fetch the weights too"
 
 
 def tensors_in(path: Path) -> dict[str, Lazy]:
-    """The tensors of one file by name."""
+    """Return the tensors of one file by name. Raises ModelFileError."""
     size = os.path.getsize(path)
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(_LENGTH), "little")
-        if not 2 <= length <= min(_LONGEST, size - _LENGTH):
-            raise ModelFileError(f"{path} is no safetensors file, or cut off: its header would have {length} bytes")
+        if not 2 <= length <= min(_MAX_HEADER, size - _LENGTH):
+            raise ModelFileError(
+                f"{path} is not a safetensors file, or truncated: its header would have {length} bytes"
+            )
         header = _parse(file.read(length), path)
     start = _LENGTH + length
     return {
@@ -75,7 +78,7 @@ def _tensor(path: Path, name: str, entry: Any, start: int, available: int) -> La
         raise ModelFileError(f"{path}: the header's entry of {name} is damaged: fetch the file again") from None
     size = prod(shape) * DTYPES[dtype].itemsize if dtype in DTYPES else last - first
     if not 0 <= first <= last <= available or any(n < 0 for n in shape) or last - first != size:
-        raise ModelFileError(f"{path}: {name} lies outside the file, which is cut off or damaged: fetch it again")
+        raise ModelFileError(f"{path}: {name} is outside the file, which is truncated or damaged: fetch it again")
 
     def load() -> Array:
         if dtype not in DTYPES:
@@ -86,7 +89,7 @@ def _tensor(path: Path, name: str, entry: Any, start: int, available: int) -> La
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A file that holds a JSON object."""
+    """Return the JSON object in a file. Raises ModelFileError if there is none."""
     return dict(_parse(path.read_bytes(), path))
 
 
@@ -96,5 +99,5 @@ def _parse(content: bytes, path: Path) -> Mapping[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ModelFileError(f"{path} is not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise ModelFileError(f"{path} holds no JSON object, but a {type(value).__name__}")
+        raise ModelFileError(f"{path} must be a JSON object, and is a {type(value).__name__}")
     return value

@@ -1,4 +1,4 @@
-"""SentencePiece vocabularies: from tokenizer.model, a protocol buffer, or from a tokenizer.json made of one."""
+"""SentencePiece vocabularies: from tokenizer.model, a protocol buffer, or from a tokenizer.json."""
 
 import base64
 import struct
@@ -8,21 +8,21 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from llamina.convert.words import ADDED_SCORE, Kind, Words, merge_pairs
+from llamina.convert.vocabulary import ADDED_SCORE, Kind, Vocabulary, merge_pairs
 from llamina.errors import ModelFileError, UnsupportedModel
 
 Field: TypeAlias = tuple[int, int | bytes]
-# Numbers of the fields that are read, and the kinds of models.
+# Numbers of fields in the protocol buffer, and of model types.
 _PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
 _TEXT, _SCORE, _KIND = 1, 2, 3
 _MODEL_TYPE = 3
-_ROLES = {"unk": (40, 0), "bos": (41, 1), "eos": (42, 2), "pad": (43, -1)}  # and what they are if nothing is said
+_ROLES = {"unk": (40, 0), "bos": (41, 1), "eos": (42, 2), "pad": (43, -1)}  # field, default
 _CHARACTERS, _DUMMY_PREFIX, _EXTRA_SPACES = 2, 3, 4
 _UNIGRAM, _BYTE_PAIRS = 1, 2
 
 
-def from_model(path: Path) -> Words:
-    """The vocabulary in a file that SentencePiece trained."""
+def from_model(path: Path) -> Vocabulary:
+    """Return the vocabulary of a SentencePiece file. Raises ModelFileError or UnsupportedModel."""
     try:
         fields = list(_fields(path.read_bytes()))
         pieces = [dict(_fields(value)) for number, value in fields if number == _PIECES and isinstance(value, bytes)]
@@ -33,59 +33,59 @@ def from_model(path: Path) -> Words:
     except (IndexError, KeyError, TypeError, ValueError, struct.error):
         raise ModelFileError(f"{path} is not a model of SentencePiece, or damaged: fetch it again") from None
     if not texts:
-        raise ModelFileError(f"{path} holds no tokens: fetch it again")
+        raise ModelFileError(f"{path} has no tokens: fetch it again")
     roles = {role: int(trainer.get(field, default)) for role, (field, default) in _ROLES.items()}
     roles = {role: token for role, token in roles.items() if 0 <= token < len(texts)}
     prefix = {"tokenizer.ggml.add_space_prefix": bool(normalizer.get(_DUMMY_PREFIX, True))}
     match trainer.get(_MODEL_TYPE, _UNIGRAM):
         case 2:
-            return Words("llama", "default", texts, kinds, scores, extra=dict(prefix), roles=roles)
+            return Vocabulary("llama", "default", texts, kinds, scores, extra=dict(prefix), roles=roles)
         case 1:
             extra = prefix | _characters(bytes(normalizer.get(_CHARACTERS, b"")))
             spaces = {"tokenizer.ggml.remove_extra_whitespaces": bool(normalizer.get(_EXTRA_SPACES, True))}
-            return Words("t5", "default", texts, kinds, scores, extra=extra | spaces, roles=roles)
-    raise UnsupportedModel(f"{path} is made of words or letters, which GGUF has no vocabulary for")
+            return Vocabulary("t5", "default", texts, kinds, scores, extra=extra | spaces, roles=roles)
+    raise UnsupportedModel(f"{path} is a model of words or characters, which GGUF does not support")
 
 
-def from_pairs(tokenizer: Mapping[str, Any]) -> Words:
-    """Byte pairs over `▁` in a tokenizer.json: a token's score is the rank of the first merge that makes it."""
+def from_pairs(tokenizer: Mapping[str, Any]) -> Vocabulary:
+    """Return the BPE vocabulary of a tokenizer.json with byte fallback; scores are negated ranks of merges."""
     model = tokenizer["model"]
-    words = Words.of("llama", model["vocab"], scores=[])
-    assert words.scores is not None
+    vocabulary = Vocabulary.of("llama", model["vocab"], scores=[])
+    assert vocabulary.scores is not None
     ranks: dict[str, int] = {}
     for rank, pair in enumerate(merge_pairs(model.get("merges", ()))):
         ranks.setdefault("".join(pair), rank)
-    for token, text in enumerate(words.texts):
+    for token, text in enumerate(vocabulary.texts):
         single = len(text) == 1
-        words.scores[token] = -float(ranks[text]) if text in ranks else 0.0 if single else 10 * ADDED_SCORE
+        vocabulary.scores[token] = -float(ranks[text]) if text in ranks else 0.0 if single else 10 * ADDED_SCORE
         if len(text) == 6 and text.startswith("<0x") and text.endswith(">"):
-            words.kinds[token] = Kind.BYTE
+            vocabulary.kinds[token] = Kind.BYTE
     if (unknown := model["vocab"].get(model.get("unk_token"))) is not None:
-        words.kinds[unknown], words.roles["unk"] = Kind.UNKNOWN, unknown
-    words.extra["tokenizer.ggml.add_space_prefix"] = _prepends(tokenizer)
-    return words
+        vocabulary.kinds[unknown], vocabulary.roles["unk"] = Kind.UNKNOWN, unknown
+    vocabulary.extra["tokenizer.ggml.add_space_prefix"] = _prepends(tokenizer)
+    return vocabulary
 
 
-def from_unigram(tokenizer: Mapping[str, Any]) -> Words:
-    """A unigram model in a tokenizer.json."""
+def from_unigram(tokenizer: Mapping[str, Any]) -> Vocabulary:
+    """Return the unigram vocabulary of a tokenizer.json."""
     model = tokenizer["model"]
     texts, scores = [str(text) for text, _ in model["vocab"]], [float(score) for _, score in model["vocab"]]
-    words = Words("t5", "default", texts, [Kind.NORMAL] * len(texts), scores)
+    vocabulary = Vocabulary("t5", "default", texts, [Kind.NORMAL] * len(texts), scores)
     if (unknown := model.get("unk_id")) is not None:
-        words.kinds[unknown], words.roles["unk"] = Kind.UNKNOWN, unknown
+        vocabulary.kinds[unknown], vocabulary.roles["unk"] = Kind.UNKNOWN, unknown
     blobs = [
         step["precompiled_charsmap"] for step in steps(tokenizer.get("normalizer")) if step["type"] == "Precompiled"
     ]
-    words.extra |= _characters(base64.b64decode(blobs[0]) if blobs and blobs[0] else b"")
-    words.extra |= {
+    vocabulary.extra |= _characters(base64.b64decode(blobs[0]) if blobs and blobs[0] else b"")
+    vocabulary.extra |= {
         "tokenizer.ggml.add_space_prefix": _prepends(tokenizer),
         "tokenizer.ggml.remove_extra_whitespaces": bool(blobs),
     }
-    return words
+    return vocabulary
 
 
 def steps(part: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
-    """The steps of a normalizer, pre-tokenizer or post-processor of a tokenizer.json."""
+    """Yield the steps of a normalizer, pre-tokenizer or post-processor of a tokenizer.json."""
     if part is None:
         return
     inner = part.get("normalizers", part.get("pretokenizers", part.get("processors")))
@@ -94,7 +94,7 @@ def steps(part: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
 
 
 def _prepends(tokenizer: Mapping[str, Any]) -> bool:
-    """Whether a space comes before a text."""
+    """Whether a space is put before a text."""
     if any(step["type"] == "Prepend" for step in steps(tokenizer.get("normalizer"))):
         return True
     metaspaces = [step for step in steps(tokenizer.get("pre_tokenizer")) if step["type"] == "Metaspace"]
@@ -108,12 +108,12 @@ def _characters(blob: bytes) -> dict[str, object]:
 
 
 def _message(fields: list[Field], number: int) -> dict[int, int | bytes]:
-    found = next((value for key, value in fields if key == number), b"")
-    return dict(_fields(found)) if isinstance(found, bytes) else {}
+    message = next((value for key, value in fields if key == number), b"")
+    return dict(_fields(message)) if isinstance(message, bytes) else {}
 
 
 def _fields(data: bytes) -> Iterator[Field]:
-    """Numbers and values of a protocol buffer's fields: integers, or bytes of what is longer."""
+    """Yield numbers and values of a protocol buffer's fields: integers, or bytes. Raises ValueError."""
     place = 0
     while place < len(data):
         key, place = _varint(data, place)
@@ -131,7 +131,7 @@ def _fields(data: bytes) -> Iterator[Field]:
             case _:
                 raise ValueError("a field of an unknown kind")
         if place + length > len(data):
-            raise ValueError("a field is cut off")
+            raise ValueError("a field is truncated")
         yield key >> 3, data[place : place + length]
         place += length
 

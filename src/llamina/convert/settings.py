@@ -1,4 +1,4 @@
-"""config.json: hyper-parameters under the names that model families and versions of transformers give them."""
+"""config.json: hyperparameters under the names of different families and versions of transformers."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ _LIMIT = 1 << 31
 
 
 class Settings:
-    """A model's hyper-parameters. Several names in one string mean the first that the file has."""
+    """A model's hyperparameters. `names` are alternatives, separated by spaces: the first present counts."""
 
     def __init__(self, values: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> None:
         text = values.get("text_config")
@@ -19,42 +19,45 @@ class Settings:
 
     @classmethod
     def read(cls, folder: Path) -> "Settings":
+        """Return the settings in a folder's config.json. Raises ModelNotFound or ModelFileError."""
         path = folder / "config.json"
         if not path.is_file():
-            raise ModelNotFound(f"{folder} has no config.json: it is not a model's folder as Hugging Face has them")
+            raise ModelNotFound(f"{folder} has no config.json: it is not a model folder of Hugging Face")
         return cls(read_json(path))
 
     def assuming(self, defaults: Mapping[str, Any]) -> "Settings":
-        """The same, with values for what the file leaves out."""
+        """Return these settings with defaults for what the file leaves out."""
         return Settings(self._values, defaults)
 
     def get(self, names: str, default: Any = None) -> Any:
+        """Return a value as the file has it, or the default."""
         return next((self._values[name] for name in names.split() if name in self._values), default)
 
     def count(self, names: str, default: int | None = None, least: int = 1) -> int:
-        """A whole number within reason."""
+        """Return a whole number of at least `least`. Raises ModelFileError for anything else."""
         value = self.get(names, default)
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value < _LIMIT:
             raise ModelFileError(
-                f"config.json: {names.split()[0]} is {value!r}: a whole number from {least} is expected"
+                f"config.json: {names.split()[0]} is {value!r}: must be a whole number of at least {least}"
             )
         return value
 
     def number(self, names: str, default: float | None = None) -> float:
+        """Return a number. Raises ModelFileError for anything else."""
         value = self.get(names, default)
         if not isinstance(value, int | float) or isinstance(value, bool):
-            raise ModelFileError(f"config.json: {names.split()[0]} is {value!r}: a number is expected")
+            raise ModelFileError(f"config.json: {names.split()[0]} is {value!r}: must be a number")
         return float(value)
 
     def given(self, names: str) -> float | None:
-        """A number, if there is one."""
+        """Return a number, or None if the file has none."""
         return None if self.get(names) is None else self.number(names)
 
     @property
     def classes(self) -> list[str]:
-        """The names of the model in transformers."""
-        found = self.get("architectures", [])
-        return [str(name) for name in found] if isinstance(found, list) else []
+        """The model's classes in transformers."""
+        names = self.get("architectures", [])
+        return [str(name) for name in names] if isinstance(names, list) else []
 
     @property
     def layers(self) -> int:
@@ -81,18 +84,18 @@ class Settings:
         return self.count("max_position_embeddings n_positions n_ctx seq_length", 2048)
 
     @property
-    def rotation(self) -> "Settings":
-        """What is said of the rotation, under its new name or its old one."""
-        found = self.get("rope_parameters rope_scaling")
-        return Settings(found if isinstance(found, dict) else {})
+    def rope(self) -> "Settings":
+        """The RoPE settings, under their new name or their old one."""
+        values = self.get("rope_parameters rope_scaling")
+        return Settings(values if isinstance(values, dict) else {})
 
     @property
     def windowed(self) -> list[bool] | None:
-        """Which layers see a sliding window only, if the file lists it."""
+        """Which layers have a sliding window; None if the file does not list it."""
         kinds = self.get("layer_types")
         return [kind == "sliding_attention" for kind in kinds] if isinstance(kinds, list) else None
 
 
 def _present(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What is said; null means the default."""
+    """Return the values that are not null, which means the default."""
     return {key: value for key, value in values.items() if value is not None}

@@ -1,4 +1,4 @@
-"""A Hugging Face folder → a GGUF file, tensor by tensor."""
+"""Converts a Hugging Face folder to a GGUF file, tensor by tensor."""
 
 import os
 import re
@@ -11,9 +11,9 @@ from pathlib import Path
 from llamina.convert.families import family_of
 from llamina.convert.lazy import BLOCKS, Array, Lazy
 from llamina.convert.metadata import model_metadata
+from llamina.convert.quantized import dequantized
 from llamina.convert.rename import renamed
 from llamina.convert.safetensors import tensors_of
-from llamina.convert.scales import unscaled
 from llamina.convert.settings import Settings
 from llamina.convert.tokenizer import tokenizer_metadata
 from llamina.errors import ModelNotFound, RequestError
@@ -21,7 +21,7 @@ from llamina.gguf import TensorType, tensor_type, write
 
 FILE_TYPES = {"F32": 0, "F16": 1, "Q8_0": 7, "BF16": 32}  # of general.file_type
 Progress = Callable[[str, int, int], None]
-# Matrices that are small, or that kernels expect in 32 bits.
+# Matrices that are small, or that kernels read as F32.
 _ALWAYS_F32 = re.compile(
     r".*(_norm|\.ffn_gate_inp|\.ffn_gate_inp_shexp|\.ssm_conv1d|^position_embd|^token_types)\.weight"
 )
@@ -30,7 +30,7 @@ _SNAPSHOT = re.compile(r"models--(?:.*--)?(.+)")  # a folder of Hugging Face's c
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """What came of a folder; `notes` say what a reader of the file should know."""
+    """The result of a conversion; `notes` are remarks for the user."""
 
     path: Path
     architecture: str
@@ -50,10 +50,11 @@ def convert(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Converted:
-    """Convert a folder to `out`, else to a file in the working directory that is named after the folder.
+    """Convert a folder to the file `out`, by default one in the working directory that is named after the folder.
 
-    `type` is f32, f16, bf16 or q8_0, for matrices; without it they stay as they are stored. `pre` names the way text
-    is cut, where it is not found. The file appears when it is complete. One tensor of the folder is in memory at once.
+    `type` of matrices is f32, f16, bf16 or q8_0, by default that in which most are stored. `pre` names the
+    pre-tokenizer, if it is not recognized. The file appears when it is complete; one tensor at a time is in memory.
+    Raises ModelNotFound, ModelFileError, UnsupportedModel or RequestError.
     """
     source = Path(folder)
     if not source.is_dir():
@@ -63,11 +64,11 @@ def convert(
     settings = settings.assuming(family.defaults)
     family.check(settings)
     notes: list[str] = []
-    tensors = renamed(family, settings, unscaled(tensors_of(source), settings), notes)
+    tensors = renamed(family, settings, dequantized(tensors_of(source), settings), notes)
     wanted = _wanted(type, tensors)
     path = Path(out) if out is not None else Path(f"{_name(source)}-{wanted.name}.gguf")
     if path.exists() and not overwrite:
-        raise RequestError(f"{path} exists already: name another file, or overwrite it on purpose", "out")
+        raise RequestError(f"{path} exists: choose another name, or set overwrite", "out")
     metadata: dict[str, object] = {
         "general.architecture": family.architecture,
         "general.type": "model",
@@ -95,7 +96,7 @@ def _write(
 ) -> None:
     kinds = {name: _kind(name, tensor, wanted) for name, tensor in tensors.items()}
     if narrow := [name for name, kind in kinds.items() if wanted.name == "Q8_0" and kind.name == "F16"]:
-        notes.append(f"{len(narrow)} matrices are F16: their rows are not whole blocks of Q8_0 ({narrow[0]})")
+        notes.append(f"{len(narrow)} matrices are F16: their rows do not divide into blocks of Q8_0 ({narrow[0]})")
     total = sum(kinds[name].size(tensor.shape) for name, tensor in tensors.items())
     done = 0
 
@@ -111,7 +112,7 @@ def _write(
 
 
 def _wanted(name: str | None, tensors: Mapping[str, Lazy]) -> TensorType:
-    """The type of matrices: as asked for, else what most of them are stored in."""
+    """Return the type of matrices: the given one, else that of most stored values. Raises RequestError."""
     if name is None:
         sizes: Counter[str] = Counter()
         for tensor in tensors.values():
@@ -119,7 +120,7 @@ def _wanted(name: str | None, tensors: Mapping[str, Lazy]) -> TensorType:
         stored = sizes.most_common(1)[0][0]
         return tensor_type(stored if stored in FILE_TYPES else "BF16" if stored.startswith("F8") else "F32")
     if name.upper() not in FILE_TYPES:
-        raise RequestError(f"type {name!r} cannot be converted to: {', '.join(FILE_TYPES).lower()} can", "type")
+        raise RequestError(f"type is {name!r}: must be one of {', '.join(FILE_TYPES).lower()}", "type")
     return tensor_type(name)
 
 
@@ -133,7 +134,7 @@ def _kind(name: str, tensor: Lazy, wanted: TensorType) -> TensorType:
 
 
 def _name(folder: Path) -> str:
-    """What a folder is called; in Hugging Face's cache that is further up."""
+    """Return the name of a model's folder; in Hugging Face's cache it is that of an ancestor."""
     path = folder.resolve()
     match = _SNAPSHOT.fullmatch(path.parent.parent.name) if path.parent.name == "snapshots" else None
     return match[1] if match else path.name

@@ -12,10 +12,11 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from llamina.engine.delta import Delta
-from llamina.engine.engine import MAX_TOKENS, SCOPE, Engine, Scope
+from llamina.engine.engine import MAX_TOKENS, Engine
 from llamina.engine.options import ChatOptions, StreamOptions
 from llamina.engine.request import Request, request_of
 from llamina.engine.runner.load import load
+from llamina.engine.scope import SCOPE, Scope
 from llamina.engine.sequence import Sequence
 from llamina.engine.tasks.chat import AnswerParser, ChatCompletion, ChatDelta, Messages, prepare
 from llamina.engine.tasks.completion import Completion, completion_of
@@ -224,7 +225,10 @@ class AsyncGeneration:
 
             SCOPE.set(scope)
             try:
-                return engine.engine.submit(request, on_delta=tell, leader=self.leader)
+                sequence = engine.engine.core.prepare(request, self.leader)
+                sequence.listeners.append(tell)
+                engine.engine.enqueue([sequence])
+                return sequence
             finally:
                 SCOPE.set(None)
 

@@ -90,7 +90,7 @@ class Core:
             if same := [s for s in slices if computed(s.sequence.request.reading) == kind]:
                 runner.batch.fill([_span(s, self.pages) for s in same])
                 start = time.perf_counter()
-                rows = runner.programs[kind].run(runner.batch)
+                rows = runner.programs[kind].launch(runner.batch).result()
                 self.costs.learn(runner.batch.n_tokens, time.perf_counter() - start)
                 ends = [*accumulate(len(s.outputs) for s in same)]
                 outputs |= {s.sequence: rows[end - len(s.outputs) : end] for s, end in zip(same, ends, strict=True)}
@@ -178,7 +178,8 @@ class Core:
 
     def _end(self, sequence: Sequence, reason: FinishReason) -> None:
         sequence.finish_reason = reason
-        self.metrics.finish(sequence)
+        if sequence.queued:
+            self.metrics.finish(sequence)
         if sequence.lease is not None:
             self.pages.release(sequence.lease)
             sequence.lease = None
@@ -245,23 +246,32 @@ class Core:
             sequence.sampler = self.runner.samplers.make(sequence)
             self.speculation.prepare(sequence.request)
 
-    def enqueue(self, sequence: Sequence) -> Sequence:
-        """Let a prepared sequence wait for its turn. Raises QueueFull, or RequestError if it is under way already."""
+    def enqueue(self, *sequences: Sequence) -> None:
+        """Let prepared sequences wait for their turn.
+
+        Raises QueueFull if not all of them may wait, RequestError if one was cancelled or queued before; then none is.
+        """
         self.runner.check_open()
-        if len(self.waiting) >= self.max_waiting:
+        if len(self.waiting) + len(sequences) > self.max_waiting:
             raise QueueFull(f"{len(self.waiting)} requests wait already, and {self.max_waiting} may: ask again later")
-        self.join(sequence)
-        self.place(sequence, None, 0)
-        return sequence
+        for sequence in sequences:
+            if sequence.finish_reason is not None or sequence.queued:
+                raise RequestError("the sequence was cancelled, or is under way already: submit its request again")
+        for sequence in sequences:
+            self.join(sequence)
+            self.place(sequence, None, 0)
 
     def submit(self, request: Request) -> Sequence:
         """Prepare and enqueue: its deltas come out of `step`."""
-        return self.enqueue(self.prepare(request))
+        sequence = self.prepare(request)
+        self.enqueue(sequence)
+        return sequence
 
     def join(self, sequence: Sequence) -> None:
         """Find its adapters and give it its rank."""
         self.runner.adapters.equip(sequence)
         self.metrics.arrive(sequence)
+        sequence.queued = True
         sequence.rank = next(self._arrivals) - HEAD_START * sequence.request.priority
 
     def place(self, sequence: Sequence, lease: Lease | None, computed: int) -> None:
@@ -320,4 +330,4 @@ def _span(s: Slice, pages: Pages) -> Span:
     sequence, lease = s.sequence, s.sequence.lease
     assert lease is not None
     tokens = sequence.known[s.start : s.stop] + sequence.drafting.tokens[: s.drafts]
-    return Span(tokens, s.start, lease.pages, lease.slot, s.outputs, sequence.applied, pages.seen(lease))
+    return Span(tokens, s.start, lease.pages, lease.slot, s.outputs, sequence.applied, pages.window_pages(lease))

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from llamina.backends import Program
-from llamina.backends.reference import ReferenceProgram
+from llamina.backends.reference import ReferenceBackend
 from llamina.engine.engine import Engine
 from llamina.errors import RequestError
 from llamina.ops import Step
@@ -50,7 +50,7 @@ def compare(engine: Engine, tokens: Sequence[int], tolerance: float | None = Non
     """
     program, plan = _traced(engine.runner.program), engine.runner.plan
     with _laid_out(engine, tokens) as batch:
-        reference = ReferenceProgram(plan, engine.runner.capacity).reference
+        reference = ReferenceBackend().compile(plan, batch, engine.runner.capacity).reference
         n, last = batch.n_tokens, plan.last_uses()
         values: dict[int, Array] = {plan.tokens.id: batch.tokens[:n], plan.positions.id: batch.positions[:n]}
         for index, outputs in program.trace(batch):
@@ -67,8 +67,8 @@ def compare(engine: Engine, tokens: Sequence[int], tolerance: float | None = Non
 def end_to_end(engine: Engine, tokens: Sequence[int]) -> float:
     """How far the CPU's logits are from those of the reference on its own."""
     with _laid_out(engine, tokens) as batch:
-        expected = ReferenceProgram(engine.runner.plan, engine.runner.capacity).run(batch)
-        return distance(engine.runner.program.run(batch), expected)
+        expected = ReferenceBackend().compile(engine.runner.plan, batch, engine.runner.capacity).launch(batch).result()
+        return distance(engine.runner.program.launch(batch).result(), expected)
 
 
 def distance(found: Array, expected: Array) -> float:
@@ -96,8 +96,8 @@ def _laid_out(engine: Engine, tokens: Sequence[int]) -> Iterator[Batch]:
     try:
         engine.runner.pages.extend(lease, 0, len(tokens))
         outputs = range(len(tokens))[-engine.runner.budget.outputs :]
-        near = engine.runner.pages.seen(lease)
-        yield engine.runner.batch.fill([Span(tokens, 0, lease.pages, lease.slot, outputs, near=near)])
+        window = engine.runner.pages.window_pages(lease)
+        yield engine.runner.batch.fill([Span(tokens, 0, lease.pages, lease.slot, outputs, window_pages=window)])
     finally:
         engine.runner.pages.release(lease)
 

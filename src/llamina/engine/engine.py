@@ -3,7 +3,6 @@
 import os
 from collections import abc
 from collections.abc import Callable, Iterable
-from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, NoReturn, Self, Unpack, cast, overload
 
@@ -15,12 +14,13 @@ from llamina.engine.metrics import Metrics
 from llamina.engine.options import ChatOptions, GenerateOptions, StreamOptions
 from llamina.engine.request import Request, request_of
 from llamina.engine.runner.memory import Memory, measure
+from llamina.engine.scope import SCOPE
 from llamina.engine.sequence import Listener, Sequence
 from llamina.engine.snapshot.format import Snapshot
 from llamina.engine.snapshot.transfer import resume, take_snapshot
 from llamina.engine.stepper import Stepper
 from llamina.engine.tasks import n_best, scoring
-from llamina.engine.tasks.beam import SEARCH, BeamSearch, Search
+from llamina.engine.tasks.beam import SEARCH, BeamSearch
 from llamina.engine.tasks.chat import ChatCompletion, Messages, Turn, conversation, open_turn
 from llamina.engine.tasks.completion import Completion
 from llamina.engine.tasks.fork import fork, rewind
@@ -34,29 +34,6 @@ from llamina.tokenizer import Tokenizer
 
 MAX_TOKENS = 256  # of an answer, unless told otherwise
 AHEAD = 4  # times as many sequences are submitted as can run, where many are asked for at once
-
-
-class Scope:
-    """What one caller has under way, so that all of it can be cancelled from another thread."""
-
-    def __init__(self) -> None:
-        self._cancels: list[Callable[[], None]] = []
-        self._cancelled = False
-
-    def add(self, cancel: Callable[[], None]) -> None:
-        """Remember how something is cancelled. Raises RequestError if the scope was cancelled."""
-        self._cancels.append(cancel)
-        if self._cancelled:
-            cancel()
-            raise RequestError("the request was cancelled")
-
-    def cancel(self) -> None:
-        self._cancelled = True
-        for cancel in self._cancels:
-            cancel()
-
-
-SCOPE: ContextVar[Scope | None] = ContextVar("llamina_scope", default=None)
 
 
 class Engine:
@@ -111,7 +88,7 @@ class Engine:
     def streams(self, prompt: Text, n: int, **options: Unpack[StreamOptions]) -> list[Generation]:
         """n answers to one prompt, which is computed once; the first is what `stream` would give."""
         given, listener = _listener({"max_tokens": MAX_TOKENS, **options})
-        return n_best.begin(self, self.encode(prompt), n, given, listener)
+        return n_best.begin(self, [self.encode(prompt)], n, given, listener)[0]
 
     @overload
     def generate(self, prompt: str | abc.Sequence[int], **options: Unpack[GenerateOptions]) -> Completion: ...
@@ -129,40 +106,35 @@ class Engine:
         With n, other answers come as `alternatives`; with best_of, so many are generated and the n likeliest told; with
         beam_width (length_penalty, early_stopping), the n best that a beam search finds.
         """
-        if _several(prompt):
-            prompts = cast(abc.Sequence[Text], prompt)
-            return self._in_order([lambda p=p: self._begin(p, dict(options)) for p in prompts])  # type: ignore[misc]
-        return self._begin(cast(Text, prompt), dict(options))()
-
-    def _begin(self, prompt: Text, options: dict[str, Any]) -> Callable[[], Completion]:
-        """Submit what `generate` needs; what waits for its result."""
-        n, best_of = options.pop("n", 1), options.pop("best_of", None)
-        if "beam_width" in options:
-            search = self._search(self.encode(prompt), n, best_of, options)
-            return lambda: self._wait(search)
-        asked = n_best.NBest(n, best_of)
+        prompts = cast(abc.Sequence[Text], prompt) if _several(prompt) else [cast(Text, prompt)]
         given, listener = _listener({"max_tokens": MAX_TOKENS, **options})
-        begun = n_best.begin(self, self.encode(prompt), asked.count, asked.options(given), listener)
-        return lambda: asked.choose([generation.result() for generation in begun], given)
+        n, best_of = given.pop("n", 1), given.pop("best_of", None)
+        if "beam_width" in given:
+            answers = [self._search(self.encode(text), n, best_of, dict(given)) for text in prompts]
+        else:
+            answers = self._n_best(prompts, n_best.NBest(n, best_of), given, listener)
+        return answers if _several(prompt) else answers[0]
 
-    def _in_order(self, begin: list[Callable[[], Callable[[], Completion]]]) -> list[Completion]:
-        """The results of many generations, so many of them submitted at a time that none waits for a place in vain."""
-        ahead, results = AHEAD * self.runner.budget.sequences, []
-        under_way = [start() for start in begin[:ahead]]
-        for i in range(len(begin)):
-            results.append(under_way[i]())
-            if ahead + i < len(begin):
-                under_way.append(begin[ahead + i]())
-        return results
+    def _n_best(
+        self, prompts: abc.Sequence[Text], asked: n_best.NBest, options: dict[str, Any], listener: Listener | None
+    ) -> list[Completion]:
+        """The answers to each prompt. More are begun while half of those that were begun are still to come."""
+        ahead, answers = max(1, AHEAD * self.runner.budget.sequences // asked.count), []
+        under_way: list[list[Generation]] = []
+        for i in range(len(prompts)):
+            if len(under_way) - i <= ahead // 2:
+                more = [self.encode(text) for text in prompts[len(under_way) : i + ahead]]
+                under_way += n_best.begin(self, more, asked.count, asked.options(options), listener)
+            answers.append(asked.choose([generation.result() for generation in under_way[i]], options))
+            under_way[i] = []
+        return answers
 
-    def _search(self, tokens: list[int], n: int, best_of: int | None, options: dict[str, Any]) -> Search:
+    def _search(self, tokens: list[int], n: int, best_of: int | None, options: dict[str, Any]) -> Completion:
+        """The best answers that a beam search finds."""
         given = {name: options.pop(name) for name in SEARCH if name in options}
         options |= {"best_of": best_of} if best_of is not None else {}
         search = BeamSearch(n=n, **given).begin(self, tokens, options)
         self._remember(lambda: self.stepper.post(search.cancel))
-        return search
-
-    def _wait(self, search: Search) -> Completion:
         try:
             self.stepper.wait(search.future.done)
             return search.future.result()
@@ -263,8 +235,10 @@ class Engine:
         rows = []
         try:
             for i in range(len(requests)):
-                while len(sequences) < min(len(requests), i + ahead):
-                    sequences.append(self.submit(requests[len(sequences)]))
+                if len(sequences) - i <= ahead // 2:
+                    more = [self.core.prepare(request) for request in requests[len(sequences) : i + ahead]]
+                    sequences += more
+                    self.enqueue(more)
                 sequence = sequences[i]
                 self.stepper.wait(lambda sequence=sequence: sequence.done)  # type: ignore[misc]
                 if sequence.finish_reason != "stop":
@@ -278,31 +252,36 @@ class Engine:
 
     # ---- sequences ---------------------------------------------------------------------------------------
 
-    def submit(self, request: Request, *, on_delta: Listener | None = None, leader: Sequence | None = None) -> Sequence:
+    def submit(self, request: Request, *, on_delta: Listener | None = None) -> Sequence:
         """Queue a request. What it needs is compiled here, while others go on; raises if it cannot be computed."""
-        return self.enqueue(self.core.prepare(request, leader), on_delta)
-
-    def start(
-        self, request: Request, *, on_delta: Listener | None = None, leader: Sequence | None = None
-    ) -> Generation:
-        """Queue a request, and follow it from its first delta on."""
-        sequence = self.core.prepare(request, leader)
+        sequence = self.core.prepare(request)
         if on_delta is not None:
-            sequence.listeners.append(on_delta)  # which is told before the caller sees the delta
-        generation = Generation(self, sequence)
-        self.enqueue(sequence)
-        return generation
+            sequence.listeners.append(on_delta)
+        self.enqueue([sequence])
+        return sequence
+
+    def enqueue(self, sequences: abc.Sequence[Sequence]) -> None:
+        """Queue what `Core.prepare` made, all before the next step. Raises QueueFull, and then queues none of them."""
+        for sequence in sequences:
+            self._remember(lambda sequence=sequence: self.stepper.post(self.core.cancel, sequence))  # type: ignore[misc]
+        self.stepper.call(self.core.enqueue, *sequences)
+
+    def start(self, request: Request, *, on_delta: Listener | None = None) -> Generation:
+        """Queue a request, and follow it from its first delta on."""
+        return self.start_all([self.core.prepare(request)], on_delta)[0]
+
+    def start_all(self, sequences: abc.Sequence[Sequence], on_delta: Listener | None = None) -> list[Generation]:
+        """Queue what `Core.prepare` made, and follow each from its first delta on."""
+        for sequence in sequences:
+            if on_delta is not None:
+                sequence.listeners.append(on_delta)  # which is told before the caller sees the delta
+        generations = [Generation(self, sequence) for sequence in sequences]
+        self.enqueue(sequences)
+        return generations
 
     def follow(self, sequence: Sequence) -> Generation:
         """The deltas that a sequence, such as one that was forked or resumed, has yet to bring."""
         return Generation(self, sequence)
-
-    def enqueue(self, sequence: Sequence, on_delta: Listener | None = None) -> Sequence:
-        """Queue a sequence that `Core.prepare` made. Raises QueueFull if too many wait."""
-        if on_delta is not None:
-            sequence.listeners.append(on_delta)
-        self._remember(lambda: self.stepper.post(self.core.cancel, sequence))
-        return self.stepper.call(self.core.enqueue, sequence)
 
     def _remember(self, cancel: Callable[[], None]) -> None:
         if (scope := SCOPE.get()) is not None:

@@ -55,6 +55,7 @@ class Sequence:
         self.drafting = Drafting()
         self.times = Times()
         self.listeners: list[Listener] = []  # told of every delta, in order
+        self.queued = False  # it was given to the scheduler
         self.done = False  # all listeners were told of the last delta
 
     @property

@@ -54,7 +54,8 @@ class Stepper:
             self._pass_on()
 
     def step(self) -> list[Delta]:
-        """Make one step; its deltas."""
+        """Make one step; its deltas. Raises RequestError if the engine is closed."""
+        self.core.runner.check_open()
         return self.call(self._advance)
 
     def wait(self, done: Done) -> None:

@@ -1,4 +1,4 @@
-"""GGUF files ⇄ metadata and named tensors. Knows the container, and no model."""
+"""GGUF files ⇄ metadata and named tensors. Knows the file format, and no model."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """`open_url` brings an HTTP client along, which most programs never need."""
+    """Import `open_url` on first use: it needs an HTTP client, which most programs do not."""
     if name == "open_url":
         from llamina.gguf.remote import open_url
 

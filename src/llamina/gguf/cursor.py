@@ -1,4 +1,4 @@
-"""Numbers, strings and arrays of a GGUF header, every length checked against the file before it is used."""
+"""Reads numbers, strings and arrays of a GGUF header; every length is checked against the file before it is used."""
 
 import struct
 from typing import Any, Literal, NoReturn
@@ -13,11 +13,11 @@ LAST_VERSION = 3
 MAX_NESTING = 8
 MAX_LENGTH = 1 << 30  # of a string in bytes, of an array in elements; llama.cpp's limits
 BLOCK = 1 << 20  # bytes of strings that are copied at a time
-MAX_NAME = (1 << 16) - 1  # of a metadata key, by the specification, and of a tensor's name in bytes
+MAX_NAME = (1 << 16) - 1  # bytes of a metadata key, by the specification, and of a tensor's name
 
 
 class Incomplete(ModelFileError):
-    """The header goes on after the bytes at hand; `needed` is how many it takes at least."""
+    """The header continues after the available bytes; at least `needed` bytes are necessary."""
 
     def __init__(self, message: str, needed: int) -> None:
         super().__init__(message)
@@ -25,7 +25,7 @@ class Incomplete(ModelFileError):
 
 
 class Cursor:
-    """A position in a file of `size` bytes, of which `data` holds the first ones, or all."""
+    """A read position in a file of `size` bytes, of which `data` has the first ones, or all."""
 
     def __init__(self, source: str, data: memoryview, size: int) -> None:
         self.source, self.data, self.size = source, data, size
@@ -36,7 +36,7 @@ class Cursor:
         self.width = struct.calcsize("<" + self.length)
 
     def _start(self) -> int:
-        """Read magic and version; a version that is huge betrays a big-endian file."""
+        """Read magic and version and return the version; one with empty low bytes means a big-endian file."""
         self.need(min(4, self.size), "the magic")
         magic = bytes(self.data[:4])
         if magic != b"GGUF":
@@ -54,43 +54,43 @@ class Cursor:
         return version
 
     def fail(self, fact: str, at: int) -> NoReturn:
-        """Raise the error of a damaged file."""
+        """Raise ModelFileError: the file is damaged."""
         raise ModelFileError(f"{self.source}: byte {at}: {fact}: the file is damaged, get it again")
 
     def need(self, count: int, what: str) -> None:
-        """Check that `count` more bytes are there."""
+        """Check that `count` more bytes exist. Raises ModelFileError, or Incomplete if only `data` is too short."""
         end = self.position + count
         if end > self.size:
             self.fail(f"{what} takes {count} bytes and {self.size - self.position} are left", self.position)
         if end > len(self.data):
-            raise Incomplete(f"{self.source}: byte {self.position}: {what} is not there yet", end)
+            raise Incomplete(f"{self.source}: byte {self.position}: {what} has not been read yet", end)
 
     def number(self, code: str) -> int:
-        """One integer, by its struct code."""
+        """Read one integer, by its struct code."""
         size = struct.calcsize(self.order + code)
         self.need(size, "a number")
         value: int = struct.unpack_from(self.order + code, self.data, self.position)[0]
         self.position += size
         return value
 
-    def count(self, what: str, least: int, most: int = MAX_LENGTH) -> int:
-        """The number of things to come, each of `least` bytes or more, so that no loop outruns the file."""
+    def count(self, what: str, min_bytes: int, maximum: int = MAX_LENGTH) -> int:
+        """Read the number of following items. Raises if so many, each of `min_bytes` or more, cannot be in the file."""
         at = self.position
         count = self.number(self.length)
-        if count > most:
-            self.fail(f"{count} {what}, where {most} is the most", at)
-        self.need(count * least, f"{count} {what}")
+        if count > maximum:
+            self.fail(f"{count} {what}, where {maximum} is the maximum", at)
+        self.need(count * min_bytes, f"{count} {what}")
         return count
 
-    def string(self, most: int = MAX_LENGTH) -> str:
-        """A length and that many bytes; what is not UTF-8 becomes lone surrogates."""
-        length = self.count("bytes of a string", 1, most)
+    def string(self, max_bytes: int = MAX_LENGTH) -> str:
+        """Read a string; bytes that are not UTF-8 become lone surrogates."""
+        length = self.count("bytes of a string", 1, max_bytes)
         text = str(self.data[self.position : self.position + length], "utf-8", "surrogateescape")
         self.position += length
         return text
 
     def strings(self, count: int) -> list[Value]:
-        """`count` strings. The loop of large vocabularies, hence bare, over copies: views are dearer to cut."""
+        """Read `count` strings. A hot loop for large vocabularies: it slices copied blocks, not the memoryview."""
         length_at, width = struct.Struct(self.order + self.length).unpack_from, self.width
         texts: list[Value] = []
         while len(texts) < count:
@@ -102,11 +102,11 @@ class Cursor:
                 start = stop + width
             self.position += start - width
             if len(texts) < count:
-                texts.append(self.string())  # across the end of the block, or it raises and says what is wrong
+                texts.append(self.string())  # it crosses the end of the block, or is damaged and raises
         return texts
 
     def value_type(self) -> ValueType:
-        """The type of what follows."""
+        """Read the type of a value."""
         at = self.position
         value = self.number("I")
         if value > max(ValueType):
@@ -114,14 +114,14 @@ class Cursor:
         return ValueType(value)
 
     def scalar(self, kind: ValueType) -> Value:
-        """A value that is not an array."""
+        """Read a value that is not an array."""
         if kind is ValueType.STRING:
             return self.string()
         value: Value = self.numbers(kind, 1)[0].item()
         return value
 
     def numbers(self, kind: ValueType, count: int) -> npt.NDArray[Any]:
-        """`count` numbers of a type, copied into the order of this machine."""
+        """Read `count` numbers of a type into an array of native byte order."""
         dtype = NUMBERS[kind]
         size = count * dtype.itemsize
         self.need(size, f"{count} {kind.name}")
@@ -130,7 +130,7 @@ class Cursor:
         return raw.astype(dtype) if dtype.itemsize == 1 else raw.view(dtype.newbyteorder(self.order)).astype(dtype)
 
     def array(self, element: ValueType, depth: int = 1) -> Value:
-        """The elements of an array whose element type has been read."""
+        """Read the elements of an array whose element type has been read."""
         if element in NUMBERS:
             return self.numbers(element, self.count(f"{element.name} elements", NUMBERS[element].itemsize))
         if element is ValueType.STRING:

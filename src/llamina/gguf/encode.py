@@ -1,4 +1,4 @@
-"""Metadata values as GGUF bytes: the type each gets when none is asked for, and the encoding."""
+"""Encodes metadata values: the type of each unless one is given, and its bytes."""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -14,16 +14,16 @@ _OF_DTYPE = {dtype: kind for kind, dtype in NUMBERS.items()}
 
 
 def kind_of(key: str, value: object) -> Kind:
-    """The kind a value is written as unless told otherwise; `key` is for the error message.
+    """Return the kind that a value is written as by default; `key` is for the error message. Raises RequestError.
 
     Scalars: an int is UINT32 where it fits, else INT32, INT64, UINT64; a float is FLOAT32. Arrays: NumPy's
-    dtypes are kept; ints are INT32 where all fit, else UINT32, INT64, UINT64; an empty list holds strings.
+    dtypes stay; ints are INT32 where all fit, else UINT32, INT64, UINT64; an empty list holds strings.
     """
     return Kind(ValueType.ARRAY, _element(key, value)) if _is_array(value) else Kind(_scalar(key, value))
 
 
 def _is_array(value: object) -> TypeGuard[Sequence[Any]]:
-    """Whether a value is written as an array; a NumPy array passes for a sequence here."""
+    """Whether a value is written as an array; to the type checker a NumPy array is a sequence here."""
     return isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim > 0)
 
 
@@ -32,7 +32,7 @@ def _is_integer(value: object) -> bool:
 
 
 def _scalar(key: str, value: object) -> ValueType:
-    """The type of a value that is not an array."""
+    """Return the type of a value that is not an array."""
     if isinstance(value, str):
         return ValueType.STRING
     if isinstance(value, np.generic | np.ndarray) and value.dtype in _OF_DTYPE:
@@ -47,7 +47,7 @@ def _scalar(key: str, value: object) -> ValueType:
 
 
 def _element(key: str, values: Sequence[Any]) -> ValueType:
-    """The type of the elements of an array."""
+    """Return the type of the elements of an array."""
     if isinstance(values, np.ndarray) and values.dtype.newbyteorder("=") in _OF_DTYPE:
         return ValueType.ARRAY if values.ndim > 1 else _OF_DTYPE[values.dtype.newbyteorder("=")]
     if all(isinstance(item, str) for item in values):
@@ -66,7 +66,7 @@ def _element(key: str, values: Sequence[Any]) -> ValueType:
 
 
 def _narrowest(key: str, values: Sequence[int], choices: Sequence[ValueType]) -> ValueType:
-    """The first of the types that holds all values."""
+    """Return the first of the types that holds all values. Raises RequestError if none does."""
     low, high = min(values), max(values)
     for kind in choices:
         limits = np.iinfo(NUMBERS[kind])
@@ -76,7 +76,7 @@ def _narrowest(key: str, values: Sequence[int], choices: Sequence[ValueType]) ->
 
 
 class Encoder:
-    """Bytes of numbers, strings and values for one version and byte order."""
+    """Encodes numbers, strings and values for one version and byte order; each method returns bytes."""
 
     def __init__(self, version: int, byteorder: ByteOrder) -> None:
         self.order: Literal["<", ">"] = "<" if byteorder == "little" else ">"
@@ -85,7 +85,7 @@ class Encoder:
         self.version = version
 
     def length(self, count: int) -> bytes:
-        """A count or length: 32 bits in version 1, 64 since."""
+        """Encode a count or length: 32 bits in version 1, 64 since."""
         if self.version > 1:
             return self.long(count)
         if count >= 1 << 32:
@@ -93,7 +93,7 @@ class Encoder:
         return self.number(count)
 
     def string(self, text: str) -> bytes:
-        """Length and bytes; lone surrogates that the reader made become the bytes they stand for."""
+        """Encode length and bytes; the reader's lone surrogates become the bytes they stand for."""
         try:
             raw = text.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError as error:
@@ -101,14 +101,14 @@ class Encoder:
         return self.length(len(raw)) + raw
 
     def name(self, text: str) -> bytes:
-        """A metadata key or the name of a tensor, which is short."""
+        """Encode a metadata key or the name of a tensor, of at most MAX_NAME bytes."""
         raw = self.string(text)
         if len(raw) - len(self.length(0)) > MAX_NAME:
-            raise RequestError(f"the name {text[:40]!r}... is too long: {MAX_NAME} is the most bytes")
+            raise RequestError(f"the name {text[:40]!r}... is too long: at most {MAX_NAME} bytes are allowed")
         return raw
 
     def pair(self, key: str, value: object, kind: Kind) -> bytes:
-        """A key, its type and its value."""
+        """Encode a key, its type and its value."""
         head = self.name(key) + self.number(kind.type)
         if kind.type is not ValueType.ARRAY:
             return head + self.elements(key, [value], kind.type)
@@ -117,18 +117,18 @@ class Encoder:
         return head + self.array(key, value, kind.element)
 
     def array(self, key: str, values: Sequence[Any], element: ValueType, depth: int = 1) -> bytes:
-        """The type of the elements, their number, and the elements."""
+        """Encode the type of the elements, their number, and the elements."""
         if depth > MAX_NESTING:
             raise RequestError(f"{key} is nested more than {MAX_NESTING} deep: flatten it", "metadata")
         head = self.number(element) + self.length(len(values))
         if element is not ValueType.ARRAY:
             return head + self.elements(key, values, element)
         if not all(_is_array(item) for item in values):
-            raise RequestError(f"{key} has elements that are no arrays: write them as another type", "metadata_types")
+            raise RequestError(f"{key} has elements that are not arrays: write them as another type", "metadata_types")
         return head + b"".join([self.array(key, item, _element(key, item), depth + 1) for item in values])
 
     def elements(self, key: str, values: Sequence[Any], kind: ValueType) -> bytes:
-        """Strings or numbers, one after the other."""
+        """Encode strings or numbers, one after the other."""
         if kind is not ValueType.STRING:
             return self.numbers(key, values, kind)
         if not all(isinstance(text, str) for text in values):
@@ -136,7 +136,7 @@ class Encoder:
         return b"".join([self.string(text) for text in values])
 
     def numbers(self, key: str, values: Sequence[Any], kind: ValueType) -> bytes:
-        """A row of numbers, refused where the type would change a value."""
+        """Encode numbers. Raises RequestError where the type would change a value."""
         if len(values) == 0:
             return b""
         try:

@@ -1,4 +1,4 @@
-"""Which model a file holds, by its contents: the same wherever it lies and whenever it was written."""
+"""A fingerprint of a model by its contents, independent of path, time and sharding."""
 
 import hashlib
 
@@ -12,15 +12,15 @@ SAMPLE = 4096  # bytes from the beginning, the middle and the end of each tensor
 
 
 def fingerprint(file: GGUF) -> str:
-    """A hash over all metadata, the list of tensors, and samples of their data."""
-    found = hashlib.blake2b(digest_size=16)
+    """Return a hash over all metadata, the list of tensors, and samples of their data."""
+    digest = hashlib.blake2b(digest_size=16)
     for key in sorted(file.metadata):
-        found.update(f"{key}={_text(file.metadata[key])}\0".encode("utf-8", "surrogateescape"))
+        digest.update(f"{key}={_text(file.metadata[key])}\0".encode("utf-8", "surrogateescape"))
     for name in sorted(file.tensors):
         tensor = file.tensors[name]
-        found.update(f"{name}:{tensor.type.name}{list(tensor.shape)}\0".encode("utf-8", "surrogateescape"))
-        found.update(_sample(tensor))
-    return found.hexdigest()
+        digest.update(f"{name}:{tensor.type.name}{list(tensor.shape)}\0".encode("utf-8", "surrogateescape"))
+        digest.update(_sample(tensor))
+    return digest.hexdigest()
 
 
 def _text(value: Value) -> str:

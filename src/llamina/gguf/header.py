@@ -1,4 +1,4 @@
-"""The header of a GGUF file: metadata, and the list of tensors checked against the size of the file.
+"""Parses the header of a GGUF file: metadata, and the list of tensors, checked against the size of the file.
 
     magic "GGUF" · version u32 · tensors n · pairs n
     pairs × (key, type u32, value)
@@ -32,7 +32,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """All that a file says before its data."""
+    """The contents of a file before its data."""
 
     version: int
     byteorder: ByteOrder
@@ -43,7 +43,10 @@ class Header:
 
 
 def parse(source: str, data: memoryview, size: int) -> Header:
-    """The header of a file of `size` bytes that begins with `data`; `source` names it in messages."""
+    """Return the header of a file of `size` bytes that begins with `data`; `source` is its name in errors.
+
+    Raises ModelFileError for a damaged file, Incomplete if `data` is too short, UnsupportedModel for unknown types.
+    """
     cursor = Cursor(source, data, size)
     n_tensors = cursor.count("tensors", 16 + cursor.width)
     metadata, kinds, alignment = _pairs(cursor)
@@ -52,7 +55,7 @@ def parse(source: str, data: memoryview, size: int) -> Header:
 
 
 def _pairs(cursor: Cursor) -> tuple[dict[str, Value], dict[str, Kind], int]:
-    """The metadata, what kind each value is, and the alignment among them."""
+    """Read the metadata; return it with the kind of each value, and the alignment."""
     metadata: dict[str, Value] = {}
     kinds: dict[str, Kind] = {}
     alignment = DEFAULT_ALIGNMENT
@@ -60,7 +63,7 @@ def _pairs(cursor: Cursor) -> tuple[dict[str, Value], dict[str, Kind], int]:
         at = cursor.position
         key = cursor.string(MAX_NAME)
         if key == "" or key in metadata:
-            cursor.fail(f"the metadata key {key!r} is there twice" if key else "a metadata key is empty", at)
+            cursor.fail(f"the metadata key {key!r} occurs twice" if key else "a metadata key is empty", at)
         kind = cursor.value_type()
         element = cursor.value_type() if kind is ValueType.ARRAY else None
         metadata[key] = cursor.scalar(kind) if element is None else cursor.array(element)
@@ -71,7 +74,7 @@ def _pairs(cursor: Cursor) -> tuple[dict[str, Value], dict[str, Kind], int]:
 
 
 def _alignment(cursor: Cursor, value: Value, kind: Kind, at: int) -> int:
-    """What tensor offsets are multiples of, checked."""
+    """Return the alignment of tensor offsets. Raises ModelFileError unless it is a power of two."""
     if kind != Kind(ValueType.UINT32) or not isinstance(value, int):
         cursor.fail(f"general.alignment is {kind}, not UINT32", at)
     if value.bit_count() != 1:
@@ -80,13 +83,16 @@ def _alignment(cursor: Cursor, value: Value, kind: Kind, at: int) -> int:
 
 
 def _entries(cursor: Cursor, count: int, alignment: int) -> list[Entry]:
-    """The tensors, their offsets now counted from the start of the file, none outside it or over another."""
+    """Read the list of tensors; return it with offsets from the start of the file.
+
+    Raises ModelFileError if data is outside the file or overlaps another tensor's.
+    """
     listed: dict[str, tuple[int, Entry]] = {}
     for _ in range(count):
         at = cursor.position
         entry = _entry(cursor, alignment)
         if entry.name in listed:
-            cursor.fail(f"the tensor {entry.name!r} is there twice", at)
+            cursor.fail(f"the tensor {entry.name!r} occurs twice", at)
         listed[entry.name] = (at, entry)
     start = -(-cursor.position // alignment) * alignment
     end = start
@@ -102,12 +108,12 @@ def _entries(cursor: Cursor, count: int, alignment: int) -> list[Entry]:
 
 
 def _entry(cursor: Cursor, alignment: int) -> Entry:
-    """One tensor of the list, its offset still counted from the start of the data."""
+    """Read one tensor of the list; its offset is from the start of the data."""
     at = cursor.position
     name = cursor.string(MAX_NAME)
     n_dimensions = cursor.number("I")
     if n_dimensions > MAX_DIMENSIONS:
-        cursor.fail(f"the tensor {name!r} has {n_dimensions} dimensions, where {MAX_DIMENSIONS} is the most", at)
+        cursor.fail(f"the tensor {name!r} has {n_dimensions} dimensions, where {MAX_DIMENSIONS} is the maximum", at)
     shape = tuple(reversed([cursor.number(cursor.length) for _ in range(n_dimensions)]))
     type_id = cursor.number("I")
     try:

@@ -1,4 +1,4 @@
-"""An open GGUF file: metadata as Python values, tensors as views into the mapped file."""
+"""An open GGUF file: metadata as Python values, tensors as views into the memory-mapped file."""
 
 import mmap
 import os
@@ -20,8 +20,8 @@ class GGUF:
     """The contents of a GGUF file.
 
     Metadata values are Python numbers and strings; an array of numbers is a NumPy array, any other a list.
-    Text that is not UTF-8 is kept by lone surrogates: encode it with "surrogateescape" to get its bytes.
-    Nobody may truncate the file while it is open: a process that reads what is gone is killed (SIGBUS).
+    Text that is not UTF-8 has lone surrogates: encode it with "surrogateescape" to get its bytes.
+    The file must not be truncated while it is open: reading a missing page kills the process (SIGBUS).
     """
 
     source: str
@@ -34,14 +34,14 @@ class GGUF:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
-        """Map a file and read its header. The data is read when it is touched."""
+        """Map a file and read its header; data is read when it is accessed. Raises ModelNotFound or ModelFileError."""
         source = os.fspath(path)
         file = _map(source)
         return cls.from_header(source, parse(source, file.data, len(file)), file)
 
     @classmethod
     def from_header(cls, source: str, header: Header, file: Bytes | None) -> Self:
-        """The contents that a header describes, with their data where the file is at hand."""
+        """Return the contents that a header describes, with their data if `file` is given."""
         tensors = {
             entry.name: Tensor(entry.name, entry.shape, entry.type, entry.offset, header.byteorder, file)
             for entry in header.entries
@@ -49,7 +49,7 @@ class GGUF:
         return cls(source, header.version, header.byteorder, header.alignment, header.metadata, header.kinds, tensors)
 
     def read_ahead(self) -> None:
-        """Ask the system to begin reading all of the data, where it can be asked."""
+        """Ask the operating system to prefetch all data (MADV_WILLNEED), where it can."""
         files = {id(tensor.file): tensor.file for tensor in self.tensors.values() if tensor.file is not None}
         for file in files.values():
             mapping = getattr(file.base, "obj", file.base)
@@ -57,7 +57,7 @@ class GGUF:
                 mapping.madvise(mmap.MADV_WILLNEED)
 
     def close(self) -> None:
-        """Forget the tensors. The file is unmapped when the last view of its data is gone."""
+        """Drop the tensors. The file is unmapped when the last view of its data is gone."""
         self.tensors.clear()
 
     def __enter__(self) -> Self:
@@ -70,7 +70,7 @@ class GGUF:
 
 
 def _map(path: str) -> Bytes:
-    """The bytes of a file, read-only and not copied."""
+    """Return a file's bytes, memory-mapped and read-only. Raises ModelNotFound or ModelFileError."""
     try:
         # A pipe would block the open, a device has no length.
         if not stat.S_ISREG(os.stat(path).st_mode):

@@ -1,4 +1,4 @@
-"""Models split over files NAME-00001-of-0000N.gguf: opened as one, and written."""
+"""Opens and writes models that are split into shards NAME-00001-of-0000N.gguf."""
 
 import os
 import re
@@ -21,10 +21,9 @@ _KINDS = {
 
 
 def open_model(path: str | os.PathLike[str]) -> GGUF:
-    """Open a model, whole or split; any of its shards will do.
+    """Open a model from one file, or from any of its shards. Raises ModelNotFound or ModelFileError.
 
-    A split model is returned as if it were one file: the tensors of all shards, and the first one's metadata
-    without the `split.` keys.
+    Shards are merged into one: the tensors of all, and the metadata of the first without the `split.` keys.
     """
     opened = GGUF.open(path)
     count = _number(opened, "split.count", 1)
@@ -63,12 +62,12 @@ def write_shards(
 
 
 def _shard_path(stem: Path, number: int, count: int) -> Path:
-    """The name of a shard, which counts from one where the metadata counts from zero."""
+    """Return the path of a shard; names count from one, the metadata from zero."""
     return stem.with_name(f"{stem.name}-{number + 1:05d}-of-{count:05d}.gguf")
 
 
 def _siblings(path: Path, count: int) -> list[Path]:
-    """The shards of the model that `path` is one of."""
+    """Return the paths of all shards of the model that `path` belongs to. Raises if one is missing."""
     match = _NAME.fullmatch(path.name)
     if match is None or int(match["count"]) != count:
         raise ModelFileError(
@@ -83,19 +82,19 @@ def _siblings(path: Path, count: int) -> list[Path]:
 
 
 def _shard(path: Path, number: int, count: int) -> GGUF:
-    """Open a shard and check that it is the one its name says."""
+    """Open a shard. Raises ModelFileError unless it is the one that its name says."""
     shard = GGUF.open(path)
-    said = _number(shard, "split.no", None), _number(shard, "split.count", None)
-    if said != (number, count):
+    actual = _number(shard, "split.no", None), _number(shard, "split.count", None)
+    if actual != (number, count):
         raise ModelFileError(
-            f"{path}: split.no and split.count are {said[0]} and {said[1]}, expected {number} and {count}:"
+            f"{path}: split.no and split.count are {actual[0]} and {actual[1]}, expected {number} and {count}:"
             " the file was renamed or belongs to another model"
         )
     return shard
 
 
 def _merge(shards: list[GGUF]) -> dict[str, Tensor]:
-    """The tensors of all shards, as many as the first one promises."""
+    """Return the tensors of all shards. Raises ModelFileError for duplicates and for a wrong number of them."""
     merged: dict[str, Tensor] = {}
     for shard in shards:
         for name, tensor in shard.tensors.items():
@@ -104,17 +103,17 @@ def _merge(shards: list[GGUF]) -> dict[str, Tensor]:
                     f"{shard.source}: the tensor {name!r} is in another shard too: get the model again"
                 )
             merged[name] = tensor
-    promised = _number(shards[0], "split.tensors.count", len(merged))
-    if promised != len(merged):
+    expected = _number(shards[0], "split.tensors.count", len(merged))
+    if expected != len(merged):
         raise ModelFileError(
-            f"{shards[0].source}: split.tensors.count is {promised}, the shards hold {len(merged)} tensors:"
+            f"{shards[0].source}: split.tensors.count is {expected}, the shards hold {len(merged)} tensors:"
             " a shard belongs to another version of the model, get it again"
         )
     return merged
 
 
 def _number(shard: GGUF, key: str, default: int | None) -> int:
-    """An integer of the metadata."""
+    """Return an integer of the metadata. Raises ModelFileError if it is none."""
     value = shard.metadata.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int):
         kind = shard.metadata_types.get(key, "missing")

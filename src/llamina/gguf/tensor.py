@@ -1,4 +1,4 @@
-"""A tensor of a file: what the header says of it, and its bytes."""
+"""A tensor of a file: its name, shape and type from the header, and its bytes."""
 
 from dataclasses import dataclass, field
 
@@ -7,8 +7,8 @@ import numpy as np
 from llamina.errors import RequestError, UnsupportedModel
 from llamina.gguf.types import ByteOrder, Bytes, TensorType
 
-# Where a block holds its 16-bit numbers, for types that hold single bytes besides. The types left out have
-# wider numbers among them, or bytes read as such, and nobody has settled their order in big-endian files.
+# Offsets of the 16-bit numbers in a block, for types whose other fields are single bytes. The types that are not
+# listed have wider fields, or words read as bytes, for which no big-endian layout is defined.
 _HALVES: dict[str, tuple[int, ...]] = {
     "Q1_0": (0,),
     "Q2_0": (0,),
@@ -29,11 +29,14 @@ _HALVES: dict[str, tuple[int, ...]] = {
 
 
 def swap_bytes(data: Bytes, kind: TensorType, name: str) -> Bytes:
-    """A copy of tensor data in the other byte order; `name` is for the error message."""
+    """Return a copy of tensor data in the other byte order. Raises UnsupportedModel for types without one.
+
+    `name` is for the error message.
+    """
     if kind.block == 1:
         return np.ascontiguousarray(data.reshape(-1, kind.nbytes)[:, ::-1]).reshape(-1)
     if kind.name not in _HALVES:
-        raise UnsupportedModel(f"{name} is {kind.name}, which has no agreed big-endian form: use a little-endian file")
+        raise UnsupportedModel(f"{name} is {kind.name}, which has no defined big-endian form: use a little-endian file")
     blocks = data.reshape(-1, kind.nbytes).copy()
     for at in _HALVES[kind.name]:
         blocks[:, [at, at + 1]] = blocks[:, [at + 1, at]]
@@ -56,7 +59,7 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the stored data."""
+        """The size of the stored data in bytes."""
         return self.type.size(self.shape)
 
     @property
@@ -64,7 +67,7 @@ class Tensor:
         """The stored bytes, little-endian and flat.
 
         A read-only view into the mapped file, which it keeps alive; of a big-endian file, a swapped copy made
-        on each access. A tensor that came from `open_url` has none.
+        on each access. Raises RequestError for a tensor from `open_url`, which has no data.
         """
         if self.file is None:
             raise RequestError(f"{self.name} was read from a URL, header only: download the file to get its data")

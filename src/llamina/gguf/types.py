@@ -1,4 +1,4 @@
-"""The numbers in a GGUF file that stand for types: of metadata values, and of tensors."""
+"""Types of metadata values and of tensors, by their numbers in GGUF files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,9 +36,9 @@ class ValueType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a file says of a metadata value: its type and, of an array, the type of its elements.
+    """The type of a metadata value and, for an array, the type of its elements.
 
-    Nothing is kept of deeper levels: an array inside an array is a NumPy array, whose dtype tells, or a list.
+    Deeper levels are not recorded: an array inside an array is a NumPy array, which has a dtype, or a list.
     """
 
     type: ValueType
@@ -48,7 +48,7 @@ class Kind:
         return self.type.name if self.element is None else f"{self.type.name}[{self.element.name}]"
 
 
-# The dtype of every value type that is a number; BOOL is one byte, and true when it is not zero.
+# The dtype of every numeric value type; BOOL is one byte, true if not zero.
 NUMBERS: dict[ValueType, np.dtype[Any]] = {
     ValueType.UINT8: np.dtype(np.uint8),
     ValueType.INT8: np.dtype(np.int8),
@@ -66,7 +66,7 @@ NUMBERS: dict[ValueType, np.dtype[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """How tensor elements are stored: `nbytes` bytes hold a block of `block` neighbours of a row."""
+    """How tensor elements are stored: `nbytes` bytes hold a block of `block` consecutive elements of a row."""
 
     id: int
     name: str
@@ -74,7 +74,7 @@ class TensorType:
     nbytes: int
 
     def size(self, shape: Sequence[int]) -> int:
-        """Bytes of a tensor whose last dimension is a multiple of the block."""
+        """Return the size in bytes of a tensor whose last dimension is a multiple of the block."""
         return prod(shape) // self.block * self.nbytes
 
 
@@ -121,7 +121,7 @@ TENSOR_TYPES: dict[int, TensorType] = {
 
 _BY_NAME = {kind.name: kind for kind in TENSOR_TYPES.values()}
 
-# Ids that old files may hold and ggml no longer reads.
+# Ids in old files that ggml no longer reads.
 _REMOVED = {
     4: "Q4_2",
     5: "Q4_3",
@@ -135,10 +135,10 @@ _REMOVED = {
 
 
 def tensor_type(key: int | str) -> TensorType:
-    """The type with that ggml id, or of that name in any case."""
-    found = TENSOR_TYPES.get(key) if isinstance(key, int) else _BY_NAME.get(key.upper())
-    if found is not None:
-        return found
+    """Return the type of a ggml id, or of a name in any case. Raises UnsupportedModel if there is none."""
+    kind = TENSOR_TYPES.get(key) if isinstance(key, int) else _BY_NAME.get(key.upper())
+    if kind is not None:
+        return kind
     if isinstance(key, int) and key in _REMOVED:
         raise UnsupportedModel(f"tensor type {key} ({_REMOVED[key]}) was removed from ggml: requantize the model")
     raise UnsupportedModel(f"tensor type {key!r} is unknown: the known ones are {', '.join(_BY_NAME)}")

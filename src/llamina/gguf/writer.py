@@ -1,4 +1,4 @@
-"""Writing GGUF files: the header first, then tensor after tensor, one (or a part of it) in memory at a time."""
+"""Writes GGUF files: the header, then the tensors, with one (or a part of it) in memory at a time."""
 
 import os
 import secrets
@@ -20,9 +20,9 @@ from llamina.gguf.tensor import Tensor, swap_bytes
 from llamina.gguf.types import ByteOrder, Bytes, Kind, TensorType, ValueType
 
 Data: TypeAlias = bytes | bytearray | memoryview | npt.NDArray[Any]
-# What makes a tensor's data when its turn comes: all of it, or parts in order, each of whole blocks.
+# Called for a tensor's data when it is written: returns all of it, or parts in order, each of whole blocks.
 Maker: TypeAlias = Callable[[], Data | Iterator[Data]]
-# A tensor to write: one that was read, or name, shape (rows first), type, and the data or what makes it.
+# A tensor to write: one that was read, or name, shape (rows first), type, and data or a Maker.
 Source: TypeAlias = Tensor | tuple[str, tuple[int, ...], TensorType, Data | Maker]
 
 
@@ -36,10 +36,10 @@ def write(
     version: int = LAST_VERSION,
     byteorder: ByteOrder = "little",
 ) -> None:
-    """Write a file, which appears at `path` only when it is complete.
+    """Write a file, which appears at `path` only when it is complete. Raises RequestError for what GGUF cannot hold.
 
-    Keys that `metadata_types` leaves out get the kind `kind_of` gives; its other keys are ignored. The
-    alignment is the argument, else `general.alignment` in the metadata, else 32. Data comes in little-endian.
+    Keys that `metadata_types` leaves out get the kind of `kind_of`; its other keys are ignored. The alignment is the
+    argument, else `general.alignment` in the metadata, else 32. Data is given in little-endian byte order.
     """
     if not 1 <= version <= LAST_VERSION:
         raise RequestError(f"GGUF version {version}: write 1 to {LAST_VERSION}", "version")
@@ -64,7 +64,7 @@ def write(
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """A tensor to write, its data perhaps still to be made."""
+    """A tensor to write, with its data or a Maker of it."""
 
     name: str
     shape: tuple[int, ...]
@@ -86,7 +86,7 @@ class _Pending:
         return self.type.size(self.shape)
 
     def parts(self) -> Iterator[Bytes]:
-        """The data, flat and little-endian, of exactly the right size."""
+        """Yield the data, flat and little-endian. Raises RequestError unless it has exactly the right size."""
         data = self.data() if callable(self.data) else self.data
         written = 0
         for part in data if isinstance(data, Iterator) else (data,):
@@ -105,7 +105,7 @@ class _Pending:
 
 
 def _check_names(pending: list[_Pending]) -> None:
-    """Refuse two tensors of one name."""
+    """Raise RequestError if two tensors have one name."""
     seen: set[str] = set()
     for tensor in pending:
         if tensor.name in seen:
@@ -113,9 +113,9 @@ def _check_names(pending: list[_Pending]) -> None:
         seen.add(tensor.name)
 
 
-def _alignment(metadata: Mapping[str, object], asked: int | None) -> int:
-    """The alignment to use, a power of two that UINT32 holds."""
-    value = metadata.get("general.alignment", DEFAULT_ALIGNMENT) if asked is None else asked
+def _alignment(metadata: Mapping[str, object], requested: int | None) -> int:
+    """Return the alignment. Raises RequestError unless it is a power of two that UINT32 holds."""
+    value = metadata.get("general.alignment", DEFAULT_ALIGNMENT) if requested is None else requested
     if not isinstance(value, int) or value <= 0 or value.bit_count() != 1 or value > 1 << 31:
         raise RequestError(f"alignment {value!r} is not a power of two below 2^32", "alignment")
     return value
@@ -129,7 +129,7 @@ def _header(
     pending: list[_Pending],
     alignment: int,
 ) -> bytes:
-    """All that comes before the data, without the padding."""
+    """Return everything before the data, without padding."""
     parts = [b"GGUF", encoder.number(version), encoder.length(len(pending)), encoder.length(len(metadata))]
     for key, value in metadata.items():
         if not key:
@@ -145,13 +145,13 @@ def _header(
 
 
 def _pad(file: BinaryIO, written: int, alignment: int) -> None:
-    """Fill up with zeros after `written` bytes that began at a multiple of the alignment."""
+    """Write zeros up to the alignment, after `written` bytes that began at a multiple of it."""
     file.write(bytes(-written % alignment))
 
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file beside `path` that takes its place at the end, or goes away on an error."""
+    """Open a temporary file beside `path`, which replaces it at the end, or is deleted on an error."""
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with open(part, "xb") as file:

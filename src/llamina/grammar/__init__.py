@@ -1,7 +1,7 @@
-"""Answers that follow a grammar: GBNF, JSON schemas, regular expressions, choices and Lark.
+"""Constrained generation: answers that follow GBNF, a JSON schema, a regular expression, choices or Lark.
 
-llguidance does the work at every token (`compiler`, `constraint`: imported for the first request that needs them); GBNF
-is translated to its dialect of Lark (`gbnf`, `lexemes`, `lark`).
+llguidance computes the token masks (`compiler`, `constraint`: imported for the first request that needs them); GBNF is
+parsed (`gbnf`), cut into lexemes (`lexemes`) and written in llguidance's dialect of Lark (`lark`).
 """
 
 from llamina.grammar.source import KINDS, Source, source

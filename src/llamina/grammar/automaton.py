@@ -1,4 +1,4 @@
-"""Regular nodes as automata of positions (Glushkov), to ask how two of them get along."""
+"""Position automata (Glushkov) of regular nodes, and questions about pairs of them."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 from llamina.errors import InvalidGrammar
 from llamina.grammar.nodes import Alt, Chars, Node, Ranges, Ref, Repeat, Rules, Seq
 
-COPIES = 3  # of a repeated part; more repetitions are taken for any number, which only makes the answers more careful
-MOST_POSITIONS = 3000
-MOST_PAIRS = 60_000
+MAX_COPIES = 3  # of a repeated part; more repetitions count as any number, which only errs towards "yes"
+MAX_POSITIONS = 3000
+MAX_PAIRS = 60_000
 
 
 class TooLarge(InvalidGrammar):
-    """More than is reasonable to look at."""
+    """An automaton, or a pair of them, is above the limits."""
 
 
 @dataclass(slots=True)
 class Automaton:
-    """A position is a character of the expression; it says which may come after it."""
+    """A position is a character of the expression; `after` has the positions that may follow each."""
 
     ranges: list[Ranges] = field(default_factory=list)
     after: list[set[int]] = field(default_factory=list)
@@ -26,24 +26,25 @@ class Automaton:
     nullable: bool = True
 
     def first_ranges(self) -> list[tuple[int, int]]:
+        """Return the ranges of characters that may come first."""
         return [pair for position in self.first for pair in self.ranges[position]]
 
 
-Part = tuple[set[int], set[int], bool]  # first positions, last positions, whether it may be empty
+Part = tuple[set[int], set[int], bool]  # first positions, last positions, nullable
 
 
 def build(node: Node, rules: Rules) -> Automaton:
-    """The automaton of a node that only mentions regular rules."""
-    found = Automaton()
-    found.first, found.last, found.nullable = _add(node, rules, found)
-    return found
+    """Return the automaton of a node that refers only to regular rules. Raises TooLarge."""
+    automaton = Automaton()
+    automaton.first, automaton.last, automaton.nullable = _add(node, rules, automaton)
+    return automaton
 
 
 def _add(node: Node, rules: Rules, to: Automaton) -> Part:
     match node:
         case Chars(ranges):
-            if len(to.ranges) >= MOST_POSITIONS:
-                raise TooLarge(f"the expression has more than {MOST_POSITIONS} characters")
+            if len(to.ranges) >= MAX_POSITIONS:
+                raise TooLarge(f"the expression has more than {MAX_POSITIONS} positions")
             to.ranges.append(ranges)
             to.after.append(set())
             return {len(to.ranges) - 1}, {len(to.ranges) - 1}, False
@@ -60,12 +61,12 @@ def _add(node: Node, rules: Rules, to: Automaton) -> Part:
 
 
 def _repeated(item: Node, low: int, high: int | None, rules: Rules, to: Automaton) -> Part:
-    copies = min(COPIES, max(low, 1 if high is None else high))
+    copies = min(MAX_COPIES, max(low, 1 if high is None else high))
     parts = []
     for i in range(copies):
         first, last, nullable = _add(item, rules, to)
         parts.append((first, last, nullable or i >= low))
-    if parts and (high is None or high > COPIES):
+    if parts and (high is None or high > MAX_COPIES):
         for position in parts[-1][1]:
             to.after[position] |= parts[-1][0]
     return _chain(parts, to)
@@ -84,38 +85,38 @@ def _chain(parts: Iterable[Part], to: Automaton) -> Part:
     return first, last, nullable
 
 
-Spend = Callable[[int], None]  # is told how much work a search was
+Spend = Callable[[int], None]  # called with the amount of work of each step of a search
 
 
 def goes_on(one: Automaton, other: Automaton, next_ranges: list[tuple[int, int]], spend: Spend) -> bool:
-    """Whether the other can go on, with a character of `next_ranges`, where one may have ended."""
+    """Whether, after some text that `one` matches, `other` may continue with a character of `next_ranges`."""
 
-    def found(p: int, q: int) -> bool:
+    def continues(p: int, q: int) -> bool:
         return p in one.last and any(_meet(other.ranges[after], next_ranges) for after in other.after[q])
 
-    return bool(next_ranges) and _search(one, other, found, spend)
+    return bool(next_ranges) and _search(one, other, continues, spend)
 
 
 def overlap(one: Automaton, other: Automaton, spend: Spend) -> bool:
-    """Whether some text, not empty, is both."""
+    """Whether both match some text that is not empty."""
     return _search(one, other, lambda p, q: p in one.last and q in other.last, spend)
 
 
-def _search(one: Automaton, other: Automaton, found: Callable[[int, int], bool], spend: Spend) -> bool:
-    """Walk through texts that both can begin with, until something is found."""
+def _search(one: Automaton, other: Automaton, test: Callable[[int, int], bool], spend: Spend) -> bool:
+    """Whether a pair of positions that some text leads to passes the test. Raises TooLarge."""
     stack = _pairs(one, one.first, other, other.first)
     seen = set(stack)
     while stack:
         p, q = stack.pop()
-        if found(p, q):
+        if test(p, q):
             return True
         spend(1 + len(one.after[p]) * len(other.after[q]))
         for pair in _pairs(one, one.after[p], other, other.after[q]):
             if pair not in seen:
                 seen.add(pair)
                 stack.append(pair)
-        if len(seen) > MOST_PAIRS:
-            raise TooLarge(f"more than {MOST_PAIRS} pairs of characters are to be compared")
+        if len(seen) > MAX_PAIRS:
+            raise TooLarge(f"more than {MAX_PAIRS} pairs of positions")
     return False
 
 

@@ -1,4 +1,4 @@
-"""Constraints of every kind, made for a vocabulary."""
+"""Compiles constraints of every kind for a vocabulary."""
 
 import json
 from collections import OrderedDict
@@ -14,10 +14,10 @@ from llamina.grammar.regular import straighten
 from llamina.grammar.source import Source
 from llamina.tokenizer import Tokenizer
 
-KEPT = 64  # compiled constraints, in case they are asked for again
+CACHED = 64  # compiled constraints
 
-# Time and memory for compiling and for each mask (llguidance says: about 50 thousand units of the first fuel, 14 of the
-# second and 20 of the items to a millisecond; 2 KB to a state).
+# Limits of time and memory for compiling and for each mask (by llguidance's documentation a millisecond is about 50,000
+# units of initial fuel, 14,000 of step fuel or 20,000 items, and a lexer state 2 KB).
 LIMITS = llguidance.LLParserLimits(
     initial_lexer_fuel=5_000_000,
     step_lexer_fuel=400_000,
@@ -27,28 +27,28 @@ LIMITS = llguidance.LLParserLimits(
     verbose_errors=False,
 )
 
-# As in llama.cpp: a model that begins with blanks must come to an end with them.
+# As in llama.cpp: bounded, so that a model cannot emit whitespace for ever.
 WHITESPACE = r"[ ]|\n[ \t]{0,20}"
 
 
 class Compiler:
-    """Makes constraints. The vocabulary is prepared once, which takes a moment."""
+    """Compiles constraints and caches them. Preparing the vocabulary, once, takes about 0.2 seconds."""
 
     def __init__(self, tokenizer: Tokenizer, vocab: int) -> None:
         self._tokenizer = tokenizer
         self._vocab = vocab
-        self._words = _Words(tokenizer)
+        self._vocabulary = _Vocabulary(tokenizer)
         ends = sorted(tokenizer.eog) or [tokenizer.vocab_size]
-        self._prepared = llguidance.LLTokenizer(self._words, n_vocab=len(self._words.tokens), eos_token=ends)
+        self._prepared = llguidance.LLTokenizer(self._vocabulary, n_vocab=len(self._vocabulary.tokens), eos_token=ends)
         self._compiled: OrderedDict[Source, Constraint] = OrderedDict()
-        self._lock = Lock()  # the turns of an AsyncEngine are prepared beside its own thread
+        self._lock = Lock()  # requests are prepared in threads of their own
 
     def constraint(self, source: Source) -> Constraint:
-        """Ready for the first token, or an error that says what is wrong. For any thread."""
+        """Return a constraint at the beginning of its grammar. Raises InvalidGrammar. Safe to call from any thread."""
         with self._lock:
             if source not in self._compiled:
                 self._compiled[source] = self._compile(source)
-                if len(self._compiled) > KEPT:
+                if len(self._compiled) > CACHED:
                     self._compiled.popitem(last=False)
             self._compiled.move_to_end(source)
             return self._compiled[source].fresh()
@@ -60,10 +60,10 @@ class Compiler:
             if "coerce_one_of" in message:
                 message += ' (in the schema: "x-guidance": {"coerce_one_of": true})'
             raise InvalidGrammar(f"{source.kind} cannot be followed: {message}", source.kind)
-        return Constraint(matcher, len(self._words.tokens), self._vocab)
+        return Constraint(matcher, len(self._vocabulary.tokens), self._vocab)
 
     def _grammar(self, source: Source) -> str:
-        """The constraint in a language of llguidance."""
+        """Return the constraint in a language of llguidance."""
         match source.kind:
             case "grammar":
                 rules = gbnf.parse(source.text, self._token)
@@ -72,13 +72,14 @@ class Compiler:
                 rules = {"root": choice(map(_literal, json.loads(source.text)))}
                 return llguidance.LLMatcher.grammar_from_lark(_lark(rules))
             case "json_schema":
-                blanks = {"whitespace_pattern": WHITESPACE} if "x-guidance" not in json.loads(source.text) else {}
-                return llguidance.LLMatcher.grammar_from_json_schema(source.text, defaults=blanks)  # type: ignore[arg-type]
+                defaults = {"whitespace_pattern": WHITESPACE} if "x-guidance" not in json.loads(source.text) else {}
+                return llguidance.LLMatcher.grammar_from_json_schema(source.text, defaults=defaults)  # type: ignore[arg-type]
             case "regex":
                 return llguidance.LLMatcher.grammar_from_regex(source.text)
         return llguidance.LLMatcher.grammar_from_lark(source.text)
 
     def _token(self, text: str) -> int | None:
+        """Return the token whose text this is; None if it is not a single token."""
         tokens = self._tokenizer.encode(text, parse_special=True, continued=True)
         return tokens[0] if len(tokens) == 1 else None
 
@@ -91,8 +92,8 @@ def _literal(text: str) -> Node:
     return sequence(characters([(ord(c), ord(c))]) for c in text)
 
 
-class _Words(llguidance.TokenizerWrapper):
-    """A vocabulary as llguidance wants to see it: the bytes of each token, special ones marked."""
+class _Vocabulary(llguidance.TokenizerWrapper):
+    """A vocabulary in the form that llguidance takes: the bytes of each token, special ones after a byte 0xff."""
 
     is_tokenizer_wrapper = True
 
@@ -104,7 +105,7 @@ class _Words(llguidance.TokenizerWrapper):
         self.tokens = [
             b"\xff" * (token in special) + (tokenizer.token_bytes(token) or b"\xff[%d]" % token) for token in range(n)
         ]
-        if not tokenizer.eog:  # an end that no model can say
+        if not tokenizer.eog:  # an end-of-sequence token that no model has
             self.tokens.append(b"\xff<end>")
             self.special_token_ids.append(n)
         self.eos_token_id = tokenizer.eos if tokenizer.eos is not None else len(self.tokens) - 1

@@ -1,4 +1,4 @@
-"""What may come next in an answer that follows a grammar."""
+"""The state of a grammar along an answer: which tokens it allows next."""
 
 import math
 import time
@@ -15,65 +15,81 @@ from llamina.errors import InvalidGrammar
 PENALTIES = np.where(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little"), 0, -np.inf)
 PENALTIES = PENALTIES.astype(np.float32)
 
-WORTH_A_THREAD = 300e-6  # seconds: handing a mask over and back costs as much where all cores are busy
+WORTH_A_THREAD = 300e-6  # seconds: handing a mask to a thread and back costs as much where all cores are busy
 
 
 class Constraint:
-    """Where an answer stands in its grammar. The mask of the next token may be worked out in another thread."""
+    """The position of an answer in its grammar. The mask of the next token may be computed in another thread."""
 
-    def __init__(self, matcher: llguidance.LLMatcher, words: int, vocab: int) -> None:
-        """`words` tokens are in the matcher's vocabulary, `vocab` in the model's."""
+    def __init__(self, matcher: llguidance.LLMatcher, matcher_vocab: int, vocab: int) -> None:
+        """`matcher_vocab` is the number of tokens that the matcher knows, `vocab` that of the model's logits."""
         self._matcher = matcher
         self._start = matcher.deep_copy()
-        self._vocab = vocab
-        self._mask = np.zeros(4 * -(-max(words, vocab) // 32), np.uint8)
+        self._matcher_vocab, self._vocab = matcher_vocab, vocab
+        self._mask = np.zeros(4 * -(-max(matcher_vocab, vocab) // 32), np.uint8)
         self._penalties = np.empty((len(self._mask), 8), np.float32)
-        self._words = words
         self._future: Future[None] | None = None
-        self._seconds = math.inf  # that the last mask took; the first one waits for a prompt anyway
-        self._ready = False
+        self._ready = False  # whether the mask is that of the next token
+        # CPU time of the last mask: wall time would count the wait for a core, and keep slow masks in the thread.
+        self._mask_seconds = math.inf  # the first mask can be computed beside the prefill
+        self._mask_needed = True  # whether the last token needed one
 
     def begin(self, executor: Executor) -> None:
-        """Work the mask out meanwhile, if that may take a while; nothing else may be asked before `apply`."""
-        if not self._ready and self._future is None and self._seconds > WORTH_A_THREAD:
-            self._future = executor.submit(self._fill)
+        """Compute the next mask in a thread if that takes long; no method but `accept` and `apply` may follow."""
+        slow = self._mask_needed and self._mask_seconds > WORTH_A_THREAD
+        if slow and not self._ready and self._future is None:
+            self._future = executor.submit(self._compute_mask)
 
-    def _fill(self) -> None:
-        """The mask of the next token, and from it what to add to logits; others may hold the interpreter's lock."""
-        begun = time.perf_counter()
-        self._matcher.unsafe_compute_mask_ptr(self._mask.ctypes.data, 4 * -(-self._words // 32))
+    def _compute_mask(self) -> None:
+        """Compute the mask of the next token, and from it what to add to logits. The matcher releases the GIL."""
+        begun = time.thread_time()
+        self._matcher.unsafe_compute_mask_ptr(self._mask.ctypes.data, 4 * -(-self._matcher_vocab // 32))
         np.take(PENALTIES, self._mask, axis=0, out=self._penalties, mode="clip")
-        self._seconds, self._ready = time.perf_counter() - begun, True
+        self._mask_seconds, self._ready = time.thread_time() - begun, True
 
-    def apply(self, logits: npt.NDArray[np.float32]) -> None:
-        """Tokens that the grammar does not allow next get -inf."""
-        self._finish_mask()
-        if not self._ready:
-            self._fill()
-        _check(self._matcher)
-        logits += self._penalties.reshape(-1)[: self._vocab]
-
-    def _finish_mask(self) -> None:
+    def _join(self) -> None:
+        """Wait for the mask that a thread is computing."""
         if self._future is not None:
             self._future.result()
             self._future = None
 
+    def apply(self, logits: npt.NDArray[np.float32]) -> None:
+        """Set the logits of tokens that the grammar does not allow next to -inf. Raises InvalidGrammar."""
+        self._join()
+        if not self._ready:
+            self._compute_mask()
+        self._mask_needed = True
+        _check(self._matcher)
+        logits += self._penalties.reshape(-1)[: self._vocab]
+
+    def accept(self, token: int) -> bool:
+        """Advance by a token if the grammar allows it, without a mask; return whether it does. Raises InvalidGrammar.
+
+        This takes about a microsecond, a mask 10 to 1000.
+        """
+        self._join()
+        if token >= self._matcher_vocab or not self._matcher.try_consume_tokens([token]):
+            _check(self._matcher)
+            return False
+        self._ready = self._mask_needed = False
+        return True
+
     def consume(self, token: int) -> None:
-        """Go on by a token that was chosen."""
+        """Advance by a token. Raises InvalidGrammar if the grammar does not allow it."""
         self._ready = False
         self._matcher.consume_token(token)
         _check(self._matcher)
 
     def restart(self, tokens: Sequence[int]) -> None:
-        """Stand where these tokens lead from the beginning; if the grammar does not allow them, stay."""
+        """Advance by these tokens from the beginning. Raises InvalidGrammar, and does not move, if they do not fit."""
         matcher = self._start.deep_copy()
         matcher.consume_tokens(list(tokens))
         _check(matcher)
-        self._finish_mask()
+        self._join()
         self._matcher, self._ready = matcher, False
 
     def forced(self) -> list[int]:
-        """Tokens that must come next, spelt as the tokenizer would; the constraint goes on by them."""
+        """Advance by the tokens that the grammar leaves no choice about, and return them, in canonical tokenization."""
         tokens = [] if self._matcher.is_stopped() else self._matcher.compute_ff_tokens()
         if tokens:
             self._ready = False
@@ -83,17 +99,17 @@ class Constraint:
 
     @property
     def done(self) -> bool:
-        """Nothing can come after what there is."""
+        """Whether the answer is complete and nothing may follow."""
         return self._matcher.is_stopped()
 
     @property
     def accepting(self) -> bool:
-        """The answer may end here."""
+        """Whether the answer may end here."""
         return self._matcher.is_accepting()
 
     def fresh(self) -> "Constraint":
-        """Another that stands at the beginning."""
-        return Constraint(self._start.deep_copy(), self._words, self._vocab)
+        """Return another at the beginning of the same grammar."""
+        return Constraint(self._start.deep_copy(), self._matcher_vocab, self._vocab)
 
 
 def _check(matcher: llguidance.LLMatcher) -> None:
@@ -102,5 +118,5 @@ def _check(matcher: llguidance.LLMatcher) -> None:
 
 
 def one_line(message: str) -> str:
-    """What llguidance says, without its drawings and its state."""
+    """Return llguidance's error message without its drawing and its dump of states."""
     return " ".join(message.split("<state>")[0].split())

@@ -1,4 +1,4 @@
-"""GBNF, llama.cpp's grammar language, read into rules."""
+"""A parser of GBNF, llama.cpp's grammar language."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ from llamina.errors import InvalidGrammar
 from llamina.grammar.nodes import (
     ANY,
     EMPTY,
-    LAST,
+    MAX_CODE_POINT,
     Chars,
     Node,
     Ref,
@@ -21,20 +21,20 @@ from llamina.grammar.nodes import (
 
 ESCAPES = {"t": "\t", "r": "\r", "n": "\n", "\\": "\\", '"': '"', "[": "[", "]": "]", "-": "-"}
 HEX = {"x": 2, "u": 4, "U": 8}
-MOST_REPEATS = 1_000_000
-DEEPEST = 100  # brackets within brackets
+MAX_REPEATS = 1_000_000
+MAX_DEPTH = 100  # of nested brackets
 
-TokenFinder = Callable[[str], int | None]  # text such as <think> → the token that is all of it
+TokenFinder = Callable[[str], int | None]  # text such as <think> → the token whose text it is
 
 
 def parse(text: str, find_token: TokenFinder) -> Rules:
-    """The rules of a grammar; `root` is where it begins."""
+    """Return the rules of a grammar, `root` among them. Raises InvalidGrammar."""
     rules = _Parser(text, find_token).parse()
     if "root" not in rules:
         raise InvalidGrammar(f"the grammar has no rule `root` (it has: {', '.join(rules) or 'none'})", "grammar")
     for name, body in rules.items():
         for missing in (ref for ref in references(body) if ref not in rules):
-            raise InvalidGrammar(f"rule `{name}` mentions `{missing}`, which the grammar does not define", "grammar")
+            raise InvalidGrammar(f"rule `{name}` refers to `{missing}`, which the grammar does not define", "grammar")
     return rules
 
 
@@ -50,7 +50,7 @@ class _Parser:
         self._space(newlines=True)
         while self._at < len(self._text):
             name, body = self._rule()
-            rules[name] = body  # as in llama.cpp, the last definition counts
+            rules[name] = body  # as in llama.cpp, the last definition wins
             self._space(newlines=True)
         return rules
 
@@ -60,9 +60,9 @@ class _Parser:
         return self._text[self._at : self._at + n]
 
     def _take(self, expected: str) -> bool:
-        found = self._peek(len(expected)) == expected
-        self._at += len(expected) * found
-        return found
+        is_next = self._peek(len(expected)) == expected
+        self._at += len(expected) * is_next
+        return is_next
 
     def _expect(self, expected: str) -> None:
         if not self._take(expected):
@@ -71,8 +71,8 @@ class _Parser:
     def _error(self, message: str) -> InvalidGrammar:
         line = self._text.count("\n", 0, self._at) + 1
         column = self._at - self._text.rfind("\n", 0, self._at)
-        found = repr(self._text[self._at]) if self._at < len(self._text) else "the end"
-        return InvalidGrammar(f"grammar, line {line}, column {column}: {message}, not {found}", "grammar")
+        actual = repr(self._text[self._at]) if self._at < len(self._text) else "the end"
+        return InvalidGrammar(f"grammar, line {line}, column {column}: {message}, not {actual}", "grammar")
 
     def _space(self, newlines: bool) -> None:
         while (c := self._peek()) and (c in " \t#" or (newlines and c in "\r\n")):
@@ -109,8 +109,8 @@ class _Parser:
             digits = self._peek(1 + HEX[kind])[1:]
             if len(digits) < HEX[kind] or not all(d in "0123456789abcdefABCDEF" for d in digits):
                 raise self._error(f"{HEX[kind]} hexadecimal digits are expected")
-            if int(digits, 16) > LAST:
-                raise self._error(f"a character up to \\U{LAST:08X} is expected")
+            if int(digits, 16) > MAX_CODE_POINT:
+                raise self._error(f"a character up to \\U{MAX_CODE_POINT:08X} is expected")
             self._at += 1 + HEX[kind]
             return int(digits, 16)
         if kind not in ESCAPES or not kind:
@@ -131,11 +131,11 @@ class _Parser:
         return name, body
 
     def _alternatives(self, nested: bool) -> Node:
-        found = [self._sequence(nested)]
+        options = [self._sequence(nested)]
         while self._take("|"):
             self._space(newlines=True)
-            found.append(self._sequence(nested))
-        return choice(found)
+            options.append(self._sequence(nested))
+        return choice(options)
 
     def _sequence(self, nested: bool) -> Node:
         items: list[Node] = []
@@ -168,11 +168,11 @@ class _Parser:
 
     def _literal(self) -> Node:
         self._expect('"')
-        found: list[Node] = []
+        items: list[Node] = []
         while not self._take('"'):
             code = self._character()
-            found.append(characters([(code, code)]))
-        return sequence(found)
+            items.append(characters([(code, code)]))
+        return sequence(items)
 
     def _class(self) -> Chars:
         self._expect("[")
@@ -185,16 +185,16 @@ class _Parser:
             if high < low:
                 raise self._error(f"a range that ends at {chr(low)!r} or later is expected")
             ranges.append((low, high))
-        found = characters(ranges, negated)
-        if not found.ranges or not ranges:
+        chars = characters(ranges, negated)
+        if not chars.ranges or not ranges:
             raise self._error("at least one character between [ and ] is expected")
-        return found
+        return chars
 
     def _group(self) -> Node:
         self._expect("(")
         self._depth += 1
-        if self._depth > DEEPEST:
-            raise self._error(f"at most {DEEPEST} brackets within each other are expected")
+        if self._depth > MAX_DEPTH:
+            raise self._error(f"at most {MAX_DEPTH} nested brackets are expected")
         self._space(newlines=True)
         body = self._alternatives(nested=True)
         self._expect(")")
@@ -215,11 +215,11 @@ class _Parser:
         name = self._text[start : self._at]
         token = self._find_token(name)
         if token is None:
-            raise InvalidGrammar(f"the grammar asks for {name}, which is not one token of the vocabulary", "grammar")
+            raise InvalidGrammar(f"the grammar asks for {name}, which is not a token of the vocabulary", "grammar")
         return Token(token, negated)
 
     def _repeats(self, nested: bool) -> tuple[int, int | None] | None:
-        """What * + ? or {..} says."""
+        """Return the bounds of *, +, ? or {..}; None if none comes next."""
         simple = {"*": (0, None), "+": (1, None), "?": (0, 1)}
         if (c := self._peek()) and c in simple:
             self._at += 1
@@ -236,7 +236,7 @@ class _Parser:
             high = self._number() if self._peek() and self._peek() in "0123456789" else None
             self._space(nested)
         self._expect("}")
-        if max(low, high or 0) > MOST_REPEATS or (high is not None and high < low):
-            raise self._error(f"repetitions in ascending order and up to {MOST_REPEATS} are expected")
+        if max(low, high or 0) > MAX_REPEATS or (high is not None and high < low):
+            raise self._error(f"repetitions in ascending order and up to {MAX_REPEATS} are expected")
         self._space(nested)
         return low, high

@@ -1,15 +1,15 @@
-"""Rules made of lexemes, written down in llguidance's dialect of Lark."""
+"""Writes rules made of lexemes in llguidance's dialect of Lark."""
 
 from llamina.grammar.nodes import Alt, Chars, Lexeme, Node, Ref, Repeat, Rules, Seq, Token
 
 
 def write(pieces: Rules, rules: Rules) -> str:
-    """`pieces` are what the grammar is made of; `rules` tell what the lexemes mention."""
+    """Return the Lark text of `pieces`, rules made of lexemes; `rules` are those that lexemes refer to."""
     return _Writer(pieces, rules).write()
 
 
 class _Writer:
-    """Names are numbered, for those of the grammar may be no names in Lark."""
+    """Numbers the rules, for their names may not be valid in Lark."""
 
     def __init__(self, pieces: Rules, rules: Rules) -> None:
         self._rules = rules
@@ -39,7 +39,7 @@ class _Writer:
         raise TypeError(node)
 
     def _terminal(self, node: Node) -> str:
-        """The name of the terminal that says this."""
+        """Return the name of the terminal for a regular node."""
         if node not in self._terminals:
             name = self._terminals[node] = f"T{len(self._terminals)}"
             self._lines.append(f"{name}: {self._expression(node)}")

@@ -1,4 +1,4 @@
-"""A grammar that holds from a trigger on."""
+"""A constraint that triggers switch on, and that ends with the text that follows its grammar."""
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
@@ -13,81 +13,94 @@ from llamina.tokenizer import Tokenizer
 
 
 class Lazy:
-    """A constraint that comes and goes: what its triggers begin follows the grammar, all else is free."""
+    """Text from a trigger on follows the grammar until nothing may follow; all other text is unconstrained."""
 
-    done = False  # something can always come
+    done = False  # unconstrained text may always follow
 
     def __init__(
         self, constraint: Constraint, triggers: Triggers, tokenizer: Tokenizer, shown: frozenset[int] = frozenset()
     ) -> None:
-        """`shown` are the control tokens that are part of the text."""
+        """`shown` are the control tokens that triggers may contain."""
         self._constraint = constraint
         self._triggers = triggers
         self._tokenizer = tokenizer
         self._shown = shown
-        self._holding: Constraint | None = None
+        self._active: Constraint | None = None
         self._text = ""
-        self._free = 0  # where in the text it ended to hold
+        self._free = 0  # where in the text the last constrained part ended
         self._stream = tokenizer.stream(continued=True, shown=shown)
 
     def begin(self, executor: Executor) -> None:
         """As `Constraint.begin`."""
-        if self._holding is not None:
-            self._holding.begin(executor)
+        if self._active is not None:
+            self._active.begin(executor)
 
     def apply(self, logits: npt.NDArray[np.float32]) -> None:
-        """As `Constraint.apply`, where it holds."""
-        if self._holding is not None:
-            self._holding.apply(logits)
+        """As `Constraint.apply`; nothing while the text is unconstrained."""
+        if self._active is not None:
+            self._active.apply(logits)
+
+    def accept(self, token: int) -> bool:
+        """As `Constraint.accept`; unconstrained text accepts any token."""
+        if self._active is not None and not self._active.accept(token):
+            return False
+        self._add(token)
+        return True
 
     def consume(self, token: int) -> None:
-        """Go on by a token, after which the grammar may hold, or not any more."""
+        """As `Constraint.consume`; unconstrained text takes any token."""
+        if self._active is not None:
+            self._active.consume(token)
+        self._add(token)
+
+    def _add(self, token: int) -> None:
+        """Append a token's text; the constraint may become active or end there."""
         start = len(self._text)
         self._text += self._stream.push(token)
-        if self._holding is not None:
-            self._holding.consume(token)
-            self._let_go()
+        if self._active is not None:
+            self._end()
         else:
             self._look(start)
 
     def _look(self, start: int) -> None:
-        """Begin with the first trigger that came with the last token, if the grammar allows what came after it."""
+        """Become active at the first trigger that the last token completed and whose text the grammar allows."""
         free = self._free
-        while (found := self._triggers.find(self._text, free, start)) is not None:
+        while (trigger := self._triggers.find(self._text, free, start)) is not None:
+            at, _ = trigger
             constraint = self._constraint.fresh()
             try:
-                constraint.restart(self._tokenizer.encode(self._text[found[0] :], parse_special=True, continued=True))
+                constraint.restart(self._tokenizer.encode(self._text[at:], parse_special=True, continued=True))
             except InvalidGrammar:
-                free = found[0] + 1
+                free = at + 1
                 continue
-            self._holding = constraint
-            self._let_go()
+            self._active = constraint
+            self._end()
             return
 
-    def _let_go(self) -> None:
-        if self._holding is not None and self._holding.done:
-            self._holding, self._free = None, len(self._text)
+    def _end(self) -> None:
+        if self._active is not None and self._active.done:
+            self._active, self._free = None, len(self._text)
 
     def restart(self, tokens: Sequence[int]) -> None:
-        """Stand where these tokens lead from the beginning; if the grammar does not allow them, stay."""
-        twin = self.fresh()
+        """Advance by these tokens from the beginning. Raises InvalidGrammar, and does not move, if they do not fit."""
+        other = self.fresh()
         for token in tokens:
-            twin.consume(token)
-        self._holding, self._text, self._free, self._stream = twin._holding, twin._text, twin._free, twin._stream
+            other.consume(token)
+        self._active, self._text, self._free, self._stream = other._active, other._text, other._free, other._stream
 
     def forced(self) -> list[int]:
-        """As `Constraint.forced`, where it holds."""
-        tokens = self._holding.forced() if self._holding is not None else []
+        """As `Constraint.forced`; none while the text is unconstrained."""
+        tokens = self._active.forced() if self._active is not None else []
         for token in tokens:
             self._text += self._stream.push(token)
-        self._let_go()
+        self._end()
         return tokens
 
     @property
     def accepting(self) -> bool:
-        """The answer may end here."""
-        return self._holding is None or self._holding.accepting
+        """Whether the answer may end here."""
+        return self._active is None or self._active.accepting
 
     def fresh(self) -> "Lazy":
-        """Another that stands at the beginning."""
+        """Return another at the beginning."""
         return Lazy(self._constraint, self._triggers, self._tokenizer, self._shown)

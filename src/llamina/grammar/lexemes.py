@@ -1,34 +1,34 @@
-"""Rules cut into lexemes: the longest pieces that can be read greedily without changing what the grammar means.
+"""Cuts rules into lexemes: the longest pieces for which longest-match lexing does not change the language.
 
-llguidance reads text lexeme by lexeme, each as far as any lexeme that may stand there can go, and never looks back.
-GBNF knows no lexemes: `[a-z]* "x"` takes "abx". So a piece may be one lexeme only if none of those that may stand
-in its place can go on with what may come after it. Pieces that fail are cut until all pass; single characters do.
+llguidance lexes by the longest match of any lexeme that may come next, and never backtracks. GBNF has no lexemes:
+`[a-z]* "x"` matches "abx". So a piece may be one lexeme only if no lexeme that may stand at its place can continue
+with what may follow it. Pieces that fail are cut until all pass; single characters do.
 """
 
 from itertools import groupby
 
 from llamina.grammar.automaton import Automaton, TooLarge, build, goes_on, overlap
-from llamina.grammar.neighbours import Neighbours
+from llamina.grammar.follow_sets import FollowSets
 from llamina.grammar.nodes import Alt, Chars, Lexeme, Node, Repeat, Rules, Seq, choice, references, sequence
 from llamina.grammar.regular import Regular, straighten
 
-WORK = 500_000  # looks at pairs of lexemes or of their characters; then the grammar is taken character by character
+MAX_WORK = 500_000  # comparisons of lexemes or positions; beyond, each character becomes a lexeme
 
 
 def cut(rules: Rules) -> Rules:
-    """The same language, with `Lexeme`s in the place of characters; rules that are not needed are gone."""
+    """Return rules of the same language made of `Lexeme`s, without those that `root` does not need."""
     return _Cutter(straighten(rules)).run()
 
 
 class _Exhausted(Exception):
-    """There was too much to look at."""
+    """MAX_WORK is used up."""
 
 
 class _Cutter:
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self._is_regular = Regular(rules)
-        self._cuts: dict[Node, tuple[Node, ...]] = {}  # what became of a piece that failed
+        self._cuts: dict[Node, tuple[Node, ...]] = {}  # a piece that failed → its parts
         self._lexemes: dict[Node, Lexeme] = {}
         self._automata: dict[Lexeme, Automaton | None] = {}
         self._passed: set[tuple[Lexeme, Lexeme, frozenset[Lexeme]]] = set()
@@ -40,23 +40,23 @@ class _Cutter:
             while (failed := self._failure(rules := self._pieces_of_rules())) is not None:
                 self._cut(*failed)
         except _Exhausted:
-            rules = self._pieces_of_rules()  # now of single characters
+            rules = self._pieces_of_rules()  # now made of single characters
         return rules
 
     # ---- cutting -----------------------------------------------------------------------------------------
 
     def _pieces_of_rules(self) -> Rules:
-        found: Rules = {}
+        pieces: Rules = {}
         names = ["root"]
         while names:
             name = names.pop()
-            if name not in found:
-                found[name] = self._pieces(self.rules[name])
-                names += references(found[name])
-        return found
+            if name not in pieces:
+                pieces[name] = self._pieces(self.rules[name])
+                names += references(pieces[name])
+        return pieces
 
     def _pieces(self, node: Node) -> Node:
-        whole = self._work < WORK and self._is_regular(node) and node not in self._cuts
+        whole = self._work < MAX_WORK and self._is_regular(node) and node not in self._cuts
         if whole or isinstance(node, Chars):
             return self._lexemes.setdefault(node, Lexeme(node, len(self._lexemes)))
         match node:
@@ -72,17 +72,17 @@ class _Cutter:
         return node
 
     def _runs(self, node: Seq) -> tuple[Node, ...]:
-        """Neighbours that are regular, taken together."""
+        """Return the items with consecutive regular ones joined."""
         if self._is_regular(node):
             return node.items
-        found: list[Node] = []
+        joined: list[Node] = []
         for regular, group in groupby(node.items, self._is_regular):
             items = list(group)
-            found += [sequence(items)] if regular else items
-        return tuple(found)
+            joined += [sequence(items)] if regular else items
+        return tuple(joined)
 
     def _cut(self, one: Lexeme, other: Lexeme) -> None:
-        """Of a piece that cannot tell where it ends, the end goes; of one that runs into another, the beginning."""
+        """Cut off the end of a piece whose own end is ambiguous; of one that continues past another, the beginning."""
         node = other.node
         if isinstance(node, Seq):
             at = -1 if one == other else 1
@@ -93,12 +93,12 @@ class _Cutter:
     # ---- checking ----------------------------------------------------------------------------------------
 
     def _failure(self, rules: Rules) -> tuple[Lexeme, Lexeme] | None:
-        """A lexeme that may end where another of its place goes on with what comes next, and that other."""
-        around = Neighbours(rules, self._nullable, self._overlap)
-        for row in around.rows():
-            for one in row:
-                after = frozenset(x for x in around.after.get(one, ()) if isinstance(x, Lexeme))
-                for other in row:
+        """Return a lexeme that may end where another candidate at its place continues, and that other; None: none."""
+        follow = FollowSets(rules, self._nullable, self._overlap)
+        for candidates in follow.candidates():
+            for one in candidates:
+                after = frozenset(x for x in follow.after.get(one, ()) if isinstance(x, Lexeme))
+                for other in candidates:
                     if not self._passes(one, other, after):
                         return one, other
         return None
@@ -133,7 +133,7 @@ class _Cutter:
 
     def _spend(self, work: int) -> None:
         self._work += work
-        if self._work >= WORK:
+        if self._work >= MAX_WORK:
             raise _Exhausted
 
     def _overlap(self, one: Lexeme, other: Lexeme) -> bool:

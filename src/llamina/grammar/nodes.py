@@ -1,9 +1,9 @@
-"""Grammars as trees: rules by name, made of characters, tokens and each other."""
+"""Syntax trees of grammars: rules by name, made of characters, tokens and references."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-LAST = 0x10FFFF
+MAX_CODE_POINT = 0x10FFFF
 SURROGATES = (0xD800, 0xDFFF)
 
 Ranges = tuple[tuple[int, int], ...]  # of code points, both ends included, ascending and apart
@@ -18,7 +18,7 @@ class Chars:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token of the vocabulary, or any but that one."""
+    """One token of the vocabulary, or, negated, any other."""
 
     id: int
     negated: bool = False
@@ -26,28 +26,28 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """What another rule says."""
+    """A reference to a rule."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Seq:
-    """One after the other; nothing at all if there are none."""
+    """A sequence; empty text if it has no items."""
 
     items: tuple["Node", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Alt:
-    """One of them."""
+    """Alternatives."""
 
     items: tuple["Node", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """From `low` to `high` times, without `high` any number."""
+    """A repetition, from `low` to `high` times; `high` None: without limit."""
 
     item: "Node"
     low: int
@@ -56,7 +56,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lexeme:
-    """A piece made of characters alone, read in one go. There is one object for each such piece."""
+    """A regular piece that the lexer matches as one. There is one object for each distinct piece."""
 
     node: "Node"
     number: int
@@ -68,6 +68,7 @@ EMPTY = Seq(())
 
 
 def children(node: Node) -> tuple[Node, ...]:
+    """Return the nodes that a node is made of."""
     match node:
         case Seq(items) | Alt(items):
             return items
@@ -77,7 +78,7 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def references(node: Node) -> Iterator[str]:
-    """The names of the rules it mentions."""
+    """Yield the names of the rules that a node refers to."""
     if isinstance(node, Ref):
         yield node.name
     for child in children(node):
@@ -85,20 +86,20 @@ def references(node: Node) -> Iterator[str]:
 
 
 def sequence(items: Iterable[Node]) -> Node:
-    """A sequence without sequences in it; of one item, the item."""
+    """Return a flat sequence; the item itself if there is one."""
     flat = [part for item in items for part in (item.items if isinstance(item, Seq) else (item,))]
     return flat[0] if len(flat) == 1 else Seq(tuple(flat))
 
 
 def choice(items: Iterable[Node]) -> Node:
-    """Alternatives without alternatives in them; of one, itself."""
+    """Return flat alternatives without duplicates; the item itself if there is one."""
     flat = [part for item in items for part in (item.items if isinstance(item, Alt) else (item,))]
     unique = tuple(dict.fromkeys(flat))
     return unique[0] if len(unique) == 1 else Alt(unique)
 
 
 def characters(ranges: Iterable[tuple[int, int]], negated: bool = False) -> Chars:
-    """A set of characters; what is no character is left out."""
+    """Return a set of characters, or its complement, without surrogates."""
     merged: list[tuple[int, int]] = []
     for low, high in sorted([*ranges, *([SURROGATES] if negated else [])]):
         if merged and low <= merged[-1][1] + 1:
@@ -106,7 +107,7 @@ def characters(ranges: Iterable[tuple[int, int]], negated: bool = False) -> Char
         else:
             merged.append((low, high))
     if negated:
-        edges = [-1, *(edge for pair in merged for edge in pair), LAST + 1]
+        edges = [-1, *(edge for pair in merged for edge in pair), MAX_CODE_POINT + 1]
         merged = [(low + 1, high - 1) for low, high in zip(edges[::2], edges[1::2], strict=True) if low + 1 < high]
         return Chars(tuple(merged))
     return Chars(tuple(part for pair in merged for part in _outside_surrogates(*pair)))
@@ -117,4 +118,4 @@ def _outside_surrogates(low: int, high: int) -> list[tuple[int, int]]:
     return [part for part in parts if part[0] <= part[1]]
 
 
-ANY = characters([(0, LAST)])
+ANY = characters([(0, MAX_CODE_POINT)])

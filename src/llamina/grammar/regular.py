@@ -1,4 +1,4 @@
-"""Which rules a regular expression can say: those that, in the end, do not mention themselves."""
+"""Finds the regular rules: those that contain no token and, after recursion is rewritten, no cycle."""
 
 from llamina.grammar.nodes import (
     EMPTY,
@@ -17,11 +17,11 @@ from llamina.grammar.nodes import (
 
 
 def straighten(rules: Rules) -> Rules:
-    """Rules that mention themselves only at their end, or only at their beginning, as repetitions instead."""
-    return {name: _straight(name, body) for name, body in rules.items()}
+    """Return the rules with right or left recursion (only at the end, or only at the beginning) as repetitions."""
+    return {name: _without_recursion(name, body) for name, body in rules.items()}
 
 
-def _straight(name: str, body: Node) -> Node:
+def _without_recursion(name: str, body: Node) -> Node:
     if name not in references(body):
         return body
     paths = [path.items if isinstance(path, Seq) else (path,) for path in _alternatives(body)]
@@ -45,13 +45,13 @@ def _alternatives(body: Node) -> tuple[Node, ...]:
 
 
 class Regular:
-    """Tells of a node whether it is made of characters alone, however deep down."""
+    """Whether a node is regular: made of characters alone, through all references."""
 
     def __init__(self, rules: Rules) -> None:
         self._names: dict[str, bool] = {}
         order = _bottom_up(rules)
         for name in order:
-            self._names[name] = self(rules[name])  # a rule not yet judged is part of a circle
+            self._names[name] = self(rules[name])  # a rule without a verdict is part of a cycle
 
     def __call__(self, node: Node) -> bool:
         if isinstance(node, Token):
@@ -62,7 +62,7 @@ class Regular:
 
 
 def _bottom_up(rules: Rules) -> list[str]:
-    """Names of rules after those they mention, as far as that is possible; those that `root` needs."""
+    """Return the names of the rules that `root` needs, each after those it refers to (cycles apart)."""
     order: list[str] = []
     seen: set[str] = set()
     stack: list[tuple[str, bool]] = [("root", False)]

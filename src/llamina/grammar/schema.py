@@ -1,4 +1,4 @@
-"""JSON schemas without what says nothing, so that only keywords that mean something can be refused."""
+"""Removes keywords without effect from JSON schemas, so that only those with one can be refused."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,19 +10,24 @@ SINGLE = (
     "unevaluatedItems", "unevaluatedProperties",
 )  # fmt: skip
 COUNTS = ("minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties")
-NEED = {"then": "if", "else": "if", "minContains": "contains", "maxContains": "contains"}  # nothing without the other
-OPEN: tuple[Any, ...] = (True, {})  # schemas that everything fits
-EMPTY: dict[str, tuple[Any, ...]] = {
-    "uniqueItems": (False,), "unevaluatedItems": OPEN, "unevaluatedProperties": OPEN, "propertyNames": OPEN,
+NEEDS = {
+    "then": "if",
+    "else": "if",
+    "minContains": "contains",
+    "maxContains": "contains",
+}  # no effect without the other
+ANYTHING: tuple[Any, ...] = (True, {})  # schemas that every value fits
+NO_EFFECT: dict[str, tuple[Any, ...]] = {  # keyword → values without effect
+    "uniqueItems": (False,), "unevaluatedItems": ANYTHING, "unevaluatedProperties": ANYTHING, "propertyNames": ANYTHING,
     "not": (False,), "dependentRequired": ({},), "dependentSchemas": ({},), "dependencies": ({},),
 }  # fmt: skip
 
 
 def plain(schema: Any) -> Any:
-    """The same schema; values of `enum`, `const` and the like are left alone."""
+    """Return an equivalent schema; values of `enum`, `const` and the like stay as they are."""
     if not isinstance(schema, Mapping):
         return schema
-    found: dict[str, Any] = {}
+    reduced: dict[str, Any] = {}
     for key, value in schema.items():
         if key in BY_NAME and isinstance(value, Mapping):
             value = {name: plain(inner) for name, inner in value.items()}
@@ -32,14 +37,14 @@ def plain(schema: Any) -> Any:
             value = plain(value)
         elif key in COUNTS and isinstance(value, float) and value.is_integer():
             value = int(value)
-        if not _says_nothing(key, value, schema):
-            found[key] = value
-    return found
+        if not _has_no_effect(key, value, schema):
+            reduced[key] = value
+    return reduced
 
 
-def _says_nothing(key: str, value: Any, schema: Mapping[str, Any]) -> bool:
+def _has_no_effect(key: str, value: Any, schema: Mapping[str, Any]) -> bool:
     if key == "if":
         return not schema.keys() & {"then", "else"}
-    if key in NEED:
-        return NEED[key] not in schema
-    return any(value is empty or (empty == value == {}) for empty in EMPTY.get(key, ()))
+    if key in NEEDS:
+        return NEEDS[key] not in schema
+    return any(value is empty or (empty == value == {}) for empty in NO_EFFECT.get(key, ()))

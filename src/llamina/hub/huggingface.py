@@ -1,4 +1,4 @@
-"""GGUF files on Hugging Face: `user/repo[:quant]` → files in its own cache, shared with other programs."""
+"""GGUF files on the Hugging Face Hub: `user/repo[:quant]` → files in its own cache, shared with other programs."""
 
 import re
 import shutil
@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from llamina.errors import DownloadError, LlaminaError, ModelNotFound, RequestError
+from llamina.hub.catalogue import Entry, HubFile, Progress
 from llamina.hub.shards import first_shards, is_first, shard_names, stem
-from llamina.hub.sources import Progress
 
 PREFERRED = "Q4_K_M"
-TIMEOUT = 15.0  # seconds for the list of files
+TIMEOUT = 15.0  # seconds for the list of files, or what is known of one
+_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 _QUANT = re.compile(r"(?:^|[-._/])((?:UD-)?(?:I?Q\d|TQ\d|MXFP\d|NVFP\d|BF16|F16|F32)[A-Z0-9_]*)$", re.IGNORECASE)
 
 
@@ -24,10 +25,15 @@ class Cached:
     repo: str
 
 
+def is_name(name: str) -> bool:
+    """Whether it is spelt like `user/repo[:quant]`, and not like the path of a file."""
+    return _NAME.fullmatch(name.partition(":")[0]) is not None and not name.lower().endswith(".gguf")
+
+
 def parse(name: str) -> tuple[str, str | None]:
-    """`user/repo[:quant]` in its parts."""
+    """The repository and the quantization, if any, of `user/repo[:quant]`; raises `RequestError` if it is none."""
     repo, _, quant = name.partition(":")
-    if not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", repo):
+    if not _NAME.fullmatch(repo):
         raise RequestError(f"{name!r} is not a repository: write user/repo or user/repo:quant", "model")
     return repo, quant or None
 
@@ -39,7 +45,7 @@ def quant_of(file: str) -> str:
 
 
 def choose(files: Sequence[str], quant: str | None, repo: str) -> str:
-    """The file meant: of that quant, else the preferred one, else the first."""
+    """The file that is meant: of that quantization; without one, Q4_K_M, else the first. Raises `ModelNotFound`."""
     models = sorted(f for f in files if f.lower().endswith(".gguf") and is_first(f) and "mmproj" not in f.lower())
     if not models:
         raise ModelNotFound(f"{repo} has no GGUF files: look for a repository whose name ends in -GGUF")
@@ -64,7 +70,10 @@ def _has_quant(file: str, wanted: str) -> bool:
 
 
 def pull(name: str, progress: Progress) -> Path:
-    """Download what is not in the cache yet (it resumes where it broke), and return the first file."""
+    """Download what is not in the cache yet (a broken transfer is resumed), and return the first file.
+
+    Raises `ModelNotFound`, `DownloadError`, or `RequestError` if the name is no repository's.
+    """
     repo, quant = parse(name)
     try:
         files = shard_names(choose(_files(repo), quant, repo))
@@ -77,7 +86,7 @@ def pull(name: str, progress: Progress) -> Path:
 
 
 def _kept(repo: str, quant: str | None) -> Path | None:
-    """What the cache has, for want of a network."""
+    """The file that is meant among those in the cache, if the repository cannot be asked; None if there are none."""
     have = {entry.path.name: entry.path for entry in cached() if entry.repo.lower() == repo.lower()}
     return have[choose(list(have), quant, repo)] if have else None
 
@@ -102,8 +111,29 @@ def _download(repo: str, file: str, progress: Progress) -> Path:
         raise _failure(error, repo) from error
 
 
+def fetch_file(source: HubFile, entry: Entry, folder: Path, progress: Progress) -> Path:
+    """Download a file into `folder`, or go on with what an earlier attempt has left there, and return its path.
+
+    What the Hub says of the file is compared first, so that another one is not fetched in vain. Raises `DownloadError`
+    or `ModelNotFound`.
+    """
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
+
+    try:
+        known = get_hf_file_metadata(hf_hub_url(source.repo, source.file), timeout=TIMEOUT, library_name="llamina")
+        digest = known.etag if known.etag and len(known.etag) == len(entry.sha256) else entry.sha256
+        if known.size not in (None, entry.size) or digest != entry.sha256:
+            raise DownloadError(f"its {source.file} is another file ({known.size} bytes, SHA-256 {digest[:12]}…)")
+        progress(entry.name, 0, 0)  # of unknown size: the library draws its own bar
+        return Path(hf_hub_download(source.repo, source.file, local_dir=folder, library_name="llamina"))
+    except LlaminaError:
+        raise
+    except Exception as error:
+        raise _failure(error, source.repo) from error
+
+
 def _failure(error: Exception, repo: str) -> LlaminaError:
-    """What an exception of the library, or of the HTTP client under it, means to the caller."""
+    """Our exception for one of the library, or of the HTTP client under it."""
     from huggingface_hub import errors
 
     said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

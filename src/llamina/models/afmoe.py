@@ -21,14 +21,14 @@ class Model(Decoder):
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         local = self.window > 0 and self.config.windowed(layer, period=4)
-        how = Attention(self.attention.scale, window=self.window if local else 0)
+        params = Attention(self.attention.scale, window=self.window if local else 0)
         h = self.norm(x, w.attn_norm)
         q, k, v = query_key_value(h, w, self.config, layer)
         q, k = self.norm(q, w.attn_q_norm), self.norm(k, w.attn_k_norm)
         if layer % 4 < 3:
-            turn = self.rope_local if local else self.rope_global
-            q, k = rope(q, turn), rope(k, turn)
-        seen = flat(attend(q, k, v, layer, how)) * activate(linear(h, w.attn_gate), "sigmoid")
-        x = x + self.norm(linear(seen, w.attn_output), w.post_attention_norm)
+            settings = self.rope_local if local else self.rope_global
+            q, k = rope(q, settings), rope(k, settings)
+        attended = flat(attend(q, k, v, layer, params)) * activate(linear(h, w.attn_gate), "sigmoid")
+        x = x + self.norm(linear(attended, w.attn_output), w.post_attention_norm)
         h = sparse_mlp(self.norm(x, w.ffn_norm), w, self.routing)
         return x + self.norm(h, w.post_ffw_norm)

@@ -27,7 +27,7 @@ from llamina.ops import (
 class Model(Decoder):
     def setup(self) -> None:
         c = self.config
-        self.how = Attention(c.count("attention.key_length_mla") ** -0.5)
+        self.params = Attention(c.count("attention.key_length_mla") ** -0.5)
         self.rope = c.rope(neox=bool(c.rope_sections), sections="blocks")
         self.bound = c.number("kda.gate_lower_bound")
         self.routing = c.routing()
@@ -46,11 +46,11 @@ class Model(Decoder):
 
     def attend(self, h: Value, w: Weights, layer: int) -> Value:
         n = self.config.heads
-        q, q_turned, latent, k_turned = latent_parts(h, w, self.config)
-        q_turned, k_turned = rope(q_turned, self.rope), rope(k_turned, self.rope)
-        seen = latent_attention(q, q_turned, latent, k_turned, w, layer, self.how)
+        q, q_rope, latent, k_rope = latent_parts(h, w, self.config)
+        q_rope, k_rope = rope(q_rope, self.rope), rope(k_rope, self.rope)
+        attended = latent_attention(q, q_rope, latent, k_rope, w, layer, self.params)
         gate = activate(linear(h, w.attn_gate.shaped(n, self.config.width)), "sigmoid")
-        return linear(flat(seen * reshape(gate, n, 1)), w.attn_output)
+        return linear(flat(attended * reshape(gate, n, 1)), w.attn_output)
 
     def mlp(self, h: Value, w: Weights, layer: int, suffix: str) -> Value:
         gate, up = (linear(h, getattr(w, f"ffn_{part}{suffix}")) for part in ("gate", "up"))

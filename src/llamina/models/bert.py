@@ -20,7 +20,7 @@ class Model(Decoder):
         c = self.config
         self.rope = c.rope(neox=True) if c.architecture in ROTATED else None
         alibi = 8.0 if c.architecture == "jina-bert-v2" else 0.0
-        self.how = Attention(self.attention.scale, alibi=alibi, causal=self.causal)
+        self.params = Attention(self.attention.scale, alibi=alibi, causal=self.causal)
         self.period = c.count("moe_every_n_layers", 0, least=0)
 
     def forward(self, tokens: Value, positions: Value) -> Value:
@@ -50,7 +50,7 @@ class Model(Decoder):
             k = heads(self.norm(flat(k), w.attn_k_norm), k.shape[0])
         if self.rope:
             q, k = rope(q, self.rope), rope(k, self.rope)
-        return linear(flat(attend(q, k, v, layer, self.how)), w.attn_output)
+        return linear(flat(attend(q, k, v, layer, self.params)), w.attn_output)
 
     def mlp(self, x: Value, w: Weights, layer: int) -> Value:
         if self.period and layer % self.period == 1:

@@ -83,7 +83,7 @@ def plain_mlp(h: Value, w: Weights, kind: Activation, suffix: str = "") -> Value
 def experts(
     h: Value,
     w: Weights,
-    how: Routing,
+    params: Routing,
     kind: Gate = "silu",
     *,
     scores: Value | None = None,
@@ -96,14 +96,14 @@ def experts(
     `scores` are given where the router sees something else than the experts; `limit` cuts gates from above and ups.
     """
     scores = linear(h, w.ffn_gate_inp) if scores is None else scores
-    chosen, weights = route(scores, how, w.get("exp_probs_b"))
+    chosen, weights = route(scores, params, w.get("exp_probs_b"))
     if f"ffn_gate_up{suffix}" in w:
         both = expert_linear(h, getattr(w, f"ffn_gate_up{suffix}"), chosen)
         gate, up = split(both, both.shape[1] // 2, both.shape[1] // 2)
     else:
         gate, up = (expert_linear(h, getattr(w, f"ffn_{part}{suffix}"), chosen) for part in ("gate", "up"))
     if weigh_gates:
-        gate = gate * reshape(weights, how.used, 1)
+        gate = gate * reshape(weights, params.used, 1)
     if limit:
         gate, up = clamp(gate, -math.inf, limit), clamp(up, -limit, limit)
     return mix(expert_linear(gated(gate, up, kind), getattr(w, f"ffn_down{suffix}"), chosen), weights)
@@ -121,21 +121,21 @@ def latent_parts(
     low_rank = low_rank_query(h, w, config) if low_rank is None else low_rank
     q = linear(h, w.attn_q) if low_rank is None else linear(low_rank, w.attn_q_b)
     key, size = linear(h, w.attn_kv_a_mqa), config.count("attention.kv_lora_rank")
-    turned, q = key.size - size, heads(q, config.heads)
-    q, q_turned = split(q, q.shape[1] - turned, turned)
-    latent, k_turned = split(key, size, turned)
-    return q, q_turned, norm(latent, w.attn_kv_a_norm, config.eps), reshape(k_turned, 1, turned)
+    rope_dims, q = key.size - size, heads(q, config.heads)
+    q, q_rope = split(q, q.shape[1] - rope_dims, rope_dims)
+    latent, k_rope = split(key, size, rope_dims)
+    return q, q_rope, norm(latent, w.attn_kv_a_norm, config.eps), reshape(k_rope, 1, rope_dims)
 
 
 def latent_attention(
     q: Value,
-    q_turned: Value | None,
+    q_rope: Value | None,
     latent: Value,
-    k_turned: Value | None,
+    k_rope: Value | None,
     w: Weights,
     layer: int,
-    how: Attention,
-    seen: Value | None = None,
+    params: Attention,
+    selected: Value | None = None,
 ) -> Value:
     """MLA over one latent vector per token: q's part without position is carried into the latent space, values out.
 
@@ -147,16 +147,16 @@ def latent_attention(
         k, v = split(keys, plain, keys.shape[1] - plain)
     else:
         q, k = head_linear(q, w.attn_k_b.shaped(n, size, plain)), reshape(latent, 1, size)
-    if q_turned is not None and k_turned is not None:
-        q, k = concat(q, q_turned), concat(k, k_turned)
+    if q_rope is not None and k_rope is not None:
+        q, k = concat(q, q_rope), concat(k, k_rope)
     if "attn_k_b" not in w:
-        return attend(q, k, v, layer, how, seen=seen)
-    out = attend_latent(q, k, size, layer, how, seen)
+        return attend(q, k, v, layer, params, selected=selected)
+    out = attend_latent(q, k, size, layer, params, selected)
     return head_linear(out, w.attn_v_b.shaped(n, math.prod(w.attn_v_b.shape) // (n * size), size))
 
 
 def lightning(
-    h: Value, low_rank: Value, w: Weights, layer: int, choice: Selection, turn: Rope, eps: float
+    h: Value, low_rank: Value, w: Weights, layer: int, choice: Selection, settings: Rope, eps: float
 ) -> Value | None:
     """DeepSeek's indexer: the positions worth attending to, unless there is room for all."""
     if choice.top >= choice.context:
@@ -166,14 +166,14 @@ def lightning(
     n = index.proj.shape[0]
     q = heads(linear(low_rank, index.attn_q_b), n)
     weights = scale(linear(h, index.proj), (n * q.shape[1]) ** -0.5)
-    return select(rope(q, turn), rope(k, turn), layer, choice, weights)
+    return select(rope(q, settings), rope(k, settings), layer, choice, weights)
 
 
-def sparse_mlp(h: Value, w: Weights, how: Routing, kind: Gate = "silu", weigh_gates: bool = False) -> Value:
+def sparse_mlp(h: Value, w: Weights, params: Routing, kind: Gate = "silu", weigh_gates: bool = False) -> Value:
     """Experts, beside a shared one where the file has it (and maybe weighs it); without a router a gated MLP."""
     if "ffn_gate_inp" not in w:
         return gated_mlp(h, w, kind)
-    routed = experts(h, w, how, kind, weigh_gates=weigh_gates)
+    routed = experts(h, w, params, kind, weigh_gates=weigh_gates)
     if "ffn_up_shexp" not in w:
         return routed
     shared = gated_mlp(h, w, kind, "_shexp")

@@ -18,12 +18,12 @@ class Model(Decoder):
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         local = self.config.windowed(layer, period=4, global_first=True)
-        how = Attention(self.attention.scale, window=self.window if local else 0)
+        params = Attention(self.attention.scale, window=self.window if local else 0)
         h = self.norm(x, w.attn_norm)
         q, k, v = query_key_value(h, w, self.config, layer)
         if local or layer < self.dense_layers:
             q, k = rope(q, self.rope, self.rope_factors), rope(k, self.rope, self.rope_factors)
-        return x + self.feed_forward(h, w) + linear(flat(attend(q, k, v, layer, how)), w.attn_output)
+        return x + self.feed_forward(h, w) + linear(flat(attend(q, k, v, layer, params)), w.attn_output)
 
     def feed_forward(self, h: Value, w: Weights) -> Value:
         """The mean of the experts and the shared one."""

@@ -20,15 +20,15 @@ class Model(Decoder):
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         local = self.window > 0 and self.config.windowed(layer, period=4)
-        how = Attention(self.config.head_dim**-0.5, window=self.window if local else 0)
+        params = Attention(self.config.head_dim**-0.5, window=self.window if local else 0)
         h = self.norm(x, w.attn_norm)
         q, k, v = query_key_value(h, w, self.config, layer)
         if "attn_q_norm" in w:
             q, k = self.norm(q, w.attn_q_norm), self.norm(k, w.attn_k_norm)
         if local or not self.window:
             q, k = rope(q, self.rope), rope(k, self.rope)
-        seen = linear(flat(attend(q, k, v, layer, how)), w.attn_output)
-        return x + gated_mlp(h, w) + seen
+        attended = linear(flat(attend(q, k, v, layer, params)), w.attn_output)
+        return x + gated_mlp(h, w) + attended
 
     def head(self, x: Value) -> Value:
         return scale(super().head(x), self.logit_scale)

@@ -103,7 +103,7 @@ class Config:
             beta_fast=self.positive("rope.scaling.yarn_beta_fast", 32.0),
             beta_slow=self.positive("rope.scaling.yarn_beta_slow", 1.0),
             original_context=self.original_context,
-            still=_still_pairs(dims // 2, self.rope_sections, sections),
+            unrotated=_unrotated_pairs(dims // 2, self.rope_sections, sections),
         )
 
     @property
@@ -147,7 +147,7 @@ class Config:
         return self.count("rope.scaling.original_context_length", self.trained_context)
 
 
-def _still_pairs(pairs: int, counts: tuple[int, ...], sections: Sections) -> tuple[int, ...]:
+def _unrotated_pairs(pairs: int, counts: tuple[int, ...], sections: Sections) -> tuple[int, ...]:
     """M-RoPE's pairs that follow the fourth position: it is 0 in text, where the first three are the token's own."""
     if sections == "none" or not counts:
         return ()

@@ -13,8 +13,8 @@ class Decoder(ABC):
     """One model: its config and weights. `forward` is ordinary code over values and is recorded by running it."""
 
     norm_kind: Literal["rms", "layer"] = "rms"
-    causal = True  # a token sees those before it; if not, all of its sequence, which is then computed in one step
-    headless = False  # whether it ends with hidden states: it embeds text and writes none
+    causal = True  # if not, attention is bidirectional, and a sequence is computed in one step
+    headless = False  # whether it ends with hidden states, for embeddings, and has no output matrix
 
     def __init__(self, config: Config, weights: Weights) -> None:
         self.causal = config.flag("attention.causal", self.causal)

@@ -14,12 +14,12 @@ GLM_FLASH = 154880  # the vocabulary by which its first files, that do not name 
 
 
 class Model(Decoder):
-    seen: Value | None  # by the last layer with an indexer
+    selected: Value | None  # by the last layer with an indexer
 
     def setup(self) -> None:
         c = self.config
         self.rope = c.rope(neox=False)
-        self.how = Attention(self.score_scale())
+        self.params = Attention(self.score_scale())
         self.temperature = c.number("attention.temperature_scale", 0.0)
         glm = c.layers in (47, 48) and self.weights.token_embd.shape[0] == GLM_FLASH
         self.routing = c.routing("sigmoid" if glm or c.architecture == "glm-dsa" else "softmax")
@@ -27,7 +27,7 @@ class Model(Decoder):
         self.rope_index = c.rope(neox=c.architecture != "glm-dsa")
 
     def embed(self, tokens: Value, positions: Value) -> Value:
-        self.seen = None
+        self.selected = None
         return super().embed(tokens, positions)
 
     def score_scale(self) -> float:
@@ -43,13 +43,13 @@ class Model(Decoder):
     def attend(self, h: Value, w: Weights, layer: int) -> Value:
         low_rank = low_rank_query(h, w, self.config)
         if low_rank is not None and "indexer.proj" in w and self.indexed(layer):
-            self.seen = lightning(h, low_rank, w, layer, self.choice, self.rope_index, eps=1e-6)
-        q, q_turned, latent, k_turned = latent_parts(h, w, self.config, low_rank)
-        q_turned, k_turned = rope(q_turned, self.rope), rope(k_turned, self.rope)
+            self.selected = lightning(h, low_rank, w, layer, self.choice, self.rope_index, eps=1e-6)
+        q, q_rope, latent, k_rope = latent_parts(h, w, self.config, low_rank)
+        q_rope, k_rope = rope(q_rope, self.rope), rope(k_rope, self.rope)
         if self.temperature:
             length = self.config.count("attention.temperature_length")
-            q, q_turned = temper(q, length, self.temperature), temper(q_turned, length, self.temperature)
-        return latent_attention(q, q_turned, latent, k_turned, w, layer, self.how, self.seen)
+            q, q_rope = temper(q, length, self.temperature), temper(q_rope, length, self.temperature)
+        return latent_attention(q, q_rope, latent, k_rope, w, layer, self.params, self.selected)
 
     def indexed(self, layer: int) -> bool:
         """Whether a layer chooses by itself; the first files of GLM 5.2, known by their context, do not say it."""

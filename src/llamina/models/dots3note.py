@@ -21,21 +21,21 @@ class Model(Decoder):
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         h = self.norm(x, w.attn_norm)
-        seen = self.attend(h, w, layer)
-        gates = activate(linear(h, w.attn_gate.shaped(seen.shape[0], self.config.width)), "sigmoid")
-        x = x + linear(flat(seen * reshape(gates, seen.shape[0], 1)), w.attn_output)
+        attended = self.attend(h, w, layer)
+        gates = activate(linear(h, w.attn_gate.shaped(attended.shape[0], self.config.width)), "sigmoid")
+        x = x + linear(flat(attended * reshape(gates, attended.shape[0], 1)), w.attn_output)
         return x + sparse_mlp(self.norm(x, w.ffn_norm), w, self.routing)
 
     def attend(self, h: Value, w: Weights, layer: int) -> Value:
         local = self.config.flag("attention.sliding_window_pattern", layer=layer)
-        turn = self.rope_local if local else self.rope_global
+        settings = self.rope_local if local else self.rope_global
         low_rank = self.norm(linear(h, w.attn_q_a), w.attn_q_a_norm)
         q = heads(linear(low_rank, w.attn_q_b), self.config.count("attention.head_count", layer=layer))
-        how = Attention(q.shape[1] ** -0.5, window=self.window if local else 0)
-        seen = None if local else lightning(h, low_rank, w, layer, self.choice, self.rope_index, eps=1e-6)
+        params = Attention(q.shape[1] ** -0.5, window=self.window if local else 0)
+        selected = None if local else lightning(h, low_rank, w, layer, self.choice, self.rope_index, eps=1e-6)
         key = linear(h, w.attn_kv_a_mqa)
-        q, q_turned = split(q, q.shape[1] - turn.dims, turn.dims)
-        latent, k_turned = split(key, key.size - turn.dims, turn.dims)
-        k_turned = rope(self.norm(reshape(k_turned, 1, turn.dims), w.attn_k_norm), turn)
+        q, q_rope = split(q, q.shape[1] - settings.dims, settings.dims)
+        latent, k_rope = split(key, key.size - settings.dims, settings.dims)
+        k_rope = rope(self.norm(reshape(k_rope, 1, settings.dims), w.attn_k_norm), settings)
         latent = self.norm(latent, w.attn_kv_a_norm)
-        return latent_attention(q, rope(q_turned, turn), latent, k_turned, w, layer, how, seen)
+        return latent_attention(q, rope(q_rope, settings), latent, k_rope, w, layer, params, selected)

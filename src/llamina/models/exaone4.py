@@ -18,11 +18,11 @@ class Model(Decoder):
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         local = self.window > 0 and self.config.windowed(layer, period=4)
-        how = Attention(self.config.head_dim**-0.5, window=self.window if local else 0)
+        params = Attention(self.config.head_dim**-0.5, window=self.window if local else 0)
         q, k, v = query_key_value(x, w, self.config, layer)
         q, k = self.norm(q, w.attn_q_norm), self.norm(k, w.attn_k_norm)
         if local or not self.window:
             q, k = rope(q, self.rope, self.factors), rope(k, self.rope, self.factors)
-        h = linear(flat(attend(q, k, v, layer, how)), w.attn_output)
+        h = linear(flat(attend(q, k, v, layer, params)), w.attn_output)
         x = x + self.norm(h, w.post_attention_norm)
         return x + self.norm(gated_mlp(x, w), w.post_ffw_norm)

@@ -15,10 +15,10 @@ class Model(Decoder):
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         local = self.config.windowed(layer, period=4)
-        how = Attention(self.attention.scale, window=self.window if local else 0)
+        params = Attention(self.attention.scale, window=self.window if local else 0)
         q, k, v = query_key_value(self.norm(x, w.attn_norm), w, self.config, layer)
         q, k = self.norm(q, w.attn_q_norm), self.norm(k, w.attn_k_norm)
         if local:
             q, k = rope(q, self.rope, self.rope_factors), rope(k, self.rope, self.rope_factors)
-        x = x + linear(flat(attend(q, k, v, layer, how)), w.attn_output)
+        x = x + linear(flat(attend(q, k, v, layer, params)), w.attn_output)
         return x + sparse_mlp(self.norm(x, w.ffn_norm), w, self.routing)

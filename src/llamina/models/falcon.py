@@ -17,5 +17,5 @@ class Model(Decoder):
         before_attention = self.norm(x, w.attn_norm_2) if "attn_norm_2" in w else h
         q, k, v = query_key_value(before_attention, w, self.config, layer)
         q, k = rope(q, self.rope), rope(k, self.rope)
-        seen = linear(flat(attend(q, k, v, layer, self.attention)), w.attn_output)
-        return x + (plain_mlp(h, w, "gelu") + seen)
+        attended = linear(flat(attend(q, k, v, layer, self.attention)), w.attn_output)
+        return x + (plain_mlp(h, w, "gelu") + attended)

@@ -15,6 +15,6 @@ class Model(Decoder):
         h = self.norm(x, w.attn_norm)
         q, k, v = query_key_value(h, w, self.config, layer)
         q, k = rope(q, self.rope), rope(k, self.rope)
-        seen = linear(flat(attend(q, k, v, layer, self.attention)), w.unbiased.attn_output)
-        x = x + (seen + mamba2(h, w, self.config, layer))
+        attended = linear(flat(attend(q, k, v, layer, self.attention)), w.unbiased.attn_output)
+        x = x + (attended + mamba2(h, w, self.config, layer))
         return x + gated_mlp(self.norm(x, w.ffn_norm), w)

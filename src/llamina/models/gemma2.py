@@ -23,10 +23,10 @@ class Model(Decoder):
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         window = self.window if self.config.windowed(layer, period=2) else 0
-        how = Attention(self.scale, window=window, softcap=self.score_cap)
+        params = Attention(self.scale, window=window, softcap=self.score_cap)
         q, k, v = query_key_value(self.norm(x, w.attn_norm), w, self.config, layer)
         q, k = rope(q, self.rope), rope(k, self.rope)
-        h = linear(flat(attend(q, k, v, layer, how)), w.attn_output)
+        h = linear(flat(attend(q, k, v, layer, params)), w.attn_output)
         x = x + self.norm(h, w.post_attention_norm)
         h = gated_mlp(self.norm(x, w.ffn_norm), w, "gelu")
         return x + self.norm(h, w.post_ffw_norm)

@@ -23,11 +23,11 @@ class Model(Decoder):
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         local = self.window > 0 and self.config.windowed(layer, period=6)
-        how = Attention(self.scale, window=self.window if local else 0)
-        turn = self.rope_local if local else self.rope_global
+        params = Attention(self.scale, window=self.window if local else 0)
+        settings = self.rope_local if local else self.rope_global
         q, k, v = query_key_value(self.norm(x, w.attn_norm), w, self.config, layer)
-        q, k = rope(self.norm(q, w.attn_q_norm), turn), rope(self.norm(k, w.attn_k_norm), turn)
-        h = linear(flat(attend(q, k, v, layer, how)), w.attn_output)
+        q, k = rope(self.norm(q, w.attn_q_norm), settings), rope(self.norm(k, w.attn_k_norm), settings)
+        h = linear(flat(attend(q, k, v, layer, params)), w.attn_output)
         x = x + self.norm(h, w.post_attention_norm)
         h = gated_mlp(self.norm(x, w.ffn_norm), w, "gelu")
         return x + self.norm(h, w.post_ffw_norm)

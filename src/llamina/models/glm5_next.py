@@ -32,7 +32,7 @@ from llamina.ops import (
 
 
 class Model(Decoder):
-    seen: Value | None  # by the last layer with an indexer
+    selected: Value | None  # by the last layer with an indexer
 
     def setup(self) -> None:
         c = self.config
@@ -47,11 +47,11 @@ class Model(Decoder):
                 "attention.indexer.kpool_select_tail is false: unfinished pools are always seen here"
             )
         self.choice = Selection(c.context, c.count("attention.indexer.top_k") // size, size, whole=True)
-        self.how = Attention(c.count("attention.key_length_mla") ** -0.5, block=size)
+        self.params = Attention(c.count("attention.key_length_mla") ** -0.5, block=size)
 
     def embed(self, tokens: Value, positions: Value) -> Value:
         """All streams begin as the embedding."""
-        self.seen = None
+        self.selected = None
         x = y = super().embed(tokens, positions)
         for _ in range(self.streams - 1):
             x = concat(x, y)
@@ -91,8 +91,10 @@ class Model(Decoder):
         latent = self.norm(linear(h, w.attn_kv_a_mqa), w.attn_kv_a_norm)
         q = heads(linear(low_rank, w.attn_q_b), self.config.heads)
         if "indexer.proj" in w and self.choice.top * self.choice.block < self.config.context:
-            self.seen = self.chosen(h, low_rank, w, layer)
-        return linear(flat(latent_attention(q, None, latent, None, w, layer, self.how, self.seen)), w.attn_output)
+            self.selected = self.chosen(h, low_rank, w, layer)
+        return linear(
+            flat(latent_attention(q, None, latent, None, w, layer, self.params, self.selected)), w.attn_output
+        )
 
     def chosen(self, h: Value, low_rank: Value, w: Weights, layer: int) -> Value:
         index, eps = w.part("indexer"), self.config.positive("attention.layer_norm_epsilon", 1e-5)

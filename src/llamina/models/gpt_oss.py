@@ -16,9 +16,9 @@ class Model(Decoder):
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         local = self.config.windowed(layer, period=2)
-        how = Attention(self.attention.scale, window=self.window if local else 0)
-        turn = self.rope_local if local else self.rope_global
+        params = Attention(self.attention.scale, window=self.window if local else 0)
+        settings = self.rope_local if local else self.rope_global
         q, k, v = query_key_value(self.norm(x, w.attn_norm), w, self.config, layer)
-        q, k = rope(q, turn), rope(k, turn)
-        x = x + linear(flat(attend(q, k, v, layer, how, w.attn_sinks)), w.attn_output)
+        q, k = rope(q, settings), rope(k, settings)
+        x = x + linear(flat(attend(q, k, v, layer, params, w.attn_sinks)), w.attn_output)
         return x + experts(self.norm(x, w.post_attention_norm), w, self.routing, "swiglu_oai")

@@ -32,11 +32,11 @@ class Model(Decoder):
 
     def attend(self, h: Value, w: Weights, layer: int) -> Value:
         local = self.window > 0 and self.config.windowed(layer, period=4)
-        how = Attention(self.attention.scale, window=self.window if local else 0)
+        params = Attention(self.attention.scale, window=self.window if local else 0)
         q, k, v = query_key_value(h, w, self.config, layer)
         if self.rotated(layer):
             q, k = rope(q, self.rope, self.factors), rope(k, self.rope, self.factors)
-        return linear(flat(attend(q, k, v, layer, how, w.get("attn_sinks"))), w.attn_output)
+        return linear(flat(attend(q, k, v, layer, params, w.get("attn_sinks"))), w.attn_output)
 
     def rotated(self, layer: int) -> bool:
         if self.config.architecture in ("granite", "granitehybrid"):

@@ -13,7 +13,7 @@ class Model(Decoder):
     def setup(self) -> None:
         c = self.config
         self.rope = replace(c.rope(neox=True), beta_fast=c.positive("rope.scaling.yarn_beta_fast", 8.0))
-        self.how = Attention(
+        self.params = Attention(
             c.positive("attention.output_scale", 0.08838834764831845),
             softcap=c.positive("attn_logit_softcapping", 30.0),
         )
@@ -28,7 +28,7 @@ class Model(Decoder):
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         q, k, v = query_key_value(self.norm(x, w.attn_norm), w, self.config, layer)
         q, k = rope(q, self.rope), rope(k, self.rope)
-        h = linear(flat(attend(q, k, v, layer, self.how)), w.attn_output)
+        h = linear(flat(attend(q, k, v, layer, self.params)), w.attn_output)
         x = x + self.norm(h, w.attn_output_norm)
         h = self.norm(x, w.ffn_norm)
         out = experts(h, w, self.routing, "gelu")

@@ -44,8 +44,8 @@ class Model(Decoder):
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         h = self.norm(x, None)
         q, k, v = query_key_value(h, w, self.config, layer)
-        seen = attend(rope(q, self.rope), rope(k, self.rope), v, layer, self.attention)
-        x = x + linear(gated(linear(h, w.attn_gate), flat(seen), "sigmoid"), w.attn_output)
+        attended = attend(rope(q, self.rope), rope(k, self.rope), v, layer, self.attention)
+        x = x + linear(gated(linear(h, w.attn_gate), flat(attended), "sigmoid"), w.attn_output)
         return x + gated_mlp(self.norm(x, None), w)
 
     def last_norm(self, x: Value) -> Value:

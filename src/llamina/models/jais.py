@@ -11,9 +11,9 @@ class Model(Decoder):
 
     def setup(self) -> None:
         c = self.config
-        self.how = Attention(1 / c.head_dim, alibi=c.number("attention.max_alibi_bias", 0.0))
+        self.params = Attention(1 / c.head_dim, alibi=c.number("attention.max_alibi_bias", 0.0))
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         q, k, v = query_key_value(self.norm(x, w.attn_norm), w, self.config, layer)
-        x = x + linear(flat(attend(q, k, v, layer, self.how)), w.attn_output)
+        x = x + linear(flat(attend(q, k, v, layer, self.params)), w.attn_output)
         return x + gated_mlp(self.norm(x, w.ffn_norm), w)

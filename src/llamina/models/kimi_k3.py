@@ -34,7 +34,7 @@ class Model(Decoder):
 
     def setup(self) -> None:
         c = self.config
-        self.how = Attention(c.count("attention.key_length_mla") ** -0.5)
+        self.params = Attention(c.count("attention.key_length_mla") ** -0.5)
         self.routing = c.routing()
         self.period = c.count("attn_res.block_size", least=0)
         self.gate_cap, self.up_cap = c.positive("activation.situ_beta"), c.number("activation.situ_linear_beta")
@@ -49,8 +49,8 @@ class Model(Decoder):
         banked = self.period > 0 and layer % self.period == 0
         if banked:
             self.bank = x if self.bank is None else concat(self.bank, x)
-        seen = self.delta(h, w, layer) if "ssm_conv1d_q" in w else self.attend(h, w, layer)
-        x = seen if banked else x + seen
+        attended = self.delta(h, w, layer) if "ssm_conv1d_q" in w else self.attend(h, w, layer)
+        x = attended if banked else x + attended
         return x + self.feed_forward(self.norm(self.mixed(x, self.bank, w, "ffn_res_score"), w.ffn_norm), w)
 
     def last_norm(self, x: Value) -> Value:
@@ -76,10 +76,10 @@ class Model(Decoder):
         return kimi_delta(h, fade, w, self.config, layer)
 
     def attend(self, h: Value, w: Weights, layer: int) -> Value:
-        seen = flat(latent_attention(*latent_parts(h, w, self.config), w, layer, self.how))
+        attended = flat(latent_attention(*latent_parts(h, w, self.config), w, layer, self.params))
         if "attn_gate" in w:
-            seen = gated(linear(h, w.attn_gate), seen, "sigmoid")
-        return linear(seen, w.attn_output)
+            attended = gated(linear(h, w.attn_gate), attended, "sigmoid")
+        return linear(attended, w.attn_output)
 
     def feed_forward(self, h: Value, w: Weights) -> Value:
         if "ffn_gate_inp" not in w:

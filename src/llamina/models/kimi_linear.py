@@ -10,7 +10,7 @@ from llamina.ops import Attention, Value, activate, flat, linear, mul
 class Model(Decoder):
     def setup(self) -> None:
         c = self.config
-        self.how = Attention(c.count("attention.key_length_mla") ** -0.5)
+        self.params = Attention(c.count("attention.key_length_mla") ** -0.5)
         self.routing = c.routing(normalize=True)
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:
@@ -19,5 +19,7 @@ class Model(Decoder):
             fade = mul(activate(rates(h, w, self.config), "softplus"), w.ssm_a.shaped(self.config.heads, 1))
             x = x + kimi_delta(h, fade, w, self.config, layer)
         else:
-            x = x + linear(flat(latent_attention(*latent_parts(h, w, self.config), w, layer, self.how)), w.attn_output)
+            x = x + linear(
+                flat(latent_attention(*latent_parts(h, w, self.config), w, layer, self.params)), w.attn_output
+            )
         return x + sparse_mlp(self.norm(x, w.ffn_norm), w, self.routing)

@@ -22,13 +22,13 @@ class Model(Decoder):
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         local = self.window > 0 and self.config.windowed(layer, period=4, global_first=True)
-        how = Attention(self.attention.scale, window=self.window if local else 0)
-        turn = self.rope_local if local else self.rope_global
+        params = Attention(self.attention.scale, window=self.window if local else 0)
+        settings = self.rope_local if local else self.rope_global
         h = self.norm(x, w.attn_norm)
         q, k, v = query_key_value(h, w, self.config, layer)
-        q, k = rope(self.norm(q, w.attn_q_norm), turn), rope(self.norm(k, w.attn_k_norm), turn)
-        seen = attend(q, k, v, layer, how)
+        q, k = rope(self.norm(q, w.attn_q_norm), settings), rope(self.norm(k, w.attn_k_norm), settings)
+        attended = attend(q, k, v, layer, params)
         gate = activate(linear(h, w.attn_gate), "softplus")
-        seen = seen * reshape(gate, seen.shape[0], gate.size // seen.shape[0])
-        x = x + linear(flat(seen), w.attn_output)
+        attended = attended * reshape(gate, attended.shape[0], gate.size // attended.shape[0])
+        x = x + linear(flat(attended), w.attn_output)
         return x + sparse_mlp(self.norm(x, w.ffn_norm), w, self.routing)

@@ -11,7 +11,7 @@ class Model(Decoder):
         c = self.config
         self.rope = c.rope(neox=True)
         window = c.count("attention.sliding_window", 0, least=0) if c.architecture == "lfm2" else 0
-        self.how = Attention(c.value_dim**-0.5, window=window)
+        self.params = Attention(c.value_dim**-0.5, window=window)
         self.routing = c.routing(normalize=True)
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:
@@ -22,7 +22,7 @@ class Model(Decoder):
     def attend(self, h: Value, w: Weights, layer: int) -> Value:
         q, k, v = query_key_value(h, w, self.config, layer)
         q, k = rope(self.norm(q, w.attn_q_norm), self.rope), rope(self.norm(k, w.attn_k_norm), self.rope)
-        return linear(flat(attend(q, k, v, layer, self.how)), w.attn_output)
+        return linear(flat(attend(q, k, v, layer, self.params)), w.attn_output)
 
     def convolve(self, h: Value, w: Weights, layer: int) -> Value:
         width = self.config.width

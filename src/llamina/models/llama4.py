@@ -22,14 +22,14 @@ class Model(Decoder):
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         local = self.chunked and self.config.windowed(layer, period=4)
-        how = Attention(self.attention.scale, chunk=CHUNK if local else 0)
+        params = Attention(self.attention.scale, chunk=CHUNK if local else 0)
         q, k, v = query_key_value(self.norm(x, w.attn_norm), w, self.config, layer)
         if not self.chunked or layer % 4 < 3:
-            turn = self.rope_local if local else self.rope_global
-            q, k = rope(q, turn, self.rope_factors), rope(k, turn, self.rope_factors)
+            settings = self.rope_local if local else self.rope_global
+            q, k = rope(q, settings, self.rope_factors), rope(k, settings, self.rope_factors)
             if self.normed:
                 q, k = norm(q, None, self.config.eps), norm(k, None, self.config.eps)
         else:
             q = temper(q, CHUNK, 0.1, offset=1)
-        x = x + linear(flat(attend(q, k, v, layer, how)), w.attn_output)
+        x = x + linear(flat(attend(q, k, v, layer, params)), w.attn_output)
         return x + sparse_mlp(self.norm(x, w.ffn_norm), w, self.routing, weigh_gates=True)

@@ -17,10 +17,10 @@ class Model(Decoder):
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         local = self.config.flag("attention.sliding_window_pattern", layer=layer)
-        how = Attention(self.config.head_dim**-0.5, window=self.window if local else 0)
-        turn = self.rope_local if local else self.rope_global
+        params = Attention(self.config.head_dim**-0.5, window=self.window if local else 0)
+        settings = self.rope_local if local else self.rope_global
         q, k, v = query_key_value(self.norm(x, w.attn_norm), w.unbiased, self.config, layer)
-        q, k = rope(q, turn), rope(k, turn)
-        seen = flat(attend(q, k, v, layer, how, w.get("attn_sinks")))
-        x = x + scale(linear(seen, w.unbiased.attn_output), self.value_scale)
+        q, k = rope(q, settings), rope(k, settings)
+        attended = flat(attend(q, k, v, layer, params, w.get("attn_sinks")))
+        x = x + scale(linear(attended, w.unbiased.attn_output), self.value_scale)
         return x + sparse_mlp(self.norm(x, w.ffn_norm), w, self.routing)

@@ -25,13 +25,13 @@ class Model(Decoder):
         return x + scale(gated_mlp(self.norm(x, w.ffn_norm), w), self.residual_scale)
 
     def attend(self, h: Value, w: Weights, layer: int) -> Value:
-        c, turned = self.config, self.rope.dims
+        c, rope_dims = self.config, self.rope.dims
         q = linear(self.norm(linear(h, w.attn_q_a), w.attn_q_a_norm), w.attn_q_b)
-        q, q_turned = split(heads(q, c.heads), c.head_dim - turned, turned)
-        latent, k_turned = split(linear(h, w.attn_kv_a_mqa), self.latent, turned)
-        latent, k_turned = self.norm(latent, w.attn_kv_a_norm), reshape(k_turned, 1, turned)
-        q_turned, k_turned = (rope(x, self.rope, self.factors) for x in (q_turned, k_turned))
-        return latent_attention(q, q_turned, latent, k_turned, w, layer, self.attention)
+        q, q_rope = split(heads(q, c.heads), c.head_dim - rope_dims, rope_dims)
+        latent, k_rope = split(linear(h, w.attn_kv_a_mqa), self.latent, rope_dims)
+        latent, k_rope = self.norm(latent, w.attn_kv_a_norm), reshape(k_rope, 1, rope_dims)
+        q_rope, k_rope = (rope(x, self.rope, self.factors) for x in (q_rope, k_rope))
+        return latent_attention(q, q_rope, latent, k_rope, w, layer, self.attention)
 
     def head(self, x: Value) -> Value:
         return super().head(scale(x, 256 / self.config.width))

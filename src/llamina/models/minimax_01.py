@@ -31,7 +31,7 @@ class Model(Decoder):
     def setup(self) -> None:
         c = self.config
         self.rope = c.rope(neox=True)
-        self.how = Attention(c.head_dim**-0.5)
+        self.params = Attention(c.head_dim**-0.5)
         self.residual_scale = c.number("residual_scale")
         self.routing = Routing(c.experts_used, normalize=True, scale=c.number("expert_weights_scale", 1.0) or 1.0)
 
@@ -44,7 +44,7 @@ class Model(Decoder):
     def attend(self, h: Value, w: Weights, layer: int) -> Value:
         q, k, v = query_key_value(h, w, self.config, layer)
         q, k = rope(q, self.rope), rope(k, self.rope)
-        return linear(flat(attend(q, k, v, layer, self.how)), w.attn_output)
+        return linear(flat(attend(q, k, v, layer, self.params)), w.attn_output)
 
     def lightning(self, h: Value, w: Weights, layer: int) -> Value:
         n, dim = self.config.heads, self.config.head_dim

@@ -21,13 +21,13 @@ class Model(Decoder):
             c.count("attention.indexer.block_size"),
             c.count("attention.indexer.local_blocks", least=0),
         )
-        self.how = Attention(c.head_dim**-0.5, block=self.choice.block)
+        self.params = Attention(c.head_dim**-0.5, block=self.choice.block)
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         h = self.norm(x, w.attn_norm)
         q, k, v = query_key_value(h, w, self.config, layer)
         q, k = rope(self.norm(q, w.attn_q_norm), self.rope), rope(self.norm(k, w.attn_k_norm), self.rope)
-        x = x + linear(flat(attend(q, k, v, layer, self.how, seen=self.chosen(h, w, layer))), w.attn_output)
+        x = x + linear(flat(attend(q, k, v, layer, self.params, selected=self.chosen(h, w, layer))), w.attn_output)
         return x + sparse_mlp(self.norm(x, w.ffn_norm), w, self.routing, "swiglu_oai")
 
     def chosen(self, h: Value, w: Weights, layer: int) -> Value | None:

@@ -10,7 +10,7 @@ class Model(Decoder):
     norm_kind = "layer"
 
     def setup(self) -> None:
-        self.how = Attention(self.attention.scale, alibi=self.config.number("attention.max_alibi_bias", 0.0))
+        self.params = Attention(self.attention.scale, alibi=self.config.number("attention.max_alibi_bias", 0.0))
 
     def embed(self, tokens: Value, positions: Value) -> Value:
         x, learned = super().embed(tokens, positions), self.weights.get("position_embd")
@@ -21,5 +21,5 @@ class Model(Decoder):
         if "attn_q_norm" in w:
             q = heads(self.norm(flat(q), w.attn_q_norm), q.shape[0])
             k = heads(self.norm(flat(k), w.attn_k_norm), k.shape[0])
-        x = x + linear(flat(attend(q, k, v, layer, self.how)), w.attn_output)
+        x = x + linear(flat(attend(q, k, v, layer, self.params)), w.attn_output)
         return x + plain_mlp(self.norm(x, w.ffn_norm), w, "gelu")

@@ -20,14 +20,14 @@ class Model(Decoder):
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         local = self.config.windowed(layer, period=4)
-        how = Attention(self.attention.scale, window=self.window if local else 0)
+        params = Attention(self.attention.scale, window=self.window if local else 0)
         h = self.norm(x, w.attn_norm)
         q, k, v = query_key_value(h, w, self.config, layer)
         q, k = self.norm(q, w.attn_q_norm), self.norm(k, w.attn_k_norm)
         if local:
             q, k = rope(q, self.rope), rope(k, self.rope)
-        seen = gated(linear(h, w.attn_gate), flat(attend(q, k, v, layer, how)), "sigmoid")
-        x = x + self.norm_behind(linear(seen, w.attn_output), w.post_attention_norm)
+        attended = gated(linear(h, w.attn_gate), flat(attend(q, k, v, layer, params)), "sigmoid")
+        x = x + self.norm_behind(linear(attended, w.attn_output), w.post_attention_norm)
         h = gated_mlp(self.norm(x, w.ffn_norm), w)
         return x + self.norm_behind(h, w.post_ffw_norm)
 

@@ -15,11 +15,11 @@ class Model(Decoder):
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         local = self.window > 0 and self.config.windowed(layer, period=4)
-        turn = self.rope_local if local else self.rope_global
+        settings = self.rope_local if local else self.rope_global
         q, k, v = query_key_value(x, w, self.config, layer)
-        q = rope(heads(self.norm(flat(q), w.attn_q_norm), q.shape[0]), turn)
-        k = rope(heads(self.norm(flat(k), w.attn_k_norm), k.shape[0]), turn)
-        how = Attention(self.attention.scale, window=self.window if local else 0)
-        h = linear(flat(attend(q, k, v, layer, how)), w.attn_output)
+        q = rope(heads(self.norm(flat(q), w.attn_q_norm), q.shape[0]), settings)
+        k = rope(heads(self.norm(flat(k), w.attn_k_norm), k.shape[0]), settings)
+        params = Attention(self.attention.scale, window=self.window if local else 0)
+        h = linear(flat(attend(q, k, v, layer, params)), w.attn_output)
         x = x + self.norm(h, w.post_attention_norm)
         return x + self.norm(gated_mlp(x, w), w.post_ffw_norm)

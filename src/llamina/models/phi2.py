@@ -16,5 +16,5 @@ class Model(Decoder):
         h = self.norm(x, w.attn_norm)
         q, k, v = query_key_value(h, w, self.config, layer)
         q, k = rope(q, self.rope), rope(k, self.rope)
-        seen = linear(flat(attend(q, k, v, layer, self.attention)), w.attn_output)
-        return x + (seen + plain_mlp(h, w, "gelu"))
+        attended = linear(flat(attend(q, k, v, layer, self.attention)), w.attn_output)
+        return x + (attended + plain_mlp(h, w, "gelu"))

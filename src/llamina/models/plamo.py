@@ -14,5 +14,5 @@ class Model(Decoder):
         h = self.norm(x, w.attn_norm)
         q, k, v = query_key_value(h, w, self.config, layer)
         q, k = rope(q, self.rope), rope(k, self.rope)
-        seen = linear(flat(attend(q, k, v, layer, self.attention)), w.attn_output)
-        return x + (seen + gated_mlp(h, w))
+        attended = linear(flat(attend(q, k, v, layer, self.attention)), w.attn_output)
+        return x + (attended + gated_mlp(h, w))

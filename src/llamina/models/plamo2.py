@@ -10,7 +10,7 @@ from llamina.ops import Attention, Value, activate, attend, convolve, flat, gate
 class Model(Decoder):
     def setup(self) -> None:
         self.rope = self.config.rope(neox=True)
-        self.how = Attention(self.config.value_dim**-0.5)
+        self.params = Attention(self.config.value_dim**-0.5)
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         mixer = self.mamba if "ssm_in" in w else self.attend
@@ -20,7 +20,7 @@ class Model(Decoder):
     def attend(self, h: Value, w: Weights, layer: int) -> Value:
         q, k, v = query_key_value(h, w, self.config, layer)
         q, k = rope(self.norm(q, w.attn_q_norm), self.rope), rope(self.norm(k, w.attn_k_norm), self.rope)
-        return linear(flat(attend(q, k, v, layer, self.how)), w.attn_output)
+        return linear(flat(attend(q, k, v, layer, self.params)), w.attn_output)
 
     def mamba(self, h: Value, w: Weights, layer: int) -> Value:
         """Mamba 2's heads and decays; b, c and dt computed from the convolved input as in Mamba 1, and normed."""

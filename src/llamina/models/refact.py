@@ -8,11 +8,11 @@ from llamina.ops import Attention, Value, activate, attend, flat, linear
 
 class Model(Decoder):
     def setup(self) -> None:
-        self.how = Attention(self.attention.scale, alibi=8.0)
+        self.params = Attention(self.attention.scale, alibi=8.0)
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         q, k, v = query_key_value(self.norm(x, w.attn_norm), w, self.config, layer)
-        x = x + linear(flat(attend(q, k, v, layer, self.how)), w.unbiased.attn_output)
+        x = x + linear(flat(attend(q, k, v, layer, self.params)), w.unbiased.attn_output)
         return x + self.feed_forward(self.norm(x, w.ffn_norm), w)
 
     def feed_forward(self, h: Value, w: Weights) -> Value:

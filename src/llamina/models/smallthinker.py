@@ -19,10 +19,10 @@ class Model(Decoder):
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         scores = linear(x, w.ffn_gate_inp)
         local = self.windows and self.config.windowed(layer, period=4, global_first=True)
-        how = Attention(self.attention.scale, window=WINDOW if local else 0)
+        params = Attention(self.attention.scale, window=WINDOW if local else 0)
         q, k, v = query_key_value(self.norm(x, w.attn_norm), w, self.config, layer)
         if not self.windows or layer % 4:
-            turn = self.rope_local if local else self.rope_global
-            q, k = rope(q, turn), rope(k, turn)
-        x = x + linear(flat(attend(q, k, v, layer, how)), w.attn_output)
+            settings = self.rope_local if local else self.rope_global
+            q, k = rope(q, settings), rope(k, settings)
+        x = x + linear(flat(attend(q, k, v, layer, params)), w.attn_output)
         return x + experts(self.norm(x, w.ffn_norm), w, self.routing, "relu", scores=scores)

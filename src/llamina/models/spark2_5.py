@@ -18,11 +18,11 @@ class Model(Decoder):
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         local = self.config.windowed(layer, period=1)
-        how = Attention(self.attention.scale, window=self.window if local else 0)
-        turn = self.rope_local if local else self.rope_global
+        params = Attention(self.attention.scale, window=self.window if local else 0)
+        settings = self.rope_local if local else self.rope_global
         h = self.norm(x, w.attn_norm)
         q, k, v = query_key_value(h, w, self.config, layer)
-        seen = attend(rope(q, turn), rope(k, turn), v, layer, how)
+        attended = attend(rope(q, settings), rope(k, settings), v, layer, params)
         gate = activate(linear(h, w.attn_gate), "sigmoid")
-        x = x + linear(flat(mul(seen, reshape(gate, gate.size, 1))), w.attn_output)
+        x = x + linear(flat(mul(attended, reshape(gate, gate.size, 1))), w.attn_output)
         return x + gated_mlp(self.norm(x, w.ffn_norm), w, "gelu")

@@ -1,7 +1,7 @@
 """The closed vocabulary of operations, and what they mean in NumPy."""
 
 from llamina.ops.adapters import LowRank
-from llamina.ops.keeping import (
+from llamina.ops.stateful import (
     Attention,
     Ngrams,
     Selection,
@@ -14,7 +14,7 @@ from llamina.ops.keeping import (
     scan,
     select,
 )
-from llamina.ops.value import State, Step, Tape, Value, Weight, constant
+from llamina.ops.value import State, Step, Tape, Unit, Value, Weight, constant
 from llamina.ops.vocabulary import (
     Activation,
     Gate,
@@ -62,6 +62,7 @@ __all__ = [
     "State",
     "Step",
     "Tape",
+    "Unit",
     "Value",
     "Weight",
     "activate",

@@ -1,4 +1,4 @@
-"""What an adapter adds to a matrix: the product of two thin ones, which is never multiplied out."""
+"""LoRA: what an adapter adds to a matrix is the product of two thin ones, which is never multiplied out."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ class LowRank:
         return int(self.b.shape[-1])
 
     def fits(self, op: str, shape: tuple[int, ...]) -> bool:
-        """Whether it can stand beside a matrix of this shape, which the operation applies."""
+        """Whether it fits a matrix of this shape, which the operation multiplies with."""
         *experts, out, width = shape
         a = (*experts, self.rank, width) if op != "embed" else (out, self.rank)
         b = (*experts, out if op != "embed" else width, self.rank)

@@ -16,7 +16,7 @@ class Applied:
 
     slot: int
     scale: float
-    start: int = 0  # the position from which it acts
+    start: int = 0  # the position from which it applies
 
 
 class Span(NamedTuple):
@@ -28,7 +28,7 @@ class Span(NamedTuple):
     slot: int  # of its recurrent states
     outputs: Sequence[int] = ()  # offsets into `tokens`
     adapters: Sequence[Applied] = ()  # in the order in which they are added
-    near: Sequence[int] = ()  # where windowed layers have the last of the pages, if they have places of their own
+    window_pages: Sequence[int] = ()  # of the last of the pages, if sliding-window layers have a pool of their own
 
 
 class Batch:
@@ -40,14 +40,14 @@ class Batch:
         self.sequences = np.zeros(max_tokens, np.int32)  # token → row of `tables`
         self.outputs = np.zeros(max_outputs, np.int32)  # rows of wanted tokens
         self.tables = np.zeros((max_sequences, max_pages), np.int32)  # the pages of each sequence
-        self.near_tables = np.zeros_like(self.tables)  # of windowed layers, as far as these see
+        self.window_tables = np.zeros_like(self.tables)  # the same for sliding-window layers, as far as these see
         self.slots = np.zeros(max_sequences, np.int32)
         self.starts = np.zeros(max_sequences + 1, np.int32)  # first token of each sequence
         self.counts = np.zeros(3, np.int64)  # tokens, outputs, sequences
         self.adapter_starts = np.zeros(max_sequences + 1, np.int32)  # first of each sequence in what follows
         self.adapter_slots = np.zeros(max_sequences * ADAPTERS, np.int32)
         self.adapter_scales = np.zeros(max_sequences * ADAPTERS, np.float32)
-        self.adapter_positions = np.zeros(max_sequences * ADAPTERS, np.int32)  # from which they act
+        self.adapter_positions = np.zeros(max_sequences * ADAPTERS, np.int32)  # from which they apply
 
     @property
     def n_tokens(self) -> int:
@@ -62,14 +62,14 @@ class Batch:
         return int(self.counts[2])
 
     def applied(self, token: int) -> Iterator[tuple[int, np.float32]]:
-        """Slots and scales of the adapters that act on a token."""
+        """Slots and scales of the adapters that apply to a token."""
         sequence = self.sequences[token]
         for i in range(self.adapter_starts[sequence], self.adapter_starts[sequence + 1]):
             if self.positions[token] >= self.adapter_positions[i]:
                 yield int(self.adapter_slots[i]), self.adapter_scales[i]
 
     def fill(self, spans: Sequence[Span]) -> "Batch":
-        """Lay the spans out one after the other."""
+        """Lay the spans out one after the other; returns the batch itself."""
         starts, ends = [0], [0]  # of the spans, and of their adapters
         tokens: list[int] = []
         positions: list[int] = []
@@ -86,7 +86,7 @@ class Batch:
             starts.append(len(tokens))
             ends.append(len(adapters))
             self.tables[i, : len(span.pages)] = span.pages
-            self.near_tables[i, len(span.pages) - len(span.near) : len(span.pages)] = span.near
+            self.window_tables[i, len(span.pages) - len(span.window_pages) : len(span.pages)] = span.window_pages
         self.tokens[: len(tokens)] = tokens
         self.positions[: len(tokens)] = positions
         self.sequences[: len(tokens)] = sequences

@@ -1,4 +1,4 @@
-"""Rope's angles: every scaling scheme comes down to one angle per position and pair. And other turns of heads."""
+"""RoPE's angles (every scaling scheme is one angle per position and pair), Hadamard matrices, ALiBi slopes."""
 
 import math
 
@@ -12,7 +12,7 @@ def frequencies(rope: Rope, factors: npt.NDArray[np.float32] | None = None) -> n
     """Radians per position for each rotated pair, [dims/2]."""
     pair = np.arange(rope.dims // 2)
     unscaled: npt.NDArray[np.float64] = np.power(rope.base, -2.0 * pair / rope.dims)
-    unscaled[list(rope.still)] = 0.0
+    unscaled[list(rope.unrotated)] = 0.0
     if factors is not None:
         unscaled = unscaled / factors
     if not rope.ext_factor:
@@ -25,12 +25,12 @@ def frequencies(rope: Rope, factors: npt.NDArray[np.float32] | None = None) -> n
 
 
 def _pair_of_wavelength(rope: Rope, turns: float) -> float:
-    """The pair that turns `turns` times within the original context."""
+    """The pair that rotates `turns` times within the original context."""
     return rope.dims * math.log(rope.original_context / (turns * 2 * math.pi)) / (2 * math.log(rope.base))
 
 
-def turned(*dims: int) -> int:
-    """How many elements a Hadamard matrix turns at once: the greatest power of two that divides all, 64 at most."""
+def hadamard_size(*dims: int) -> int:
+    """The size of the Hadamard matrix for heads of these dims: the greatest power of two that divides all, up to 64."""
     common = math.gcd(64, *dims)
     return common & -common
 

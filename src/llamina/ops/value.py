@@ -11,6 +11,7 @@ from llamina.quant import Format, format_of
 
 Rows = Literal["tokens", "outputs"]
 Shape = tuple[int, ...]
+Unit = Literal["page", "window", "slot"]  # what states are counted by: pages, pages of sliding-window layers, sequences
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,13 +33,13 @@ class Weight:
         return int(np.prod(self.shape))
 
     def shaped(self, *shape: int) -> "Weight":
-        """The same tensor seen in another shape (GGUF drops dimensions of 1)."""
+        """The same tensor in another shape (GGUF drops dimensions of 1). Raises UnsupportedModel if sizes differ."""
         if int(np.prod(shape)) != self.size or shape[-1] % self.format.block:
             raise UnsupportedModel(f"{self.name} is {list(self.shape)}, not {list(shape)}")
         return replace(self, shape=shape)
 
     def rows(self, start: int, stop: int) -> "Weight":
-        """Some of its rows, or of the elements of a vector."""
+        """Some of its rows, or of the elements of a vector. Raises UnsupportedModel if it does not have them."""
         if not 0 <= start < stop <= self.shape[0] or (len(self.shape) == 1 and self.format.block > 1):
             raise UnsupportedModel(f"{self.name} is {list(self.shape)}: it has no rows {start} to {stop}")
         size = self.data.nbytes // self.shape[0]
@@ -54,13 +55,13 @@ def constant(name: str, values: npt.ArrayLike) -> Weight:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What one layer keeps between steps. KV: a row per token, in pages. Recurrent: one block per sequence."""
+    """What one layer remembers between steps. KV: a row per token, in pages. Recurrent: one block per sequence."""
 
     kind: Literal["kv", "latent", "recurrent"]
     layer: int
     shape: Shape  # kv: (heads, key, value); latent: (1, key, value), values being a prefix of the key; else the block
     name: str = ""
-    reach: int = 0  # kv: the last positions that are seen; 0: all
+    reach: int = 0  # kv: how many of the last positions are attended to; 0: all
 
 
 class Tape(Protocol):

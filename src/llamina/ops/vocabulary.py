@@ -25,7 +25,7 @@ class Rope:
 
     `neox` pairs i with i + dims/2, otherwise neighbours are paired. `scale` multiplies positions (linear scaling);
     YaRN blends towards unscaled frequencies by `ext_factor` between the wavelengths of `beta_fast` and `beta_slow`.
-    `magnitude` stretches the rotated elements. `still` pairs do not turn.
+    `magnitude` stretches the rotated elements. `unrotated` pairs stay as they are.
     """
 
     dims: int
@@ -37,7 +37,7 @@ class Rope:
     beta_fast: float = 32.0
     beta_slow: float = 1.0
     original_context: int = 0
-    still: tuple[int, ...] = ()
+    unrotated: tuple[int, ...] = ()
 
 
 def emit(
@@ -165,7 +165,7 @@ def clamp(x: Value, low: float, high: float) -> Value:
 
 
 def temper(x: Value, length: int, factor: float, offset: float = 0.0) -> Value:
-    """x × (1 + factor × ln(1 + ⌊(position + offset) / length⌋)): far positions ask more sharply."""
+    """x × (1 + factor × ln(1 + ⌊(position + offset) / length⌋)): queries at far positions are scaled up."""
     return emit("temper", (x,), [x.shape], attrs={"length": length, "factor": factor, "offset": offset})[0]
 
 
@@ -202,21 +202,23 @@ class Routing:
     share: int = 1
 
 
-def route(scores: Value, how: Routing, bias: Weight | None = None) -> tuple[Value, Value]:
+def route(scores: Value, params: Routing, bias: Weight | None = None) -> tuple[Value, Value]:
     """(experts,) → the chosen experts (used,) and their weights (used,); `bias` sways the choice only."""
     experts = scores.shape[-1]
     check(bias is None or prod(bias.shape) == experts, "route", scores, *([bias] if bias else []))
-    _check_routing(experts, how)
-    ids, weights = emit("route", (scores,), [(how.used,), (how.used,)], (bias,), {"how": how}, integer=(True, False))
+    _check_routing(experts, params)
+    ids, weights = emit(
+        "route", (scores,), [(params.used,), (params.used,)], (bias,), {"params": params}, integer=(True, False)
+    )
     return ids, weights
 
 
-def _check_routing(experts: int, how: Routing) -> None:
+def _check_routing(experts: int, params: Routing) -> None:
     """There must be enough experts to choose from, in whole groups."""
-    whole = how.groups > 0 and experts % how.groups == 0 and 1 <= how.groups_used <= how.groups
-    if not whole or not 1 <= how.used <= experts // how.groups * how.groups_used:
+    whole = params.groups > 0 and experts % params.groups == 0 and 1 <= params.groups_used <= params.groups
+    if not whole or not 1 <= params.used <= experts // params.groups * params.groups_used:
         raise UnsupportedModel(
-            f"{how.used} experts of {experts}, in {how.groups_used} of {how.groups} groups, cannot be chosen: "
+            f"{params.used} experts of {experts}, in {params.groups_used} of {params.groups} groups, cannot be chosen: "
             "the file does not match its architecture"
         )
 
@@ -228,7 +230,7 @@ def mix(x: Value, weights: Value) -> Value:
 
 
 def sinkhorn(x: Value, rounds: int, eps: float) -> Value:
-    """(n, n) → the softmax of each row, with columns and rows made to sum to 1 in turn, columns last."""
+    """(n, n) → the softmax of each row, with columns and rows made to sum to 1 alternately, columns last."""
     check(len(x.shape) == 2 and x.shape[0] == x.shape[1] and rounds > 0, "sinkhorn", x)
     return emit("sinkhorn", (x,), [x.shape], attrs={"rounds": rounds, "eps": eps})[0]
 

@@ -1,4 +1,4 @@
-"""Recording a forward pass once, and looking at what was recorded."""
+"""Plans: forward passes recorded once, adapted and printed."""
 
 from llamina.plan.adapt import adapt, adaptable
 from llamina.plan.record import Plan, record

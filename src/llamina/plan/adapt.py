@@ -1,4 +1,4 @@
-"""A plan with room for adapters: behind each of some matrices, a step that adds what they add."""
+"""LoRA as a pass over a plan: a step behind each adapted matrix adds what adapters make of its input."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -10,7 +10,7 @@ OPS = ("linear", "expert_linear", "embed")
 
 
 def adaptable(plan: Plan) -> dict[str, Step]:
-    """The first step of each matrix that adapters can stand beside, by the matrix's name.
+    """The first step of each matrix that can be adapted, by the matrix's name.
 
     Embeddings that are tied to the output matrix are adapted as embeddings only; a matrix with a scale, which comes
     after it, is not adapted.

@@ -1,4 +1,4 @@
-"""A forward pass, run once with values that hold nothing, becomes a flat list of steps."""
+"""Recording: a forward pass is run once with values that hold nothing, and becomes a flat list of steps."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Plan:
     @property
     def causal(self) -> bool:
         """Whether a token's outputs depend on those before it alone."""
-        return all(how.causal for step in self.steps if isinstance(how := step.attrs.get("how"), Attention))
+        return all(params.causal for step in self.steps if isinstance(params := step.attrs.get("params"), Attention))
 
     def last_uses(self) -> dict[int, int]:
         """Value id → the index of the last step that reads it; the logits outlive the plan."""
@@ -33,7 +33,7 @@ class Plan:
 
 
 class Recorder:
-    """A tape that writes down."""
+    """A tape that writes steps down."""
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
@@ -47,7 +47,7 @@ class Recorder:
 
 
 def record(forward: Callable[[Value, Value], Value]) -> Plan:
-    """Run `forward(tokens, positions)` once and keep what it did."""
+    """The plan of `forward(tokens, positions)`, which is run once; raises what the model file raises."""
     tape = Recorder()
     tokens, positions = (Value(tape, tape.new_id(), (), integer=True) for _ in range(2))
     logits = forward(tokens, positions)

@@ -1,4 +1,4 @@
-"""Block formats: their layout, decoding in NumPy (the truth that kernels are held to), and encoding."""
+"""Quantization formats: block layouts, dequantization in NumPy (the reference for kernels), and quantization."""
 
 from llamina.quant.format import FORMATS, Format, decode, encode, format_of
 

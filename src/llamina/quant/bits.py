@@ -1,4 +1,4 @@
-"""Taking blocks apart: the few shapes of bit packing that every format is made of."""
+"""Unpacking blocks: the bit layouts that formats are made of."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ def fields(data: U8, width: int, group: int) -> U8:
 
 
 def pack(values: U8, width: int, group: int) -> U8:
-    """The inverse of `fields`: uint8 [..., n] of values below 2 ** width → [..., n * width / 8]."""
+    """Invert `fields`: uint8 [..., n] of values below 2 ** width → [..., n * width / 8]."""
     shifts = np.arange(0, 8, width, dtype=np.uint8)[:, None]
     planes = values.reshape(*values.shape[:-1], -1, 8 // width, group) << shifts
     packed: U8 = np.bitwise_or.reduce(planes, axis=-2)
@@ -30,23 +30,23 @@ def pack(values: U8, width: int, group: int) -> U8:
 
 
 def half(blocks: U8, at: int) -> F32:
-    """The float16 at byte `at` of each block: float32 [..., 1]."""
+    """Return the float16 at byte `at` of each block: float32 [..., 1]."""
     return blocks[..., at : at + 2].view("<f2").astype(np.float32)
 
 
 def half_bytes(scales: F32) -> U8:
-    """Scales or minima to store as float16, to nearest, ties to even: float32 [..., 1] → uint8 [..., 2].
+    """Round scales or minima to float16, to nearest, ties to even: float32 [..., 1] → uint8 [..., 2].
 
-    One value that is NaN, infinite or beyond float16's reach would spoil its whole block: it is refused here.
+    Raises RequestError for NaN, infinity and overflow, which would make the whole block useless.
     """
     halves = scales.astype("<f2")
     if not np.isfinite(halves).all():
-        raise RequestError("values hold NaN, infinity or a number too large for a block: use F32 or BF16", "values")
+        raise RequestError("values contain NaN, infinity or a number too large for a block: use F32 or BF16", "values")
     return halves.view(np.uint8)
 
 
 def scaled(values: NDArray[np.integer], scales: F32) -> F32:
-    """Multiply equal runs of whole numbers by their scale: [..., n], [..., runs] → float32 [..., n]."""
+    """Multiply runs of equal length by their scales: [..., n], [..., runs] → float32 [..., n]."""
     runs = values.reshape(*scales.shape, -1)
     product: F32 = np.multiply(runs, scales[..., None], dtype=np.float32)
     return product.reshape(values.shape)

@@ -1,4 +1,4 @@
-"""A quantization format as one object, and decoding and encoding whole tensors with it."""
+"""Quantization formats by id, and dequantizing (`decode`) and quantizing (`encode`) whole tensors."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,16 +17,15 @@ Decode: TypeAlias = Callable[[U8], F32]
 Encode: TypeAlias = Callable[[F32], U8]
 
 CHUNK = 1 << 18
-"""Values worked on at a time: the temporary arrays of a decoder then stay within a few megabytes."""
+"""Values decoded at a time: bounds a decoder's temporary arrays to a few megabytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How the values of one tensor type become bytes and back.
+    """How one tensor type is dequantized and quantized.
 
-    `decode` takes uint8 [..., nbytes] to float32 [..., block], and equals ggml's bit for bit; `encode` goes
-    the other way, and is None where we can only read. Both take one or more blocks, contiguous along the
-    last axis.
+    `decode` maps uint8 [..., nbytes] to float32 [..., block], bit for bit as ggml does; `encode` is the inverse, and
+    None for formats that can only be read. Both take one or more blocks, contiguous along the last axis.
     """
 
     type: TensorType
@@ -53,7 +52,7 @@ _FAMILIES = (plain, legacy, kquants, iquants, ternary, microscale)
 _DECODERS: dict[str, Decode] = {name: decode for f in _FAMILIES for name, decode in f.DECODERS.items()}
 _ENCODERS: dict[str, Encode] = {**plain.ENCODERS, **legacy.ENCODERS}
 
-# Damaged blocks hold scales of infinity or NaN; what comes of them is IEEE arithmetic, not a reason to warn.
+# Scales of damaged blocks may be infinity or NaN; NumPy's warnings about them are not wanted.
 _quiet = np.errstate(invalid="ignore", over="ignore")
 
 FORMATS: dict[int, Format] = {
@@ -65,18 +64,18 @@ FORMATS: dict[int, Format] = {
     for kind in TENSOR_TYPES.values()
     if kind.name in _DECODERS
 }
-"""Every format that can be decoded, by ggml id."""
+"""Every format that can be dequantized, by ggml id."""
 
 
 def format_of(kind: Format | TensorType | int | str) -> Format:
-    """The format of a tensor type, of a ggml id, or of a name in any case."""
+    """Return the format of a tensor type, a ggml id, or a name in any case. Raises UnsupportedModel if unknown."""
     if isinstance(kind, Format):
         return kind
     if not isinstance(kind, TensorType):
         kind = tensor_type(kind)
     if kind.id not in FORMATS:
         known = ", ".join(f.name for f in FORMATS.values())
-        raise UnsupportedModel(f"{kind.name} tensors cannot be decoded: the formats that can are {known}")
+        raise UnsupportedModel(f"{kind.name} tensors cannot be dequantized: the formats that can are {known}")
     return FORMATS[kind.id]
 
 
@@ -87,14 +86,15 @@ def decode(
     *,
     chunk: int = CHUNK,
 ) -> F32:
-    """Decode tensor bytes to a new float32 array, about `chunk` values at a time.
+    """Dequantize tensor bytes; return a new float32 array. About `chunk` values are decoded at a time.
 
-    The last axis of `data` is whole blocks; the result has its leading axes, or `shape` where given.
+    The last axis of `data` consists of whole blocks; the result has its leading axes, or `shape` if given. Raises
+    RequestError if the sizes do not match.
     """
     form = format_of(kind)
     source = np.ascontiguousarray(data)
     if source.dtype != np.uint8:
-        raise RequestError(f"data to decode is {source.dtype}, not uint8: pass the stored bytes", param="data")
+        raise RequestError(f"data is {source.dtype}, not uint8: pass the stored bytes", param="data")
     width = source.shape[-1]
     if width % form.nbytes:
         raise RequestError(
@@ -114,10 +114,10 @@ def decode(
 
 
 def encode(values: npt.ArrayLike, kind: Format | TensorType | int | str, *, chunk: int = CHUNK) -> U8:
-    """Encode numbers to tensor bytes, about `chunk` at a time: [..., n * block] → uint8 [..., n * nbytes].
+    """Quantize numbers; return tensor bytes: [..., n * block] → uint8 [..., n * nbytes].
 
-    Numbers are taken as float32 first. Formats of blocks refuse NaN, infinity and what a float16 scale
-    cannot reach.
+    Numbers are rounded to float32 first; about `chunk` are encoded at a time. Raises UnsupportedModel for a format
+    that can only be read; block formats raise RequestError for NaN, infinity and what a float16 scale cannot hold.
     """
     form = format_of(kind)
     if form.encode is None:
@@ -134,8 +134,8 @@ def encode(values: npt.ArrayLike, kind: Format | TensorType | int | str, *, chun
     blocks, numbers = result.reshape(-1, form.nbytes), source.reshape(-1, form.block)
     for part in _parts(len(blocks), max(1, chunk // form.block)):
         with np.errstate(over="ignore"):
-            taken = numbers[part].astype(np.float32, copy=False)
-        blocks[part] = form.encode(taken)
+            rounded = numbers[part].astype(np.float32, copy=False)
+        blocks[part] = form.encode(rounded)
     return result
 
 

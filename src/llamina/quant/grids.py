@@ -6,7 +6,7 @@ weights (IQ3: 4), the number of a vector in it. The vectors draw their elements 
 
     rank = sum over i of (index of element i in levels) * len(levels) ** i
 
-so the set of ranks says everything. It is stored as a bitmap (bit r set: the vector of rank r is in the
+so the set of ranks defines the codebook. It is stored as a bitmap (bit r set: the vector of rank r is in the
 codebook; bits count from the low end of each byte), deflated, in base 85.
 """
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 
 def _codebook(levels: tuple[int, ...], width: int, packed: str) -> NDArray[np.int8]:
-    """The vectors of a codebook in order: int8 [entries, width]."""
+    """Return the vectors of a codebook in order: int8 [entries, width]."""
     bitmap = np.frombuffer(zlib.decompress(base64.b85decode(packed)), np.uint8)
     ranks = np.flatnonzero(np.unpackbits(bitmap, bitorder="little"))
     digits = ranks[:, None] // len(levels) ** np.arange(width) % len(levels)

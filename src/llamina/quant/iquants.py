@@ -158,7 +158,7 @@ def _iq2_scales(blocks: U8, at: int) -> F32:
 
 
 def _even_signs(words: NDArray[np.uint32]) -> NDArray[np.int8]:
-    """The signs of 32 values from four 7-bit fields of a word: [..., 1] → int8 [..., 4, 8]."""
+    """Return the signs of 32 values from four 7-bit fields of a word: [..., 1] → int8 [..., 4, 8]."""
     signs: NDArray[np.int8] = EVEN_SIGNS[words >> _SEVENS & 127]
     return signs
 

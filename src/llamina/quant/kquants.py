@@ -1,6 +1,6 @@
 """The K formats: 256 values in 16 sub-blocks of 16 or 8 of 32, whose scales are themselves small integers.
 
-value = (d * scale) * q, minus (dmin * min) where the format has minima; products in brackets are taken
+value = (d * scale) * q, minus (dmin * min) where the format has minima; the products in brackets come
 first. Bits are packed in planes (see `bits.fields`): with 2-bit fields, 32 bytes hold values 0..31 in their
 lowest bits, values 32..63 in the next, and so on.
 """
@@ -78,7 +78,7 @@ def decode_q6_k(blocks: U8) -> F32:
 
 
 def decode_q8_k(blocks: U8) -> F32:
-    """value = d * q; the sums are there for dot products only.
+    """value = d * q; the sums are for dot products only.
 
     byte 0..3      d      f32
     byte 4..259    qs     [256] int8
@@ -88,7 +88,7 @@ def decode_q8_k(blocks: U8) -> F32:
 
 
 def _scales_and_mins(blocks: U8) -> tuple[F32, F32]:
-    """The float scales and mins of Q4_K and Q5_K, [..., 8] each.
+    """Return the float scales and mins of Q4_K and Q5_K, [..., 8] each.
 
     Of the 12 packed bytes, 0..3 hold scales 0..3 in six bits, 4..7 mins 0..3; the nibbles of 8..11 are the
     lower four bits of scales (low) and mins (high) 4..7, whose upper two bits are those left over in 0..3

@@ -2,7 +2,7 @@
 
 `_0` is value = d * q with q around zero; `_1` is value = d * q + m with q from zero up. Nibbles come in two
 planes: the low halves of the 16 bytes are values 0..15, the high halves values 16..31. Encoding follows
-ggml's arithmetic step by step in float32, so the bytes are the same.
+ggml's float32 arithmetic step by step, so the bytes are the same.
 """
 
 import numpy as np
@@ -61,7 +61,7 @@ def decode_q8_0(blocks: U8) -> F32:
 
 
 def decode_q8_1(blocks: U8) -> F32:
-    """value = d * q; the sum is there for dot products only.
+    """value = d * q; the sum is for dot products only.
 
     byte 0..1   d   f16
     byte 2..3   s   f16, d * sum(q)
@@ -95,19 +95,19 @@ def encode_q5_1(values: F32) -> U8:
 def encode_q8_0(values: F32) -> U8:
     d = np.abs(values).max(axis=-1, keepdims=True) / np.float32(127)
     x = values * _inverse(d)
-    # Halves go away from zero, as C's roundf; adding 0.5 first would push 0.49999997 over.
+    # Round half away from zero, as C's roundf; adding 0.5 and truncating would round 0.49999997 up.
     whole = np.trunc(x)
     whole += np.copysign(np.abs(x - whole) >= 0.5, x)
     return np.concatenate([half_bytes(d), whole.astype(np.int8).view(np.uint8)], axis=-1)
 
 
 def _five_bits(tail: U8) -> U8:
-    """The 32 values of fifth bits followed by nibbles: uint8 [..., 20] → [..., 32]."""
+    """Return the 32 values of fifth bits followed by nibbles: uint8 [..., 20] → [..., 32]."""
     return fields(tail[..., 4:], 4, 16) | fields(tail[..., :4], 1, 1) << np.uint8(4)
 
 
 def _centred(values: F32, bits: int) -> tuple[F32, U8]:
-    """Scale [..., 1] and values of the `_0` formats: the largest magnitude lands on the lowest value."""
+    """Return scale [..., 1] and quants of the `_0` formats: the largest magnitude maps to the lowest quant."""
     at = np.abs(values).argmax(axis=-1, keepdims=True)
     middle = 1 << (bits - 1)
     d = np.take_along_axis(values, at, axis=-1) / np.float32(-middle)
@@ -116,7 +116,7 @@ def _centred(values: F32, bits: int) -> tuple[F32, U8]:
 
 
 def _ranged(values: F32, bits: int) -> tuple[F32, F32, U8]:
-    """Scale [..., 1], minimum [..., 1] and values of the `_1` formats: the block's range, divided evenly."""
+    """Return scale [..., 1], minimum [..., 1] and quants of the `_1` formats: the block's range in equal steps."""
     top = (1 << bits) - 1
     m = values.min(axis=-1, keepdims=True)
     d = (values.max(axis=-1, keepdims=True) - m) / np.float32(top)
@@ -125,7 +125,7 @@ def _ranged(values: F32, bits: int) -> tuple[F32, F32, U8]:
 
 
 def _inverse(d: F32) -> F32:
-    """1 / d, or 0 where d is zero or too small to have an inverse (it is then zero in float16 too)."""
+    """Return 1 / d, or 0 where d is zero or its inverse overflows (d is then zero in float16, too)."""
     with np.errstate(divide="ignore", over="ignore"):
         inverse = np.float32(1) / d
     return np.where(np.isfinite(inverse), inverse, np.float32(0))

@@ -10,15 +10,15 @@ from llamina.quant.grids import FP4_DOUBLED
 
 
 def _half_e8m0() -> F32:
-    """Half of the power of two that each byte means: 2 ** (byte - 127) / 2, also where that is subnormal."""
+    """Return, for each byte, half of its power of two: 2 ** (byte - 127) / 2, subnormal ones included."""
     return np.ldexp(np.float32(1), np.arange(256) - 128)
 
 
 def _half_ue4m3() -> F32:
-    """Half of the float of 4 exponent and 3 mantissa bits that each byte means; the sign bit is ignored.
+    """Return, for each byte, half of its float of 4 exponent and 3 mantissa bits; the sign bit is ignored.
 
-    Exponent 0 is subnormal, and the pattern that would be NaN (0x7f) counts as zero; with the sign bit set
-    it does not (that is ggml's reading, and every byte must decode as there).
+    Exponent 0 is subnormal. The pattern of NaN (0x7f) counts as zero, but not with the sign bit set: ggml decodes it
+    so, and every byte must decode as there.
     """
     byte = np.arange(256)
     exponent, mantissa = byte >> 3 & 15, byte & 7

@@ -1,4 +1,4 @@
-"""Numbers stored one by one: floats of 16, 32 and 64 bits, and signed integers. A block is a single value."""
+"""Formats that are not quantized: floats of 16, 32 and 64 bits, and signed integers. A block is one value."""
 
 from collections.abc import Callable
 
@@ -31,13 +31,13 @@ def encode_bf16(values: F32) -> U8:
     """Round to nearest, ties to even; a NaN keeps its sign and upper payload and becomes a quiet one."""
     bits = np.ascontiguousarray(values, "<f4").view("<u4")
     upper = (bits >> 16).astype("<u2")
-    # Adding just under half, or exactly half where the upper part is odd, carries as ties-to-even asks.
+    # Add just under half a unit, or exactly half where the upper part is odd: the carry rounds ties to even.
     rounded = ((bits + (0x7FFF + (upper & 1).astype("<u4"))) >> 16).astype("<u2")
     return np.where(np.isnan(values), upper | 0x0040, rounded).astype("<u2").view(np.uint8)
 
 
 def _decoder(dtype: str) -> Callable[[U8], F32]:
-    """A decoder of values that NumPy has a type for; wide ones are rounded to the nearest float32."""
+    """Return the decoder of a NumPy dtype; wider values are rounded to the nearest float32."""
     return lambda blocks: blocks.view(dtype).astype(np.float32)
 
 

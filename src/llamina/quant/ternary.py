@@ -47,7 +47,7 @@ def decode_q2_0(blocks: U8) -> F32:
 
 
 def _trits(data: U8, count: int) -> NDArray[np.int8]:
-    """The first `count` trits of bytes, plane by plane: uint8 [..., n] → int8 [..., count * n].
+    """Return the first `count` trits of bytes, plane by plane: uint8 [..., n] → int8 [..., count * n].
 
     A byte b stands for the fraction b / 256 = 0.t0 t1 t2 t3 t4 in base 3 (rounded up). Multiplying by
     3 ** i and dropping the whole part brings trit i to the front; one more 3 takes it past the point.

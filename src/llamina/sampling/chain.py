@@ -1,4 +1,4 @@
-"""A request's sampler: which stages it needs, in which order, built once."""
+"""A request's sampler: the stages that its parameters need, in order, built once."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from llamina.grammar.lazy import Lazy
 
 LogitsProcessor = Callable[[Sequence[int], Floats], Floats]
-Active = list[tuple[str, Stage]]  # stages that do something, by name, in order
+Active = list[tuple[str, Stage]]  # stages that have an effect, by name, in order
 
-LOOK_BACK = {"penalties", "dry"}  # these may make another token the likeliest
-DROP_BEST = {"typical_p", "xtc"}  # these may drop it
+PENALTIES = {"penalties", "dry"}  # these may make another token the likeliest
+DROP_LIKELIEST = {"typical_p", "xtc"}  # these may drop the likeliest
 
 
 class Sampler:
-    """From logits to a token, for one sequence. The same seed, stream and tokens give the same draw."""
+    """Samples the tokens of one sequence. The same seed, stream and tokens give the same draw."""
 
     def __init__(
         self,
@@ -45,24 +45,27 @@ class Sampler:
         self._processor = processor
         self.constraint = constraint
         self._biased, self._bias = _bias(params, suppressed, vocab)
-        active, greedy = _without_waste(_active(params, breakers or {}), params)
+        active, greedy = _effective(_active(params, breakers or {}), params)
         self._stages = [stage for _, stage in active]
         self._choose: Callable[[Candidates], int] = likeliest if greedy else draw
+        self._tries_first = greedy and all(name in PENALTIES for name, _ in active)
         if params.mirostat and not greedy:
             self._choose = Mirostat(params.mirostat, params.mirostat_tau, params.mirostat_eta, vocab)
 
-    def sample(self, logits: Floats, history: Sequence[int], place: int | None = None) -> int:
-        """The token after `history`. `logits` is used up: stages write into it.
+    def sample(self, logits: Floats, history: Sequence[int], position: int | None = None) -> int:
+        """Return the token after `history`. Stages write into `logits`. Raises InvalidSampling if none can be chosen.
 
-        `place` tells draws apart; it is where the token comes, unless old tokens are missing from the history.
+        `position` counts the random numbers: the token's own, even if old tokens are missing from the history.
         """
         if self._processor is not None:
             logits = _processed(self._processor, logits, history)
         if len(self._biased):
             logits[self._biased] += self._bias
+        candidates = Candidates(logits, history, self.random, len(history) if position is None else position)
+        if self.constraint is not None and self._tries_first:
+            return self._try_likeliest(candidates, self.constraint)
         if self.constraint is not None:
             self.constraint.apply(logits)
-        candidates = Candidates(logits, history, self.random, len(history) if place is None else place)
         if self._stages:
             candidates.check(float(logits.max()))
         for stage in self._stages:
@@ -72,37 +75,52 @@ class Sampler:
             self.constraint.consume(token)
         return token
 
+    def _try_likeliest(self, candidates: Candidates, constraint: "Constraint | Lazy") -> int:
+        """Greedy sampling needs the grammar's mask only where the likeliest token is not allowed.
+
+        Penalties change the logit of each token by itself, so they may come before the mask.
+        """
+        for stage in self._stages:
+            stage(candidates)
+        token = int(candidates.logits.argmax())
+        if np.isfinite(candidates.logits[token]) and constraint.accept(token):
+            return token
+        constraint.apply(candidates.logits)
+        token = likeliest(candidates)
+        constraint.consume(token)
+        return token
+
     def forced(self) -> list[int]:
-        """Tokens that the grammar leaves no choice about; none while some tokens are banned."""
+        """Return the tokens that the grammar leaves no choice about; none if some tokens are banned."""
         if self.constraint is None or np.isneginf(self._bias).any():
             return []
         return self.constraint.forced()
 
     @property
     def done(self) -> bool:
-        """The grammar allows nothing more."""
+        """Whether the grammar allows no more tokens."""
         return self.constraint is not None and self.constraint.done
 
     def state(self) -> dict[str, Any]:
-        """What was left to chance or learnt from draws, as plain values."""
+        """Return the state that draws depend on: the seed, and Mirostat's `mu`."""
         return {"seed": self.random.seed, "mu": self._choose.mu if isinstance(self._choose, Mirostat) else None}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on as the sampler whose state this is; it must have had the same parameters."""
+        """Continue from the state of a sampler with the same parameters."""
         self.random = Random(state["seed"], self._stream)
         if isinstance(self._choose, Mirostat):
             self._choose.mu = state["mu"]
 
 
 def _active(params: Sampling, breakers: Breakers) -> Active:
-    """The stages with something to do, in the order asked for."""
+    """Return the stages whose parameters are not neutral, in the order of `samplers`."""
     p = params
     penalizes = p.repeat_last_n != 0 and (p.repeat_penalty, p.frequency_penalty, p.presence_penalty) != (1, 0, 0)
     low, high = max(0.0, p.temperature - p.dynatemp_range), p.temperature + p.dynatemp_range
-    heat: Stage | None = partial(stages.temperature, value=p.temperature) if p.temperature != 1 else None
+    temperature: Stage | None = partial(stages.temperature, value=p.temperature) if p.temperature != 1 else None
     if p.dynatemp_range:
-        heat = partial(stages.dynamic_temperature, low=low, high=high, exponent=p.dynatemp_exponent)
-    found: dict[str, Stage | None] = {
+        temperature = partial(stages.dynamic_temperature, low=low, high=high, exponent=p.dynatemp_exponent)
+    by_name: dict[str, Stage | None] = {
         "penalties": partial(penalize, params=p) if penalizes else None,
         "dry": Dry(p, breakers) if p.dry_multiplier and p.dry_penalty_last_n else None,
         "top_n_sigma": partial(stages.top_n_sigma, n=p.top_n_sigma) if p.top_n_sigma else None,
@@ -116,27 +134,27 @@ def _active(params: Sampling, breakers: Breakers) -> Active:
         "xtc": partial(stages.xtc, probability=p.xtc_probability, threshold=p.xtc_threshold)
         if p.xtc_probability and p.xtc_threshold <= 0.5
         else None,
-        "temperature": heat,
+        "temperature": temperature,
     }
-    return [(name, stage) for name in p.samplers if (stage := found[name]) is not None]
+    return [(name, stage) for name in p.samplers if (stage := by_name[name]) is not None]
 
 
-def _without_waste(active: Active, params: Sampling) -> tuple[Active, bool]:
-    """The stages that matter for what is chosen, and whether that is simply the likeliest they leave."""
+def _effective(active: Active, params: Sampling) -> tuple[Active, bool]:
+    """Return the stages that affect the choice, and whether it is greedy: the likeliest token that they leave."""
     if params.mirostat:
-        active = [(name, stage) for name, stage in active if name in LOOK_BACK or name == "temperature"]
-    leaves_one = {"temperature": params.temperature == params.dynatemp_range == 0, "top_k": params.top_k == 1}
-    first = next((i for i, (name, _) in enumerate(active) if leaves_one.get(name)), None)
+        active = [(name, stage) for name, stage in active if name in PENALTIES or name == "temperature"]
+    greedy_at = {"temperature": params.temperature == params.dynatemp_range == 0, "top_k": params.top_k == 1}
+    first = next((i for i, (name, _) in enumerate(active) if greedy_at.get(name)), None)
     if first is None:
         return active, False
     before = active[:first]
-    if any(name in DROP_BEST for name, _ in before):
+    if any(name in DROP_LIKELIEST for name, _ in before):
         return before, True
-    return [(name, stage) for name, stage in before if name in LOOK_BACK], True
+    return [(name, stage) for name, stage in before if name in PENALTIES], True
 
 
 def _bias(params: Sampling, suppressed: Iterable[int], vocab: int) -> tuple[Ints, Floats]:
-    """Tokens whose logits change for every draw, and by how much."""
+    """Return the tokens with a bias, and the biases. Raises InvalidSampling for tokens outside the vocabulary."""
     bias = {**params.logit_bias, **dict.fromkeys([*params.banned_tokens, *suppressed], -np.inf)}
     for name, tokens in (("logit_bias", params.logit_bias), ("banned_tokens", params.banned_tokens)):
         if outside := [token for token in tokens if token >= vocab]:
@@ -145,9 +163,9 @@ def _bias(params: Sampling, suppressed: Iterable[int], vocab: int) -> tuple[Ints
 
 
 def _processed(processor: LogitsProcessor, logits: Floats, history: Sequence[int]) -> Floats:
-    """What the caller's function makes of the logits."""
-    found = np.asarray(processor(history, logits), np.float32)
-    if found.shape != logits.shape:
-        message = f"logits_processor gave an array of shape {found.shape}: {logits.shape} is expected"
+    """Return the logits that the caller's function returns. Raises InvalidSampling if their shape is another."""
+    changed = np.asarray(processor(history, logits), np.float32)
+    if changed.shape != logits.shape:
+        message = f"logits_processor returned an array of shape {changed.shape}: must be {logits.shape}"
         raise InvalidSampling(message, "logits_processor")
-    return found if found.flags.writeable else found.copy()
+    return changed if changed.flags.writeable else changed.copy()

@@ -1,4 +1,4 @@
-"""How likely tokens were, by the model's own distribution: before temperature, cuts, bans and grammars."""
+"""Log-probabilities by the model's own distribution: before temperature, truncation, bans and grammars."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from llamina.sampling.candidates import Floats, best
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """A token, the logarithm of its probability, and the likeliest tokens in its place with theirs."""
+    """A token, its log-probability, and the likeliest tokens at its position with theirs."""
 
     token: int
     logprob: float
@@ -17,7 +17,7 @@ class TokenLogprob:
 
 
 def logprob_of(logits: Floats, token: int, n: int) -> TokenLogprob:
-    """The token's, and those of the n likeliest."""
+    """Return the log-probabilities of a token and of the n likeliest."""
     highest = logits.max()
     total = float(highest) + float(np.log(np.exp(logits - highest).sum(dtype=np.float64)))
     top = tuple((int(at), float(logits[at]) - total) for at in best(logits, n)) if n else ()

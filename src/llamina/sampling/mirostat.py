@@ -1,4 +1,4 @@
-"""Mirostat (Basu et al. 2021): the cut follows the surprise of what was drawn before."""
+"""Mirostat (Basu et al. 2021): truncation that holds the surprise of drawn tokens near a target."""
 
 import math
 
@@ -7,31 +7,33 @@ import numpy as np
 from llamina.sampling.candidates import Candidates, best
 from llamina.sampling.choose import draw
 
-SAMPLE = 100  # likeliest tokens that version 1 estimates the distribution's exponent from
+SAMPLE = 100  # likeliest tokens from which version 1 estimates the exponent of Zipf's law
 
 
 class Mirostat:
-    """Draws a token and learns from it. `mu` is the largest surprise, in bits, that it lets pass."""
+    """Draws a token and adapts to it. `mu` is the largest surprise, in bits, of a token that may be drawn."""
 
     def __init__(self, version: int, tau: float, eta: float, vocab: int) -> None:
-        self._cut = self._by_exponent if version == 1 else self._by_surprise
+        self._truncate = self._by_exponent if version == 1 else self._by_surprise
         self._tau, self._eta, self._vocab = tau, eta, vocab
         self.mu = 2 * tau
 
     def __call__(self, c: Candidates) -> int:
-        self._cut(c)
+        """Return a drawn token, after adapting `mu` to it."""
+        self._truncate(c)
         token = draw(c)
         surprise = -math.log2(float(c.probabilities()[c.ids == token][0]))
         self.mu -= self._eta * (surprise - self._tau)
         return token
 
     def _by_surprise(self, c: Candidates) -> None:
+        """Version 2: keep the candidates whose surprise is at most `mu`."""
         with np.errstate(divide="ignore"):
             surprise = -np.log2(c.probabilities())
         c.keep_where(surprise <= max(np.float32(self.mu), surprise.min()))
 
     def _by_exponent(self, c: Candidates) -> None:
-        """As many as Zipf's law with the exponent seen among the likeliest gives for this surprise."""
+        """Version 1: keep as many as Zipf's law, with the exponent of the likeliest tokens, gives for `mu`."""
         top = c.logits[best(c.logits, SAMPLE)].astype(np.float64)
         if len(top) < 2:
             return

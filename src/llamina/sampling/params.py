@@ -1,4 +1,4 @@
-"""What a request asks of the sampler, checked when it is made."""
+"""Sampling parameters, checked when they are made."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from llamina.errors import InvalidSampling
 
-# Names of stages in the order they have unless a request says otherwise: llama.cpp's, with our additions before XTC.
+# The stages in their default order: llama.cpp's, with our additions before XTC.
 ORDER = (
     "penalties",
     "dry",
@@ -21,19 +21,22 @@ ORDER = (
     "xtc",
     "temperature",
 )
-ALIASES = {"typ_p": "typical_p"}  # as llama.cpp's clients write it
+ALIASES = {"typ_p": "typical_p"}  # llama.cpp's name
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Temperature 0 is greedy. A parameter at its neutral value leaves its stage out entirely."""
+    """Temperature 0 is greedy. A parameter at its neutral value leaves its stage out entirely.
 
-    temperature: float = 0.7
+    The defaults are llama.cpp's. The command line has no others.
+    """
+
+    temperature: float = 0.8
     dynatemp_range: float = 0.0  # temperature ± range, by how sure the model is; 0: off
     dynatemp_exponent: float = 1.0
     top_k: int = 40  # the k likeliest; 0: off
-    top_p: float = 0.9  # the likeliest up to this mass; 1: off
-    min_p: float = 0.0  # those at least so likely, relative to the likeliest; 0: off
+    top_p: float = 0.95  # the likeliest up to this mass; 1: off
+    min_p: float = 0.05  # those at least so likely, relative to the likeliest; 0: off
     typical_p: float = 1.0  # the most typical up to this mass; 1: off
     top_n_sigma: float = 0.0  # logits within so many standard deviations of the largest; 0: off
     top_a: float = 0.0  # those at least as likely as top_a times the square of the likeliest; 0: off
@@ -69,7 +72,7 @@ class Sampling:
             _within(name, getattr(self, name), -math.inf, math.inf)
         _within("repeat_penalty", self.repeat_penalty, 0, math.inf)
         if self.repeat_penalty == 0:
-            raise InvalidSampling("repeat_penalty is 0: a number above 0 is expected", "repeat_penalty")
+            raise InvalidSampling("repeat_penalty is 0: must be above 0", "repeat_penalty")
         _within("dry_multiplier", self.dry_multiplier, 0, math.inf)
         _within("dry_base", self.dry_base, 1, math.inf)
         _whole("top_k", self.top_k, 0)
@@ -85,9 +88,9 @@ class Sampling:
     def _check_tokens(self) -> None:
         bias, banned = self.logit_bias, self.banned_tokens
         if not isinstance(bias, Mapping):
-            raise InvalidSampling(f"logit_bias is {bias!r}: a map of tokens to numbers is expected", "logit_bias")
-        if not _listed(banned):
-            raise InvalidSampling(f"banned_tokens is {banned!r}: a list of tokens is expected", "banned_tokens")
+            raise InvalidSampling(f"logit_bias is {bias!r}: must be a map of tokens to numbers", "logit_bias")
+        if not _is_list(banned):
+            raise InvalidSampling(f"banned_tokens is {banned!r}: must be a list of tokens", "banned_tokens")
         for token, value in bias.items():
             _whole("logit_bias", token, 0)
             if value != -math.inf:
@@ -96,20 +99,20 @@ class Sampling:
             _whole("banned_tokens", token, 0)
 
     def _check_names(self) -> None:
-        if not _listed(self.samplers) or not all(ALIASES.get(name, name) in ORDER for name in self.samplers):
+        if not _is_list(self.samplers) or not all(ALIASES.get(name, name) in ORDER for name in self.samplers):
             known = ", ".join(ORDER)
-            raise InvalidSampling(f"samplers is {self.samplers!r}: a list of {known} is expected", "samplers")
+            raise InvalidSampling(f"samplers is {self.samplers!r}: must be a list of {known}", "samplers")
         names = tuple(ALIASES.get(name, name) for name in self.samplers)
         if len(set(names)) < len(names):
-            raise InvalidSampling(f"samplers is {self.samplers!r}: each stage can be named once", "samplers")
+            raise InvalidSampling(f"samplers is {self.samplers!r}: must name each stage at most once", "samplers")
         object.__setattr__(self, "samplers", names)
         breakers = self.dry_sequence_breakers
-        if not _listed(breakers) or not all(isinstance(text, str) and text for text in breakers):
-            message = f"dry_sequence_breakers is {breakers!r}: a list of non-empty strings is expected"
+        if not _is_list(breakers) or not all(isinstance(text, str) and text for text in breakers):
+            message = f"dry_sequence_breakers is {breakers!r}: must be a list of non-empty strings"
             raise InvalidSampling(message, "dry_sequence_breakers")
 
 
-def _listed(value: object) -> bool:
+def _is_list(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
@@ -118,10 +121,11 @@ def _within(name: str, value: float, low: float, high: float) -> None:
     if not number or math.isnan(value) or math.isinf(value) or not low <= value <= high:
         above = "a finite number" if low == -math.inf else f"a number of at least {low}"
         expected = f"a number from {low} to {high}" if high < math.inf else above
-        raise InvalidSampling(f"{name} is {value!r}: {expected} is expected", name)
+        raise InvalidSampling(f"{name} is {value!r}: must be {expected}", name)
 
 
 def _whole(name: str, value: int, low: int, end: int = 1 << 64) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value < end:
-        limit = f"of at least {low}" if end == 1 << 64 else f"from {low} to {end - 1}"
-        raise InvalidSampling(f"{name} is {value!r}: a whole number {limit} is expected", name)
+        open_end = end == 1 << 64 and not (isinstance(value, int) and value >= end)
+        limit = f"of at least {low}" if open_end else f"from {low} to {end - 1}"
+        raise InvalidSampling(f"{name} is {value!r}: must be a whole number {limit}", name)

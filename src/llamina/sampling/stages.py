@@ -1,6 +1,6 @@
-"""Stages that cut the candidates down or change how far apart they are.
+"""Stages that truncate the candidates (top-k, top-p, min-p, …) or rescale their logits (temperature).
 
-Each leaves at least the likeliest candidate it was given, except typical_p and XTC, which are made to drop it.
+Each leaves at least the likeliest candidate, except typical_p and XTC, which may drop it by design.
 """
 
 import math
@@ -11,15 +11,16 @@ import numpy as np
 from llamina.sampling.candidates import Candidates, Floats, best
 from llamina.sampling.random import EXCLUSION
 
-COLDEST, HOTTEST = 1e-30, 3e38  # beyond these float32 knows only ties and equals
+COLDEST, HOTTEST = 1e-30, 3e38  # beyond these, float32 logits are all apart or all equal
 
 
 def top_k(c: Candidates, k: int) -> None:
+    """Keep the k likeliest."""
     c.keep_best(k)
 
 
 def top_p(c: Candidates, p: float) -> None:
-    """The fewest likeliest whose probabilities reach p."""
+    """Keep the fewest likeliest whose probabilities add up to p."""
     probabilities = c.probabilities()
     if c.ordered:
         c.keep_best(int(probabilities.cumsum().searchsorted(np.float32(p))) + 1)
@@ -29,14 +30,14 @@ def top_p(c: Candidates, p: float) -> None:
 
 
 def typical_p(c: Candidates, p: float) -> None:
-    """Those whose surprise is nearest to the expected one, until their probabilities exceed p."""
+    """Keep those whose surprise is nearest to the entropy, until their probabilities exceed p (Meister et al. 2022)."""
     surprise, entropy = _surprise(c)
     _keep_mass(c, -np.abs(surprise - entropy), np.exp(-surprise), p, "right")
     c.ordered = False
 
 
 def _keep_mass(c: Candidates, scores: Floats, probabilities: Floats, p: float, side: Literal["left", "right"]) -> None:
-    """The best by score up to a sum of probabilities; mostly a few of many, so not all are sorted."""
+    """Keep the best by score until their probabilities add up to p; usually few of many, so not all are sorted."""
     for n in (256, 4096, 32768, len(scores)):
         order = best(scores, n)
         mass = probabilities[order].cumsum()
@@ -47,29 +48,29 @@ def _keep_mass(c: Candidates, scores: Floats, probabilities: Floats, p: float, s
 
 
 def min_p(c: Candidates, p: float) -> None:
-    """Those at least p times as likely as the likeliest."""
+    """Keep those at least p times as likely as the likeliest."""
     c.keep_where(c.logits >= c.logits.max() + np.float32(math.log(p)))
 
 
 def top_n_sigma(c: Candidates, n: float) -> None:
-    """Those whose logits are within n standard deviations of the largest."""
+    """Keep those whose logits are within n standard deviations of the largest."""
     finite = c.logits[c.logits > -np.inf]
     c.keep_where(c.logits >= c.logits.max() - np.float32(n) * finite.std())
 
 
 def top_a(c: Candidates, a: float) -> None:
-    """Those at least a times as likely as the square of the likeliest's probability."""
+    """Keep those whose probability is at least a times the square of the largest."""
     probabilities = c.probabilities()
     _keep_likely(c, probabilities, a * float(probabilities.max()) ** 2)
 
 
 def epsilon_cutoff(c: Candidates, epsilon: float) -> None:
-    """Those at least so likely."""
+    """Keep those whose probability is at least epsilon."""
     _keep_likely(c, c.probabilities(), epsilon)
 
 
 def eta_cutoff(c: Candidates, eta: float) -> None:
-    """Those at least eta likely, or √eta·e^-entropy if that is less (Hewitt et al. 2022)."""
+    """Keep those whose probability is at least eta, or √eta·e^-entropy if that is less (Hewitt et al. 2022)."""
     surprise, entropy = _surprise(c)
     _keep_likely(c, np.exp(-surprise), min(eta, math.sqrt(eta) * math.exp(-entropy)))
 
@@ -79,7 +80,7 @@ def _keep_likely(c: Candidates, probabilities: Floats, least: float) -> None:
 
 
 def xtc(c: Candidates, probability: float, threshold: float) -> None:
-    """Sometimes, of all tokens at least as likely as the threshold, only the least likely stays."""
+    """With a probability, keep only the least likely of the tokens that reach the threshold, and all below it."""
     if len(c.logits) < 2 or c.uniform(EXCLUSION) > probability:
         return
     probabilities = c.probabilities()
@@ -90,7 +91,7 @@ def xtc(c: Candidates, probability: float, threshold: float) -> None:
 
 
 def temperature(c: Candidates, value: float) -> None:
-    """Above 1 the candidates come closer together, below 1 they move apart; at 0 the likeliest is alone."""
+    """Divide the logits by the temperature; at 0 keep only the likeliest."""
     if value == 0:
         c.keep_best(1)
         return
@@ -102,14 +103,14 @@ def temperature(c: Candidates, value: float) -> None:
 
 
 def dynamic_temperature(c: Candidates, low: float, high: float, exponent: float) -> None:
-    """From low where the model is sure to high where all candidates are equally likely."""
+    """Apply a temperature between `low` and `high`, by the entropy relative to its maximum, raised to an exponent."""
     if len(c.logits) > 1:
         _, entropy = _surprise(c)
         temperature(c, low + (high - low) * (entropy / math.log(len(c.logits))) ** exponent)
 
 
 def _surprise(c: Candidates) -> tuple[Floats, float]:
-    """-log p of each candidate, and what is to be expected."""
+    """Return -log p of each candidate, and the entropy."""
     weights = c.weights()
     total = weights.sum()
     surprise = np.log(total) - (c.logits - c.logits.max())

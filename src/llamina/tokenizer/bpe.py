@@ -22,7 +22,7 @@ _HOLE = "\0hole\0"
 
 
 class BytePairs:
-    """Words cut by regular expressions, then merged by rank."""
+    """Text split into words by regular expressions (pre-tokenization), then merged by rank."""
 
     def __init__(self, vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> None:
         assert vocabulary.pre is not None
@@ -108,7 +108,10 @@ def _pairs(merges: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _model(vocabulary: Vocabulary, pre: Pretokenizer, pairs: list[tuple[str, str]]) -> BPE:
-    """A letter that is no token leaves a hole, an id behind the last one, lest its neighbours merge."""
+    """The merges as `tokenizers` runs them.
+
+    A character that is no token becomes `_HOLE`, whose id is the one after the last, lest its neighbours merge.
+    """
 
     def build(ids: dict[str, int], pairs: list[tuple[str, str]]) -> BPE:
         return BPE(
@@ -136,7 +139,7 @@ def _is_utf8(text: str) -> bool:
 
 
 def cuts(pre: Pretokenizer) -> pre_tokenizers.PreTokenizer:
-    """What takes a text apart before its parts are merged."""
+    """The pre-tokenizer of `tokenizers` that splits text by these expressions, and spells bytes as letters."""
     steps: list[Any] = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in pre.patterns]
     if pre.byte_level:
         steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))

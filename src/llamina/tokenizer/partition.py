@@ -1,4 +1,4 @@
-"""Cutting a text at the special tokens written in it."""
+"""Splitting a text at the special tokens that are written in it."""
 
 import re
 from collections import defaultdict
@@ -19,7 +19,7 @@ class Partition:
         tokens = vocabulary.with_mark(Mark.CONTROL | Mark.USER_DEFINED | Mark.UNKNOWN)
         self._marks = {t: Mark(int(vocabulary.marks[t])) for t in tokens if not vocabulary.has(t, hidden)}
         self._texts = {vocabulary.texts[t]: t for t in self._marks}
-        # Texts have thousands of places, vocabularies thousands of special tokens: look where two letters fit
+        # A look for each of thousands of special tokens would take long: those that begin with the two characters there
         self._lengths: dict[str, set[int]] = defaultdict(set)
         for text in self._texts:
             self._lengths[text[:2]].add(len(text))

@@ -1,9 +1,9 @@
-"""The bytes behind the names of tokens."""
+"""The bytes that tokens stand for, and the spaces that some vocabularies put between them."""
 
 import re
 
-from llamina.tokenizer.trie import unescape
-from llamina.tokenizer.vocabulary import BYTE_PAIR_MODELS, Mark, Vocabulary
+from llamina.tokenizer.rwkv import unescape
+from llamina.tokenizer.vocabulary import BYTE_PAIR_MODELS, Mark, Vocabulary, byte_value
 
 _SPELT = Mark.CONTROL | Mark.UNKNOWN | Mark.USER_DEFINED
 
@@ -16,32 +16,40 @@ def byte_letters() -> dict[str, int]:
 
 
 class Pieces:
-    """What each token adds to a text, found out when it is first asked for."""
+    """The bytes that each token adds to a text, worked out when they are first asked for.
+
+    Raises `ModelFileError` if a byte token is not spelt like one.
+    """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._found: dict[int, bytes] = {}
         spelt_in_letters = vocabulary.model in BYTE_PAIR_MODELS and not vocabulary.rules.escape_spaces
         self._letters = byte_letters() if spelt_in_letters else {}
+        self._bytes: dict[int, bytes] = {}
+        if vocabulary.model != "rwkv":  # which spells bytes in a way of its own
+            texts = ((token, vocabulary.texts[token]) for token in vocabulary.with_mark(Mark.BYTE))
+            self._bytes = {token: bytes([byte_value(text)]) for token, text in texts}
 
     def __getitem__(self, token: int) -> bytes:
         piece = self._found.get(token)
         if piece is None:
-            piece = self._found[token] = self._piece(self._vocabulary.texts[token], int(self._vocabulary.marks[token]))
+            piece = self._found[token] = self._piece(token)
         return piece
 
-    def _piece(self, text: str, mark: int) -> bytes:
+    def _piece(self, token: int) -> bytes:
         """A token that is neither text, byte nor special adds nothing."""
+        text, mark = self._vocabulary.texts[token], int(self._vocabulary.marks[token])
         match self._vocabulary.model:
             case "rwkv":
                 return unescape(text)
             case "plamo2":
-                return _byte(text) if mark & Mark.BYTE else _utf8(text)
+                return self._bytes.get(token) or _utf8(text)
         if mark & _SPELT:
             return _utf8(text)
         if mark & Mark.NORMAL:
             return _from_letters(text, self._letters) if self._letters else _utf8(text.replace("▁", " "))
-        return _byte(text) if mark & Mark.BYTE else b""
+        return self._bytes.get(token, b"")
 
 
 def _from_letters(text: str, letters: dict[str, int]) -> bytes:
@@ -49,11 +57,6 @@ def _from_letters(text: str, letters: dict[str, int]) -> bytes:
         return bytes([letters[letter] for letter in text])
     except KeyError:  # not of the alphabet: written as it is
         return b"".join(bytes([letters[c]]) if c in letters else _utf8(c) for c in text)
-
-
-def _byte(text: str) -> bytes:
-    """`<0x0A>` is a newline."""
-    return bytes([int(text[3:5], 16)])
 
 
 def _utf8(text: str) -> bytes:

@@ -1,7 +1,7 @@
-"""How byte-pair vocabularies cut text into words: `tokenizer.ggml.pre` → regular expressions and rules.
+"""Pre-tokenization, how byte-pair vocabularies split text into words: `tokenizer.ggml.pre` → expressions and rules.
 
-The expressions are data of the GGUF format: each one cuts the pieces that the one before left. They are
-written here for Oniguruma, which runs them, and cut where llama.cpp cuts. That costs three habits:
+The expressions are data of the GGUF format: each one splits the pieces that the one before left. They are
+written here for Oniguruma, which runs them, and split where llama.cpp splits. Hence three habits:
 
 - llama.cpp matches some expressions on a text whose non-ASCII spaces are replaced, so a range of letters
   never covers a space: hence `&&\\S`.
@@ -17,7 +17,7 @@ from llamina.errors import UnsupportedModel
 
 @dataclass(frozen=True, slots=True)
 class Pretokenizer:
-    """The cuts, and what else a `tokenizer.ggml.pre` name decides."""
+    """The expressions, and what else a `tokenizer.ggml.pre` name decides."""
 
     patterns: tuple[str, ...]
     byte_level: bool = True
@@ -241,11 +241,11 @@ PRETOKENIZERS: dict[str, Pretokenizer] = {
 
 
 def pretokenizer(name: str) -> Pretokenizer:
-    """The cuts of a `tokenizer.ggml.pre` name; files older than the field mean `default`."""
+    """The row of a `tokenizer.ggml.pre` name; files older than the field mean `default`. Raises `UnsupportedModel`."""
     try:
         return PRETOKENIZERS[name or "default"]
     except KeyError:
         raise UnsupportedModel(
             f"tokenizer.ggml.pre is {name!r}, which llamina does not know: "
-            "set it to the name of a vocabulary cut the same way (llama-bpe, qwen2, gpt-2, ...)"
+            "set it to the name of a pre-tokenizer that splits the same way (llama-bpe, qwen2, gpt-2, ...)"
         ) from None

@@ -75,16 +75,16 @@ END_TEXTS = (
     "[e~[",
 )
 
-# Part of what a harmony model says, not of what surrounds it.
-_SPOKEN_TEXTS = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")
+# gpt-oss (harmony) writes these as part of its answer, so they are text.
+_HARMONY_TEXTS = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")
 
 
 def assign_roles(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> frozenset[int]:
-    """Complete the vocabulary's special tokens and marks; the tokens that end a generation."""
+    """Complete the vocabulary's special tokens and attributes, and return the tokens that end a generation (EOG)."""
     _find_roles(vocabulary)
     _mark_unused(vocabulary)
     ends = _ends(vocabulary)
-    for text in _SPOKEN_TEXTS:
+    for text in _HARMONY_TEXTS:
         if text in vocabulary.ids:
             vocabulary.marks[vocabulary.ids[text]] = Mark.USER_DEFINED
     _except_harmony_end(vocabulary, ends)

@@ -1,4 +1,4 @@
-"""SentencePiece byte pairs, the model `llama`: merges in the order of scores, bytes for what is left."""
+"""SentencePiece BPE, the model `llama`: merges in the order of scores, byte tokens for what is left."""
 
 import re
 from functools import lru_cache

@@ -36,14 +36,17 @@ class Tokenizer:
 
     @classmethod
     def from_gguf(cls, path: str | os.PathLike[str]) -> Self:
-        """The tokenizer of a GGUF file; a file without weights will do."""
+        """The tokenizer of a GGUF file; a file without weights will do.
+
+        Raises `ModelNotFound`, `ModelFileError` or `UnsupportedModel`.
+        """
         from llamina.gguf import open_model
 
         return cls.from_metadata(open_model(path).metadata)
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> Self:
-        """The tokenizer that a file's metadata describes."""
+        """The tokenizer that a file's metadata describes; raises `ModelFileError` or `UnsupportedModel`."""
         return cls(Vocabulary.read(metadata), metadata)
 
     def encode(
@@ -86,17 +89,17 @@ class Tokenizer:
         return Detokenizer(self, skip_special, continued, shown)
 
     def token_bytes(self, token: int) -> bytes:
-        """Exactly the bytes that a token adds to a text."""
+        """Exactly the bytes that a token adds to a text; raises `RequestError` if there is no such token."""
         self._check(token)
         return self._pieces[token]
 
     def token_text(self, token: int) -> str:
-        """What the vocabulary calls a token."""
+        """How the vocabulary spells a token, which need not be its text: byte-level BPE writes a space as Ġ."""
         self._check(token)
         return self.vocabulary.texts[token]
 
     def token_id(self, text: str) -> int | None:
-        """The token that the vocabulary calls so."""
+        """The token that the vocabulary spells so, or None."""
         return self.vocabulary.ids.get(text)
 
     def token_ids(self, texts: Iterable[str]) -> list[int]:

@@ -13,7 +13,7 @@ from llamina.tokenizer.vocabulary import Mark, Vocabulary
 
 
 class UnigramPieces:
-    """Text folded by the file's map of characters, then the best path through the vocabulary."""
+    """Text normalized by the file's map of characters, then the likeliest sequence of pieces (Viterbi)."""
 
     def __init__(self, vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> None:
         self._rules = vocabulary.rules

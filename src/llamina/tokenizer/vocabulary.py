@@ -1,5 +1,6 @@
 """What a GGUF file says about its vocabulary, as llama.cpp reads it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntFlag
@@ -13,7 +14,7 @@ from llamina.tokenizer.pretokenizers import Pretokenizer, pretokenizer
 
 
 class Mark(IntFlag):
-    """What a token is. A token may have several marks: GGUF gives one, its text may add others."""
+    """The attributes of a token. It may have several: GGUF gives one, its text may add others."""
 
     UNKNOWN = 1
     UNUSED = 2
@@ -87,7 +88,7 @@ BYTE_PAIR_MODELS = frozenset({"gpt2", "gemma4", "hybriddna", "whitespace"})
 
 @dataclass(slots=True)
 class Vocabulary:
-    """Tokens by id, ids by text, the tokens with a role, and the rules."""
+    """Tokens by id, ids by text, the tokens with a role (bos, eos, …), and the rules."""
 
     model: str
     pre: Pretokenizer | None
@@ -103,7 +104,10 @@ class Vocabulary:
 
     @classmethod
     def read(cls, metadata: Mapping[str, Any]) -> Self:
-        """The vocabulary in a file's metadata."""
+        """The vocabulary in a file's metadata.
+
+        Raises `UnsupportedModel` for a kind that is not known, and `ModelFileError` if it is damaged.
+        """
         model = metadata.get("tokenizer.ggml.model")
         if model not in _DEFAULT_SPECIAL:
             raise UnsupportedModel(_unsupported(model))
@@ -120,19 +124,28 @@ class Vocabulary:
         )
 
     def has(self, token: int, mark: Mark) -> bool:
-        """Whether a token bears a mark."""
+        """Whether a token has one of these attributes."""
         return bool(self.marks[token] & mark)
 
     def with_mark(self, mark: Mark) -> list[int]:
-        """The tokens that bear a mark, ascending."""
+        """The tokens that have one of these attributes, ascending."""
         return [int(i) for i in np.flatnonzero(self.marks & mark)]
+
+
+def byte_value(text: str) -> int:
+    """The value of a byte token by its text: 10 for `<0x0A>`. Raises `ModelFileError` if it is spelt another way."""
+    if re.fullmatch("<0x[0-9A-Fa-f]{2}>", text) is None:
+        raise ModelFileError(
+            f"the token {text!r} is said to be a byte, which is spelt like <0x0A>: the file is damaged"
+        )
+    return int(text[3:5], 16)
 
 
 def _unsupported(model: object) -> str:
     if model is None or model in ("none", "no_vocab"):
         return f"tokenizer.ggml.model is {model!r}: the file has no vocabulary: give token ids instead of text"
     known = ", ".join(sorted(_DEFAULT_SPECIAL))
-    return f"tokenizer.ggml.model is {model!r}, which llamina does not know (it knows {known}): convert anew"
+    return f"tokenizer.ggml.model is {model!r}, which llamina does not know (it knows {known}): convert the model again"
 
 
 def _pretokenizer(model: str, metadata: Mapping[str, Any]) -> Pretokenizer | None:
@@ -187,19 +200,19 @@ def _rules(model: str, pre: Pretokenizer | None, metadata: Mapping[str, Any]) ->
     else:
         rules = _RULES[model]
 
-    def told(key: str, default: bool) -> bool:
+    def setting(key: str, default: bool) -> bool:
         return bool(metadata.get(f"tokenizer.ggml.{key}", default))
 
-    lowercase = told("normalizer.lowercase", rules.lowercase)
-    # Gemma 4 files say false, and mean true. Both names below share this way of cutting.
+    lowercase = setting("normalizer.lowercase", rules.lowercase)
+    # Files of Gemma 4 say false, and mean true. Only its pre-tokenizer, which has two names, has both of these rules.
     always_bos = pre is not None and pre.escape_spaces and pre.clean_spaces
     return replace(
         rules,
-        add_bos=always_bos or told("add_bos_token", rules.add_bos),
-        add_eos=told("add_eos_token", rules.add_eos),
-        add_sep=told("add_sep_token", rules.add_sep),
-        add_space_prefix=told("add_space_prefix", rules.add_space_prefix),
-        remove_extra_spaces=told("remove_extra_whitespaces", False),
+        add_bos=always_bos or setting("add_bos_token", rules.add_bos),
+        add_eos=setting("add_eos_token", rules.add_eos),
+        add_sep=setting("add_sep_token", rules.add_sep),
+        add_space_prefix=setting("add_space_prefix", rules.add_space_prefix),
+        remove_extra_spaces=setting("remove_extra_whitespaces", False),
         lowercase=lowercase,
-        strip_accents=told("normalizer.strip_accents", lowercase),
+        strip_accents=setting("normalizer.strip_accents", lowercase),
     )

@@ -1,4 +1,4 @@
-"""What this CPU can do, and how much of it is to be used. Without numba, so that a warm start stays quick."""
+"""The instruction sets of this CPU, and which of them are used. Without numba, so that a warm start stays quick."""
 
 import ctypes
 import os
@@ -44,5 +44,5 @@ HAS_SDOT = MACHINE in ("arm64", "aarch64") and _has("dotprod") and _allowed() >=
 
 
 def used() -> list[bool]:
-    """What kernels are written for, as part of their fingerprint."""
+    """Which instruction sets kernels are written for, as part of their fingerprint."""
     return [HAS_AVX2, HAS_AVX512, HAS_VNNI, HAS_AMX, HAS_SDOT]

@@ -1,7 +1,6 @@
-"""A plan as a table of native calls over one arena."""
+"""A plan compiled for the CPU: a table of kernel calls over one arena, which a team of threads walks."""
 
 import ctypes
-import mmap
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,20 +8,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from llamina.backends import Capacity, Program, state_shapes
-from llamina.backends.cpu.adapters import Table
-from llamina.backends.cpu.jit import Kernel, Library, Progress, library
-from llamina.backends.cpu.layout import page_bytes
-from llamina.backends.cpu.lower import Lowering
-from llamina.backends.cpu.memory import Buffer, Place, Ref, pack
-from llamina.backends.cpu.native import Native
-from llamina.backends.cpu.offload import Pager, segments_of
-from llamina.backends.cpu.order import chain, group, mark_lifetimes, rows_of
-from llamina.backends.cpu.team import Team
+from llamina.backends.base import Capacity, Finished, Program
+from llamina.backends.cpu.jit import Progress, library
+from llamina.backends.cpu.lowering import lower
+from llamina.backends.cpu.runtime.arena import Place, Ref, pack
+from llamina.backends.cpu.runtime.call import LinkedCall
+from llamina.backends.cpu.runtime.dependencies import chain, group, mark_lifetimes, rows_of
+from llamina.backends.cpu.runtime.offload import Offload, Pager, segments_of
+from llamina.backends.cpu.runtime.states import allocate, zeros
+from llamina.backends.cpu.runtime.team import Team
 from llamina.backends.states import HostStates
-from llamina.errors import CapacityError
 from llamina.ops import LowRank, State, Value
-from llamina.ops.batch import PAGE, Batch
+from llamina.ops.batch import Batch
 from llamina.plan import Plan
 
 
@@ -37,72 +34,53 @@ class CpuProgram:
         plan: Plan,
         batch: Batch,
         capacity: Capacity,
-        progress: Progress | None = None,
-        before: Program | None = None,
+        threads: int,
+        offload: Offload | None,
+        progress: Progress | None,
+        before: Program | None,
     ) -> None:
         self._memory: list[Any] = []
         if isinstance(before, CpuProgram):
             self.states, self._stores = before.states, before._stores
         else:
-            self.states = HostStates()
-            self._stores = {state: self._allocate_state(state, capacity) for state in plan.states}
-        lowering = Lowering(plan, batch, capacity, self._stores)
-        self._keep = lowering.keep
-        self._tables: dict[str, Table] = lowering.tables
-        self._steps, self._outputs = [native.step for native in lowering.native], lowering.outputs
-        self._vocab, self._batch = plan.vocab, batch
-        chains = chain(lowering.native)
-        mark_lifetimes(chains)
-        size, scratch = pack(lowering.buffers), lowering.scratch_size * capacity.threads
-        self.workspace = size + scratch + lowering.partials.nbytes + lowering.logits.nbytes
-        arena = self._zeros(size)
-        for buffer in lowering.buffers:
-            buffer.address += arena
-        lowering.scratch.address = self._zeros(scratch)
-        lowering.partials.address = self._zeros(lowering.partials.nbytes)
-        lowering.logits.address = self._zeros(lowering.logits.nbytes)
-        self._logits: npt.NDArray[np.float32] = np.frombuffer(self._memory[-1], np.float32)[
-            : len(batch.outputs) * plan.vocab
-        ]
+            self.states, self._stores = allocate(plan, capacity)
+        lowered, self._outputs = lower(plan, batch, capacity, threads, self._stores)
+        self._constants, self._adapters = lowered.constants, lowered.adapters
+        self._steps = [call.step for call in lowered.calls]
+        self._vocab = plan.vocab
         kernels = library()
-        kernels.prepare([n.kernel for n in lowering.native], progress)
-        self._calls = _calls(lowering.native, kernels, self._memory)
+        kernels.prepare([call.kernel for call in lowered.calls], progress)
+        calls = [LinkedCall(call, kernels[call.kernel]) for call in lowered.calls]
+        chains = chain(calls)
+        mark_lifetimes(chains)
+        size, scratch = pack(lowered.buffers), lowered.scratch_size * threads
+        self.workspace = size + scratch + lowered.partials.nbytes + lowered.logits.nbytes
+        arena = self._zeros(size)
+        for buffer in lowered.buffers:
+            buffer.address += arena
+        lowered.scratch.address = self._zeros(scratch)
+        lowered.partials.address = self._zeros(lowered.partials.nbytes)
+        lowered.logits.address = self._zeros(lowered.logits.nbytes)
+        self._logits: npt.NDArray[np.float32] = self._memory[-1].view(np.float32)
+        self._calls = _table(calls, self._memory)
         self._chains = rows_of(self._calls, [len(c) for c in chains])
         sizes = group(chains)
         self._groups = rows_of(self._chains, sizes)
-        self.pager = Pager(segments_of(_grouped(chains, sizes)), capacity.offload) if capacity.offload else None
-        self._team = Team(kernels, capacity.threads, len(self._calls))
+        self.pager = Pager(segments_of(_grouped(chains, sizes)), offload) if offload else None
+        self._team = Team(kernels, threads, len(self._calls))
 
     def _zeros(self, nbytes: int) -> int:
-        """Zeroed memory that becomes resident only where it is touched."""
-        try:
-            block = mmap.mmap(-1, max(nbytes, 1))
-        except (OSError, OverflowError) as error:
-            raise CapacityError(
-                f"{nbytes} bytes of memory are not to be had: load the model with a smaller context"
-            ) from error
-        self._memory.append(block)
-        return int(np.frombuffer(block, np.uint8).ctypes.data)
+        """The address of zeroed memory that lives as long as the program."""
+        self._memory.append(zeros(nbytes))
+        return int(self._memory[-1].ctypes.data)
 
-    def _allocate_state(self, state: State, capacity: Capacity) -> list[Ref]:
-        refs = []
-        for shape in state_shapes(state, capacity, PAGE):
-            if state.kind == "recurrent":
-                nbytes = 4 * int(np.prod(shape[:-1])) * -(-shape[-1] // 8) * 8  # whole vectors
-            else:
-                nbytes = shape[0] * shape[1] * page_bytes(capacity.kv_type, shape[-1])
-            refs.append(Ref(Buffer(nbytes, self._zeros(nbytes + 64), own=True)))
-            rows = np.frombuffer(self._memory[-1], np.uint8)[:nbytes].reshape(shape[0], nbytes // shape[0])
-            self.states.add(capacity.unit(state), rows)
-        return refs
-
-    def run(self, batch: Batch) -> npt.NDArray[np.float32]:
+    def launch(self, batch: Batch) -> Finished:
         if self.pager is None:
             self._team.run(self._groups)
         else:
             self._run_by_segments(self.pager)
         n = batch.n_outputs
-        return self._logits[: n * self._vocab].reshape(n, self._vocab)
+        return Finished(self._logits[: n * self._vocab].reshape(n, self._vocab))
 
     def _run_by_segments(self, pager: Pager) -> None:
         for index, segment in enumerate(pager.segments):
@@ -111,7 +89,7 @@ class CpuProgram:
             pager.after(index)
 
     def adapt(self, slot: int, pairs: Mapping[str, LowRank]) -> None:
-        for name, table in self._tables.items():
+        for name, table in self._adapters.items():
             table.put(slot, pairs.get(name))
 
     def trace(self, batch: Batch) -> Iterator[tuple[int, dict[int, npt.NDArray[Any]]]]:
@@ -130,7 +108,7 @@ class CpuProgram:
         self._team.close()
 
 
-def _grouped(chains: list[list[Native]], sizes: list[int]) -> list[list[Native]]:
+def _grouped(chains: list[list[LinkedCall]], sizes: list[int]) -> list[list[LinkedCall]]:
     """The calls of each group."""
     rest = iter(chains)
     return [[call for _ in range(size) for call in next(rest)] for size in sizes]
@@ -146,29 +124,10 @@ def _read(value: Value, place: Place, batch: Batch) -> npt.NDArray[Any]:
     return view.reshape(rows, *value.shape).copy()
 
 
-def _calls(native: list[Native], library: Library, keep: list[Any]) -> npt.NDArray[np.int64]:
-    """Rows of (function, arguments)."""
-    table = np.zeros((len(native), 2), np.int64)
-    for i, call in enumerate(native):
-        kernel = library[call.kernel]
-        arguments = _arguments(call, kernel)
-        keep.append(arguments)
-        table[i] = kernel.address, arguments.ctypes.data
+def _table(calls: list[LinkedCall], memory: list[Any]) -> npt.NDArray[np.int64]:
+    """Rows of (function, arguments), which `memory` keeps alive."""
+    table = np.zeros((len(calls), 2), np.int64)
+    for i, call in enumerate(calls):
+        memory.append(call.arguments())
+        table[i] = call.kernel.address, memory[-1].ctypes.data
     return table
-
-
-def _arguments(call: Native, kernel: Kernel) -> npt.NDArray[np.int64]:
-    """The call's arguments in the kernel's order, floats as the bits of doubles."""
-    if set(kernel.params) != call.args.keys():
-        odd = set(kernel.params) ^ call.args.keys()
-        raise AssertionError(f"{call.kernel} is called with other arguments than it has: {sorted(odd)}")
-    slots = np.zeros(len(kernel.params), np.int64)
-    for i, name in enumerate(kernel.params):
-        value = call.args[name]
-        if isinstance(value, Ref):
-            slots[i] = value.address
-        elif name in kernel.floats:
-            slots[i : i + 1].view(np.float64)[0] = value
-        else:
-            slots[i] = value
-    return slots

@@ -1,4 +1,4 @@
-"""How matrices and tokens are cut for products of many tokens: sizes that the lowering and the kernels must agree on.
+"""How matrices and tokens are tiled for GEMM: sizes that the lowering and the kernels must agree on.
 
 Without numba, so that a warm start stays quick.
 """
@@ -12,13 +12,13 @@ UNIT = 4 * LANES
 SUPER_CELL = (16 + 8 + 2) * UNIT
 """Bytes beside a tile's block of 256: scales of 16 runs, twice each; mins (or scales) of pairs of runs; d and dmin."""
 PART = 1024
-"""Elements of a row in a tile, at the most: two tiles stay in a near cache while the tokens pass by."""
+"""Elements of a row in a tile, at the most: two tiles stay in the first-level cache while the tokens pass by."""
 FEW = 32
 """Tokens up to which half of them is better: adding results costs little, writing to a farther cache much."""
 SLICE = 256
-"""Elements that are multiplied between asking for some of what comes next and for some more."""
+"""Elements that are multiplied between one prefetch of the next rows and another."""
 RESULTS = 16 * UNIT
-"""Bytes of two tiles' results of four tokens: 8 registers, and 8 of what is to be taken from them."""
+"""Bytes of two tiles' results of four tokens, the accumulators: 8 sums, and 8 min corrections."""
 TILE_TOKENS = 512
 """Tokens that pass by tiles, at the most."""
 SMALL_SIDE, SUPER_SIDE = 16 + 16 + 16, 128 + 16
@@ -26,7 +26,7 @@ SMALL_SIDE, SUPER_SIDE = 16 + 16 + 16, 128 + 16
 
 AMX_TOKENS = 128
 """Tokens that pass by a block while it is unpacked for matrix registers, at the most."""
-AMX_NEAR = 5 << 18
+AMX_L2_BYTES = 5 << 18
 """Bytes of them that should stay in the second-level cache."""
 AMX_PAD = 2 * (8192 + 10240 + 256 + 64 * AMX_TOKENS)
 """Bytes of registers as stored, of unpacked blocks and their scales, and of results."""

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -14,8 +15,9 @@ from llamina.engine.request import check_names
 from llamina.engine.runner.model_runner import ModelRunner
 from llamina.engine.speculation.draft_file import open_draft
 from llamina.engine.speculation.drafter import Drafter
-from llamina.errors import RequestError
+from llamina.errors import RequestError, UnsupportedModel
 from llamina.gguf import GGUF, open_model
+from llamina.hub.sampling import sampling_for
 from llamina.models import build
 from llamina.ops import Weight
 from llamina.quant import format_of
@@ -27,7 +29,7 @@ Progress = Callable[[str, int, int], None]
 
 
 def load(
-    model: str | os.PathLike[str] | GGUF,
+    model: str | os.PathLike[str] | GGUF | None = None,
     *,
     backend: str = "cpu",
     threads: int | None = None,
@@ -36,7 +38,10 @@ def load(
     progress: Progress | None = None,
     **options: Unpack[LoadOptions],
 ) -> Engine:
-    """Load a GGUF file, or a pulled model by its name. Without `context`, the trained one, at most 8192.
+    """Load a GGUF file, or a model by its name; without either, the catalogue's default. Names are fetched if need be.
+
+    Without `context`, the trained one, at most 8192. Sampling parameters that requests leave out are those that the
+    file (`general.sampling.*`) or the catalogue gives.
 
     `draft` is a smaller model with the same vocabulary that drafts tokens, or a folder to choose one from. `kv_type`
     is the type of the KV cache, `cache_tokens` its size in tokens, `max_sequences` how many are computed at once,
@@ -47,14 +52,17 @@ def load(
     _check_whole("threads", threads, 1)
     _check_whole("context", context, 2, MAX_CONTEXT)
     _check_whole("max_waiting", options.get("max_waiting"), 1)
-    file = model if isinstance(model, GGUF) else open_model(locate(model))
+    file = model if isinstance(model, GGUF) else open_model(locate(model, progress))
+    if file.metadata.get("general.type") == "adapter":
+        raise UnsupportedModel(f"{file.source} is a LoRA adapter: load its model, then give it to load_adapter")
     weights = weights_of(file)
     trained = build(file.metadata, weights).config.trained_context
     built = build(file.metadata, weights, context or min(trained, DEFAULT_CONTEXT))
-    threads = threads or default_threads()
-    smaller = None if draft is None else open_draft(locate(draft), file)
+    smaller = None if draft is None else open_draft(locate(draft, progress), file)
     own: dict[str, Any] = {name: value for name, value in options.items() if name != "max_waiting"}
-    runner = ModelRunner(file, built, backend=backend, threads=threads, progress=progress, **own)
+    runner = ModelRunner(
+        file, built, backend=backend, threads=threads, progress=progress, sampling=sampling_for(file), **own
+    )
     engine = Engine(Core(runner, options.get("max_waiting", MAX_WAITING)))
     if smaller is not None:
         same = {name: value for name, value in own.items() if name in ("kv_type", "step_tokens", "max_sequences")}
@@ -70,16 +78,19 @@ def _check_whole(name: str, value: object, least: int, most: int | None = None) 
         raise RequestError(f"{name} is {value!r}: a whole number {limit} is expected", name)
 
 
-def locate(model: str | os.PathLike[str]) -> Path:
-    """The path itself if it is there, else the pulled model of that name. Raises ModelNotFound."""
-    if not isinstance(model, str | os.PathLike):
-        raise RequestError(f"model is of type {type(model).__name__}: a path or a model's name is expected", "model")
-    path = Path(model)
-    if path.exists():
-        return path
-    from llamina.hub import find
+def locate(model: str | os.PathLike[str] | None, progress: Progress | None = None) -> Path:
+    """The path itself if it is there, else the model of that name, pulled if need be; None is the default.
 
-    return find(os.fspath(model))
+    Raises ModelNotFound or DownloadError.
+    """
+    if model is not None and not isinstance(model, str | os.PathLike):
+        raise RequestError(f"model is of type {type(model).__name__}: a path or a model's name is expected", "model")
+    if model is not None and Path(model).exists():
+        return Path(model)
+    from llamina.hub import DEFAULT, obtain, progress_bar
+
+    with progress_bar() if progress is None else nullcontext(progress) as told:
+        return obtain(DEFAULT if model is None else os.fspath(model), told)
 
 
 def weights_of(file: GGUF, read: bool = True) -> dict[str, Weight]:
@@ -91,9 +102,3 @@ def weights_of(file: GGUF, read: bool = True) -> dict[str, Weight]:
         data = tensor.data if read else np.zeros(0, np.uint8)
         weights[name] = Weight(name, tensor.shape, format_of(tensor.type), data, bias, scale)
     return weights
-
-
-def default_threads() -> int:
-    """The cores this process may use."""
-    usable = getattr(os, "sched_getaffinity", None)
-    return len(usable(0)) if usable else os.cpu_count() or 1

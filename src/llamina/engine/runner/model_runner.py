@@ -7,11 +7,12 @@ from threading import RLock
 from typing import Any, Literal, get_args
 
 from llamina.adapters import Adapter
-from llamina.backends import Capacity, KvType, Offload, Program, compile_plan
-from llamina.cache import Near, Pages
+from llamina.backends import Backend, Capacity, KvType, Program
+from llamina.backends import backend as make_backend
+from llamina.cache import Pages, WindowPool
 from llamina.engine.limits import Limits
 from llamina.engine.runner.adapters import Adapters
-from llamina.engine.runner.memory import available_bytes, find_room
+from llamina.engine.runner.memory import find_room
 from llamina.engine.runner.programs import Programs
 from llamina.engine.samplers import Samplers
 from llamina.engine.schedule import Budget
@@ -35,7 +36,7 @@ class ModelRunner:
         model: Decoder,
         *,
         backend: str = "cpu",
-        threads: int = 1,
+        threads: int | None = None,
         kv_type: KvType = "f16",
         step_tokens: int | None = None,
         max_sequences: int = 16,
@@ -48,7 +49,8 @@ class ModelRunner:
         _check_options(kv_type, step_tokens=step_tokens, max_sequences=max_sequences, cache_tokens=cache_tokens)
         self.file = file
         self.model = model
-        self.backend, self.kv_type = backend, kv_type
+        self.backend: Backend = make_backend(backend, threads=threads, offload=offload, memory_budget=memory_budget)
+        self.kv_type = kv_type
         self.context = model.config.context
         self.sampling = dict(sampling or {})  # parameters that requests have unless they say otherwise
         self.plan: Plan = record(model.forward)
@@ -57,17 +59,16 @@ class ModelRunner:
             raise UnsupportedModel(f"{key} is {model.causal}: that variant of the architecture is not known here")
         self.adapters = Adapters(file.metadata, self.plan)
         self.weight_bytes = sum(tensor.nbytes for tensor in file.tensors.values())
-        paged = _offload(offload, memory_budget)
-        if paged is None and self.weight_bytes <= available_bytes():
+        weights, free = self.backend.weight_bytes(self.weight_bytes), self.backend.free_bytes()
+        if weights == self.weight_bytes <= free:
             file.read_ahead()
-        weights = min(self.weight_bytes, paged.budget) if paged else self.weight_bytes
         whole = not model.causal
         step_tokens = step_tokens or (max(self.context, STEP_TOKENS) if whole else STEP_TOKENS)
-        room = find_room(self.plan, weights, self.context, max_sequences, step_tokens, kv_type, cache_tokens)
-        near = Near(room.near, room.reach)
-        self.pages = Pages(room.pages, max_sequences, room.checkpoints, near, sharing=model.causal)
+        room = find_room(self.plan, free, weights, self.context, max_sequences, step_tokens, kv_type, cache_tokens)
+        windows = WindowPool(room.window_pages, room.reach)
+        self.pages = Pages(room.pages, max_sequences, room.checkpoints, windows, sharing=model.causal)
         slots = max_sequences + (room.checkpoints or 0)
-        self.capacity = Capacity(room.pages, slots, kv_type, threads, paged, room.near)
+        self.capacity = Capacity(room.pages, slots, kv_type, room.window_pages)
         outputs = max(1, min(step_tokens, LOGITS_BYTES // (4 * self.plan.vocab)))
         self.budget = Budget(step_tokens, outputs, min(max_sequences, outputs), whole)  # a token for each in every step
         self.batch = Batch(step_tokens, outputs, max_sequences, -(-self.context // PAGE))
@@ -79,7 +80,7 @@ class ModelRunner:
         self.programs = Programs(model, self.plan, self.adapters, self._compile, self.compiling)
 
     def _compile(self, plan: Plan, before: Program | None) -> Program:
-        return compile_plan(self.backend, plan, self.batch, self.capacity, self._progress, before)
+        return self.backend.compile(plan, self.batch, self.capacity, self._progress, before)
 
     @property
     def program(self) -> Program:
@@ -107,9 +108,9 @@ class ModelRunner:
         return fingerprint(self.file)
 
     def copy_states(self) -> None:
-        """Make the copies that the page pool has promised; pages are as they should be afterwards."""
-        for unit, source, target in self.pages.take_copies():
-            self.program.states.copy(unit, source, target)
+        """What the pool has promised to copy; states are as they should be afterwards."""
+        for unit, pairs in self.pages.take_copies().items():
+            self.program.states.copy(unit, pairs)
 
     def read_adapter(
         self, path: str | os.PathLike[str], name: str | None = None
@@ -143,17 +144,6 @@ class ModelRunner:
             self.samplers.close()
         self.programs.close()
         self._closed = True
-
-
-def _offload(policy: str, budget: int | None) -> Offload | None:
-    """How much of the weights may be resident; all of them unless a policy says otherwise."""
-    if policy not in ("none", "budget", "pinned"):
-        raise RequestError(f"offload is {policy!r}: none, budget or pinned is expected", "offload")
-    if (policy == "none") != (budget is None):
-        raise RequestError(
-            f"offload is {policy!r} and memory_budget is {budget}: give both or neither", "memory_budget"
-        )
-    return Offload("pinned" if policy == "pinned" else "budget", budget) if budget is not None else None
 
 
 def _check_options(kv_type: str, **counts: int | None) -> None:

@@ -2,11 +2,14 @@
 
 from typing import TYPE_CHECKING, Any
 
-from llamina.backends.states import UNITS, Unit
+import numpy as np
+
+from llamina.backends import UNITS
 from llamina.cache import Lease
 from llamina.engine.sequence import Sequence
 from llamina.engine.snapshot.format import Snapshot, read_sequence, write_sequence
 from llamina.errors import SnapshotError
+from llamina.ops import Unit
 from llamina.ops.batch import PAGE
 
 if TYPE_CHECKING:
@@ -61,33 +64,33 @@ def resume(core: "Core", snapshot: Snapshot) -> Sequence:
 
 
 def _layout(core: "Core") -> list[Any]:
-    """States are moved as they are between programs of the same layout; for another, tokens are computed again."""
+    """States are moved between programs of the same layout, on any backend; for another, tokens are computed again."""
     states = core.runner.program.states
-    return [core.runner.backend, core.runner.kv_type, PAGE, *(states.size(unit) for unit in UNITS)]
+    return [core.runner.kv_type, PAGE, *(states.exported_size(unit) for unit in UNITS)]
 
 
-def _parts(core: "Core", computed: int) -> list[tuple[Unit, int]]:
-    """The states after so many tokens, in the order in which they are written: pages, those that windows see, slot."""
+def _parts(core: "Core", computed: int) -> dict[Unit, range]:
+    """The states after so many tokens, in the order in which they are written: pages, those in the window, slot."""
     pages = range(-(-computed // PAGE))
-    near = pages[min(len(pages), core.pages.near.first(computed)) :]
-    counts: dict[Unit, range] = {"page": pages, "near": near, "slot": range(min(computed, 1))}
-    return [(unit, at) for unit, found in counts.items() for at in found]
+    window = pages[min(len(pages), core.pages.windows.first(computed)) :]
+    return {"page": pages, "window": window, "slot": range(min(computed, 1))}
 
 
 def _size(core: "Core", computed: int) -> int:
-    return sum(core.runner.program.states.size(unit) for unit, _ in _parts(core, computed))
+    return sum(core.runner.program.states.exported_size(unit) * len(at) for unit, at in _parts(core, computed).items())
 
 
-def _index(core: "Core", lease: Lease, unit: Unit, at: int) -> int:
-    """Which page, place or slot of the pool it is."""
+def _indexes(core: "Core", lease: Lease, unit: Unit, places: range) -> list[int]:
+    """Which pages, window pages or slot of the pool they are."""
     if unit == "slot":
-        return lease.slot
-    return core.pages.near[lease.pages[at]] if unit == "near" else lease.pages[at]
+        return [lease.slot for _ in places]
+    pages = [lease.pages[at] for at in places]
+    return [core.pages.windows[page] for page in pages] if unit == "window" else pages
 
 
 def _read(core: "Core", lease: Lease, computed: int) -> bytes:
     parts, states = _parts(core, computed), core.runner.program.states
-    return b"".join(states.read(unit, _index(core, lease, unit, at)) for unit, at in parts)
+    return b"".join(states.export(unit, _indexes(core, lease, unit, at)).tobytes() for unit, at in parts.items())
 
 
 def _write(core: "Core", sequence: Sequence, computed: int, data: bytes) -> Lease | None:
@@ -101,8 +104,10 @@ def _write(core: "Core", sequence: Sequence, computed: int, data: bytes) -> Leas
         return None
     core.runner.copy_states()
     start = 0
-    for unit, at in _parts(core, computed):
-        states.write(unit, _index(core, lease, unit, at), data[start : start + states.size(unit)])
-        start += states.size(unit)
+    for unit, places in _parts(core, computed).items():
+        size = states.exported_size(unit)
+        part = np.frombuffer(data, np.uint8, size * len(places), start).reshape(len(places), size)
+        states.restore(unit, _indexes(core, lease, unit, places), part)
+        start += part.nbytes
     core.pages.keep(lease, sequence.known, computed)
     return lease

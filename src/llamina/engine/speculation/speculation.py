@@ -8,6 +8,9 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
+
 from llamina.engine.request import Request
 from llamina.engine.schedule import Slice
 from llamina.engine.sequence import Sequence
@@ -29,7 +32,7 @@ class Speculation:
     def __init__(self, core: "Core") -> None:
         self._core = core
         self.drafter: Drafter | None = None
-        self._before: dict[int, bytes] = {}  # recurrent states by slot, to go back to
+        self._before: dict[int, npt.NDArray[np.uint8]] = {}  # recurrent states by slot, to go back to
 
     def check(self, request: Request) -> None:
         """Raise RequestError for a request that wants a draft model where there is none."""
@@ -126,7 +129,7 @@ class Speculation:
         """Remember recurrent states that drafts may spoil."""
         if self._core.pages.recurrent:
             slots = [s.sequence.lease.slot for s in slices if s.drafts and s.sequence.lease]
-            self._before = {slot: self._core.runner.program.states.read("slot", slot) for slot in slots}
+            self._before = {slot: self._core.runner.program.states.read("slot", [slot]) for slot in slots}
 
     def settle(self, s: Slice, made: Iterable[int]) -> None:
         """Count what came true, and take back what did not."""
@@ -135,7 +138,7 @@ class Speculation:
         if sequence.lease is None or sequence.computed == s.stop:
             return
         if core.pages.recurrent:  # back to where the step began: the tokens that came true are computed again
-            core.runner.program.states.write("slot", sequence.lease.slot, self._before[sequence.lease.slot])
+            core.runner.program.states.write("slot", [sequence.lease.slot], self._before[sequence.lease.slot])
             sequence.computed = s.start
         back = core.pages.rewind(sequence.lease, sequence.computed)
         assert back, "drafts are not told to the pages, so windows have not moved on"

@@ -9,7 +9,7 @@ from llamina.chat.choice import ToolChoice, call_grammar, chosen, lazy_grammar
 from llamina.chat.messages import adapted
 from llamina.engine.delta import Delta, FinishReason
 from llamina.engine.request import OPTIONS, SAMPLING, check_names
-from llamina.engine.tasks.completion import Completion
+from llamina.engine.tasks.completion import Completion, Usage
 from llamina.engine.tasks.generation import Generation
 from llamina.errors import InvalidGrammar, RequestError
 from llamina.grammar import KINDS, Source
@@ -145,6 +145,10 @@ class Turn:
     def close(self) -> None:
         """Stop here: nothing more is computed for it."""
         self.generation.close()
+
+    @property
+    def usage(self) -> Usage:
+        return self.generation.usage
 
     def message(self) -> dict[str, Any]:
         """The answer so far, as a message."""

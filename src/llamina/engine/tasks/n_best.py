@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from llamina.engine.request import request_of
 from llamina.engine.sequence import Listener
+from llamina.engine.sequence import Sequence as EngineSequence
 from llamina.engine.tasks.completion import Completion
 from llamina.engine.tasks.generation import Generation
 from llamina.errors import RequestError
@@ -16,13 +17,19 @@ if TYPE_CHECKING:
 
 
 def begin(
-    engine: "Engine", tokens: list[int], n: int, options: dict[str, Any], on_delta: Listener | None = None
-) -> list[Generation]:
-    """n sequences with random streams of their own; the first computes the prompt, the others wait for that."""
+    engine: "Engine", prompts: list[list[int]], n: int, options: dict[str, Any], on_delta: Listener | None = None
+) -> list[list[Generation]]:
+    """For each prompt n answers, with random streams of their own; the first computes the prompt, the others wait."""
     check_count("n", n)
-    requests = [request_of(tokens, options | ({"index": i} if i else {}), engine.runner.sampling) for i in range(n)]
-    first = engine.start(requests[0], on_delta=on_delta)
-    return [first, *(engine.start(r, on_delta=on_delta, leader=first.sequence) for r in requests[1:])]
+    sequences = []
+    for tokens in prompts:
+        leader: EngineSequence | None = None
+        for index in range(n):
+            request = request_of(tokens, options | ({"index": index} if index else {}), engine.runner.sampling)
+            sequences.append(engine.core.prepare(request, leader))
+            leader = leader or sequences[-1]
+    generations = engine.start_all(sequences, on_delta)
+    return [generations[at : at + n] for at in range(0, len(generations), n)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The table of meanings, and the one who looks them up."""
+"""The table of operations in NumPy, and what computes steps by it."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
@@ -12,18 +12,18 @@ Array: TypeAlias = Any  # an ndarray; NumPy's stubs lose the type in arithmetic
 
 
 class Reference:
-    """Computes steps one by one. `states` holds what layers keep, as `keep` leaves it of a state's keys and values;
-    `near` are those with places of their own for pages."""
+    """Computes steps one by one. `states` are the KV cache and recurrent states, [pages or slots, …]; `round` rounds
+    keys and values as the cache's type does; `windowed` are the states whose pages are in the pool of windows."""
 
     def __init__(
         self,
         states: dict[State, list[Array]],
-        keep: Callable[[State, Array], Array],
-        near: frozenset[State] = frozenset(),
+        round: Callable[[State, Array], Array],
+        windowed: frozenset[State] = frozenset(),
     ) -> None:
         self.states = states
-        self.keep = keep
-        self.near = near
+        self.round = round
+        self.windowed = windowed
         self.adapters: dict[int, Mapping[str, LowRank]] = {}  # by slot
         self._decoded: dict[str, Array] = {}
 
@@ -36,6 +36,7 @@ class Reference:
         return [a.reshape(rows, *v.shape) for a, v in zip(arrays, step.outputs, strict=True)]
 
     def decode(self, w: Weight) -> Array:
+        """A weight as float32; decoded once."""
         if w.name not in self._decoded:
             self._decoded[w.name] = decode(w.data, w.format, w.shape)
         return self._decoded[w.name]
@@ -45,7 +46,9 @@ Operation = Callable[[Reference, Step, list[Array], list[Array], Batch], Array |
 OPS: dict[str, Operation] = {}
 
 
-def meaning(name: str) -> Callable[[Operation], Operation]:
+def operation(name: str) -> Callable[[Operation], Operation]:
+    """Register what an operation means."""
+
     def register(function: Operation) -> Operation:
         OPS[name] = function
         return function

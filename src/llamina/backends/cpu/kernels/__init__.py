@@ -1,4 +1,4 @@
-"""The kernels' Python source. Importing this package imports numba; a warm start never does."""
+"""The kernels' Python source. Importing its modules imports numba; a warm start never does."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -6,27 +6,41 @@ from typing import Any
 
 from llamina.errors import KernelError
 
-ROOMS = (
-    "walk",
-    "elementwise",
-    "norm",
-    "rope",
-    "kept",
-    "attention",
-    "select",
-    "embed",
-    "moe",
-    "recurrent",
-    "quantize",
-    "matmul",
-    "adapt",
-)
+MODULES = {
+    "walk": ("walk", "post", "serve"),
+    "pointwise.elementwise": (
+        *("add", "mul", "div", "scale", "softcap", "at_most", "at_least", "temper", "copy", "fill", "pick"),
+        *("activate", "gated"),
+    ),
+    "pointwise.norm": ("rms_norm", "layer_norm", "softmax"),
+    "pointwise.rope": ("rope_table", "rope"),
+    "pointwise.embed": ("embed",),
+    "pointwise.experts": ("route", "mix", "sinkhorn", "expert_bias"),
+    "pointwise.adapt": ("adapt", "adapt_embed"),
+    "attention.kv_cache": ("write_keys", "write_values", "hadamard"),
+    "attention.attend": ("attend", "attend_latent"),
+    "attention.select": ("select",),
+    "recurrent": ("convolve", "pool", "ngrams", "scan", "linear_attend"),
+    "formats.quantize": ("quantize",),
+    "matmul": ("linear", "experts"),
+}
+"""Where kernels are, by their names without the format."""
+
+
+def module_of(name: str) -> str:
+    """The module of a kernel: `rms_norm`, or `linear.Q4_K` where there is one for each format.
+
+    Raises KernelError if there is none.
+    """
+    for module, names in MODULES.items():
+        if name.partition(".")[0] in names:
+            return f"{__name__}.{module}"
+    raise KernelError(f"no CPU kernel is called {name!r}")
 
 
 def find(name: str) -> Callable[..., Any]:
-    """The function behind a kernel's name: `rms_norm`, or `linear.Q4_K` where there is one per format."""
-    for room in ROOMS:
-        table: dict[str, Callable[..., Any]] = import_module(f"{__name__}.{room}").KERNELS
-        if name in table:
-            return table[name]
-    raise KernelError(f"no CPU kernel is called {name!r}")
+    """The function behind a kernel's name. Raises KernelError if there is none."""
+    table: dict[str, Callable[..., Any]] = import_module(module_of(name)).KERNELS
+    if name not in table:
+        raise KernelError(f"no CPU kernel is called {name!r}")
+    return table[name]

@@ -1,10 +1,17 @@
-"""The one decorator of functions that kernels are made of."""
+"""The decorators of kernels and of the functions that they are made of."""
 
+from collections.abc import Callable
 from typing import Any
 
 from numba import njit
 
-from llamina.backends.cpu.jit import FLAGS
+FLAGS: dict[str, Any] = {
+    "nogil": True,
+    "error_model": "numpy",
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+    # No fastmath: contraction and reassociation would round differently from kernel to kernel.
+}
 
 
 def device(function: Any) -> Any:
@@ -17,9 +24,17 @@ def routine(function: Any) -> Any:
     return njit(function, **FLAGS)
 
 
-def kernel(function: Any) -> Any:
-    """A step of a plan: `(thread, threads, …)`, the rest named as the lowering passes it; floats are annotated.
+def kernel(writes: tuple[str, ...]) -> Callable[[Any], Any]:
+    """The decorator of a call of a plan: `(thread, threads, …)`, the rest named as lowering passes it.
 
-    `thread` of `threads` is the part to do, by whatever thread; one that needs memory of its own asks for `worker`.
+    Floats are annotated. `thread` of `threads` is the part to do, by whatever thread; a kernel that needs memory of
+    its own takes `worker`. `writes` names the parameters that it stores through: dependencies are found by them, and
+    the machine code is checked against them.
     """
-    return njit(function, **FLAGS)
+
+    def decorate(function: Any) -> Any:
+        compiled = njit(function, **FLAGS)
+        compiled.writes = writes
+        return compiled
+
+    return decorate

@@ -1,16 +1,19 @@
-"""Matrices times tokens: by strips of eight rows for few tokens, by tiles for many where the format has them."""
+"""Matrices times tokens: GEMV for few tokens, GEMM (in tiles or matrix registers) for many."""
 
 from typing import Any
 
 from llamina.backends.cpu.features import HAS_AMX
-from llamina.backends.cpu.kernels import strips, strips_nvfp4, strips_super, tiles, tiles_nvfp4
 from llamina.backends.cpu.kernels.device import device, kernel
-from llamina.backends.cpu.kernels.formats import SMALL, SUPER, Small, Super
-from llamina.backends.cpu.kernels.memory import i32, i64, set_i32
-from llamina.backends.cpu.kernels.simd import store_f32, store_f32_part
-from llamina.backends.cpu.kernels.work import first
+from llamina.backends.cpu.kernels.formats.blocks import BLOCKS_32, SUPERBLOCKS, Block32, SuperBlock
+from llamina.backends.cpu.kernels.gemm import gemm
+from llamina.backends.cpu.kernels.gemm import nvfp4 as gemm_nvfp4
+from llamina.backends.cpu.kernels.gemv import blocks, superblocks
+from llamina.backends.cpu.kernels.gemv import nvfp4 as gemv_nvfp4
+from llamina.backends.cpu.kernels.vector.math import first
+from llamina.backends.cpu.kernels.vector.memory import i32, i64, set_i32
+from llamina.backends.cpu.kernels.vector.simd import store_f32, store_f32_part
 
-TILES = tiles.TILES | {"NVFP4": tiles_nvfp4.TILE}
+GEMM = gemm.GEMM | {"NVFP4": gemm_nvfp4.GEMM}
 MANY, MANY_ALONE = 5, 3  # tokens from which unpacking pays; sooner where fewer do not share it by fours
 
 
@@ -22,7 +25,7 @@ def put(target, value, last):
         store_f32_part(target, value, last + 1)
 
 
-def multiply_strips(strip: Any, four: Any | None = None) -> Any:
+def gemv_rows(gemv: Any, four: Any | None = None) -> Any:
     """Rows [low, high) of one matrix times `items` tokens, one by one, or by fours where the format has that."""
 
     @device
@@ -41,20 +44,20 @@ def multiply_strips(strip: Any, four: Any | None = None) -> Any:
                     put(out + i3 * out_item + 4 * r, d, last)
             else:
                 for item in range(items):
-                    put(out + item * out_item + 4 * r, strip(p, w_row, last, x + item * x_item, k), last)
+                    put(out + item * out_item + 4 * r, gemv(p, w_row, last, x + item * x_item, k), last)
 
     return run
 
 
-def matrices_from(form: Small | Super) -> int:
+def amx_from(form: Block32 | SuperBlock) -> int:
     """From how many tokens on matrix registers are faster than tiles, which scale every run of every token."""
-    if isinstance(form, Super) and form.by_32 and not form.signed:
+    if isinstance(form, SuperBlock) and form.by_32 and not form.signed:
         return 64
-    return 24 if form.signed or isinstance(form, Super) else 32
+    return 24 if form.signed or isinstance(form, SuperBlock) else 32
 
 
-def tiles_or_matrices(tiles: Any, matrices: Any, least: int) -> Any:
-    """Tiles, or matrix registers from so many tokens on that unpacking for them pays."""
+def tiles_or_amx(tiles: Any, matrices: Any, least: int) -> Any:
+    """GEMM in tiles, or in matrix registers from `least` tokens on, where unpacking for them pays."""
 
     @device
     def run(w, w_row, low, high, x, x_item, items, out, out_item, k, scratch, order, share):
@@ -67,21 +70,21 @@ def tiles_or_matrices(tiles: Any, matrices: Any, least: int) -> Any:
 
 
 def many_of(name: str) -> Any | None:
-    """How a format multiplies many tokens, if it has a way."""
-    if not HAS_AMX or name not in SMALL | SUPER:
-        return TILES.get(name)
-    from llamina.backends.cpu.kernels.amx import AMX
+    """The GEMM of a format; None if it has none."""
+    if not HAS_AMX or name not in BLOCKS_32 | SUPERBLOCKS:
+        return GEMM.get(name)
+    from llamina.backends.cpu.kernels.amx.gemm import AMX
 
-    return tiles_or_matrices(TILES[name], AMX[name], matrices_from((SMALL | SUPER)[name]))
+    return tiles_or_amx(GEMM[name], AMX[name], amx_from((BLOCKS_32 | SUPERBLOCKS)[name]))
 
 
 def linear_kernel(few: Any, many: Any | None, least: int) -> Any:
-    """`few` tokens go one by one; from `least` on the rows are unpacked into tiles, where the format has them."""
+    """GEMV for `few` tokens, GEMM from `least` on where the format has one."""
 
-    @kernel
+    @kernel(writes=("out",) if many is None else ("out", "scratch"))
     def run(thread, threads, count, x, x_item, outer, w, w_row, out, out_item, rows, k, scratch, scratch_size, worker):
-        strips, items = (rows + 7) // 8, i64(count) * outer
-        low, high = 8 * first(strips, thread, threads), min(8 * first(strips, thread + 1, threads), rows)
+        eights, items = (rows + 7) // 8, i64(count) * outer
+        low, high = 8 * first(eights, thread, threads), min(8 * first(eights, thread + 1, threads), rows)
         if many is not None and items >= least:
             many(w, w_row, low, high, x, x_item, items, out, out_item, k, scratch + worker * scratch_size, 0, 1)
         else:
@@ -117,13 +120,13 @@ def experts_kernel(few: Any, many: Any | None, least: int) -> Any:
     With many tokens the items are sorted by expert, so that each expert's rows are unpacked once.
     """
 
-    @kernel
+    @kernel(writes=("out", "scratch"))
     def run(
         thread, threads, count, x, x_item, share, ids, ids_row, outer, w, w_expert, experts, w_row, out, out_item,
         rows, k, scratch, scratch_size, worker,
     ):  # fmt: skip
-        strips, items = (rows + 7) // 8, i64(count) * outer
-        low, high = 8 * first(strips, thread, threads), min(8 * first(strips, thread + 1, threads), rows)
+        eights, items = (rows + 7) // 8, i64(count) * outer
+        low, high = 8 * first(eights, thread, threads), min(8 * first(eights, thread + 1, threads), rows)
         if items < least:
             for n in range(items):
                 own = w + expert_of(ids, ids_row, n, outer) * w_expert
@@ -146,9 +149,9 @@ def experts_kernel(few: Any, many: Any | None, least: int) -> Any:
     return run
 
 
-STRIPS = strips.STRIPS | strips_super.STRIPS | {"NVFP4": strips_nvfp4.strip}
-FOURS = strips_super.FOURS | {"NVFP4": strips_nvfp4.four}
-MULTIPLY = {name: multiply_strips(strip, FOURS.get(name)) for name, strip in STRIPS.items()}
-LEAST = {name: MANY if name in FOURS else MANY_ALONE for name in MULTIPLY}
+GEMV = blocks.GEMV | superblocks.GEMV | {"NVFP4": gemv_nvfp4.gemv}
+GEMV_4 = superblocks.GEMV_4 | {"NVFP4": gemv_nvfp4.four}
+MULTIPLY = {name: gemv_rows(gemv, GEMV_4.get(name)) for name, gemv in GEMV.items()}
+LEAST = {name: MANY if name in GEMV_4 else MANY_ALONE for name in MULTIPLY}
 KERNELS = {f"linear.{name}": linear_kernel(few, many_of(name), LEAST[name]) for name, few in MULTIPLY.items()}
 KERNELS |= {f"experts.{name}": experts_kernel(few, many_of(name), LEAST[name]) for name, few in MULTIPLY.items()}

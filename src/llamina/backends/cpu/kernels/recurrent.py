@@ -5,9 +5,9 @@ import math
 import numpy as np
 
 from llamina.backends.cpu.kernels.device import device, kernel
-from llamina.backends.cpu.kernels.memory import f32, i32, i64, set_f32, set_i32
-from llamina.backends.cpu.kernels.simd import fma, hsum_f32, load_f32, splat_f32, store_f32, zero_f32
-from llamina.backends.cpu.kernels.work import exp8, first, load_lanes, store_lanes
+from llamina.backends.cpu.kernels.vector.math import exp8, first, load_lanes, store_lanes
+from llamina.backends.cpu.kernels.vector.memory import f32, i32, i64, set_f32, set_i32
+from llamina.backends.cpu.kernels.vector.simd import fma, hsum_f32, load_f32, splat_f32, store_f32, zero_f32
 
 
 @device
@@ -27,9 +27,9 @@ def convolved(x, x_row, begin, t, state, past, channels, w, bias, taps, apart, l
     return total
 
 
-@kernel
+@kernel(writes=("states", "out"))
 def convolve(
-    thread, threads, out_state, slot_size, sequences, starts, positions, slots, x, x_row, w, bias, out, out_row,
+    thread, threads, states, slot_size, sequences, starts, positions, slots, x, x_row, w, bias, out, out_row,
     channels, taps, apart,
 ):  # fmt: skip
     """Each channel with its own taps, w [taps, channels]; the state holds the last inputs, [slot, past, channels]."""
@@ -37,7 +37,7 @@ def convolve(
     low, high = 8 * first(registers, thread, threads), min(8 * first(registers, thread + 1, threads), channels)
     for s in range(i64(sequences)):
         begin, end = i32(starts + 4 * s), i32(starts + 4 * s + 4)
-        state = out_state + i32(slots + 4 * s) * slot_size
+        state = states + i32(slots + 4 * s) * slot_size
         if i32(positions + 4 * begin) == 0:
             for k in range(past):
                 clear(state + 4 * (k * channels + low), high - low)
@@ -55,16 +55,16 @@ def convolve(
                 set_f32(state + 4 * (k * channels + c), f32(source + 4 * c))
 
 
-@kernel
+@kernel(writes=("states", "out"))
 def ngrams(
-    thread, threads, out_state, slot_size, sequences, starts, positions, slots, x, multipliers, sizes, offsets, out,
+    thread, threads, states, slot_size, sequences, starts, positions, slots, x, multipliers, sizes, offsets, out,
     out_row, past, tables, end_token,
 ):  # fmt: skip
     """Rows of tables by hashes of 2, 3, … tokens; the state holds the last tokens + 1, 0 being none, [slot, past]."""
     each = tables // past
     for s in range(first(i64(sequences), thread, threads), first(i64(sequences), thread + 1, threads)):
         begin, end = i32(starts + 4 * s), i32(starts + 4 * s + 4)
-        state = out_state + i32(slots + 4 * s) * slot_size
+        state = states + i32(slots + 4 * s) * slot_size
         if i32(positions + 4 * begin) == 0:
             clear(state, past)
         for t in range(begin, end):
@@ -90,9 +90,9 @@ def recent(x, x_row, begin, at, state, past, width):
     return x + at * x_row if at >= begin else state + 4 * (at - begin + past) * width
 
 
-@kernel
+@kernel(writes=("states", "out"))
 def pool(
-    thread, threads, out_state, slot_size, sequences, starts, positions, slots, x, x_row, gate, gate_row, w, out,
+    thread, threads, states, slot_size, sequences, starts, positions, slots, x, x_row, gate, gate_row, w, out,
     out_row, channels, taps,
 ):  # fmt: skip
     """Each channel over the last taps, weighed by the softmax of gate + w; the state is [slot, taps-1, x and gate]."""
@@ -100,7 +100,7 @@ def pool(
     low, high = first(channels, thread, threads), first(channels, thread + 1, threads)
     for s in range(i64(sequences)):
         begin, end = i32(starts + 4 * s), i32(starts + 4 * s + 4)
-        state = out_state + i32(slots + 4 * s) * slot_size
+        state = states + i32(slots + 4 * s) * slot_size
         for c in range(low, high):
             xs, gates = state + 4 * c, state + 4 * (channels + c)
             if i32(positions + 4 * begin) == 0:
@@ -125,16 +125,16 @@ def pool(
                 set_f32(gates + 4 * k * width, f32(g))
 
 
-@kernel
+@kernel(writes=("states", "out"))
 def scan(
-    thread, threads, out_state, slot_size, sequences, starts, positions, slots, x, x_row, dt, dt_row, a, b, b_row,
+    thread, threads, states, slot_size, sequences, starts, positions, slots, x, x_row, dt, dt_row, a, b, b_row,
     c, c_row, out, out_row, channels, n,
 ):  # fmt: skip
     """h ← h·exp(dt·a) + dt·x·b, y = h·c for each channel; the state is [slot, channels, n]."""
     for s in range(i64(sequences)):
         begin, end = i32(starts + 4 * s), i32(starts + 4 * s + 4)
         for channel in range(first(channels, thread, threads), first(channels, thread + 1, threads)):
-            h = out_state + i32(slots + 4 * s) * slot_size + channel * n * 4
+            h = states + i32(slots + 4 * s) * slot_size + channel * n * 4
             if i32(positions + 4 * begin) == 0:
                 clear(h, n)
             for t in range(begin, end):
@@ -192,9 +192,9 @@ def move(tile, q, k, decay, step, new, n):
     return (a + b) + (c + d)
 
 
-@kernel
+@kernel(writes=("states", "out"))
 def linear_attend(
-    thread, threads, out_state, slot_size, sequences, starts, positions, slots, q, q_row, q_head, k, k_row, k_head,
+    thread, threads, states, slot_size, sequences, starts, positions, slots, q, q_row, q_head, k, k_row, k_head,
     v, v_row, v_head, decay, decay_row, decay_head, decay_step, beta, beta_row, out, out_row, out_head,
     heads, groups, key_dim, dim, tiled,
 ):  # fmt: skip
@@ -206,7 +206,7 @@ def linear_attend(
         for item in range(first(heads * tiles, thread, threads), first(heads * tiles, thread + 1, threads)):
             head, column = item // tiles, item % tiles * 8
             group = head % groups if tiled else head * groups // heads
-            tile = out_state + i32(slots + 4 * s) * slot_size + item * key_dim * 32
+            tile = states + i32(slots + 4 * s) * slot_size + item * key_dim * 32
             if fresh:
                 clear(tile, 8 * key_dim)
             for t in range(begin, end):

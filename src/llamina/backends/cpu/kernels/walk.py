@@ -1,11 +1,13 @@
-"""Walking a plan. Chains of calls that do not touch each other's memory form a group; threads claim parts of chains.
+"""Threads that walk the calls of a program.
+
+Chains of calls that do not touch each other's memory form a group; threads claim parts of chains.
 
 A group is done when all its parts are, not when all threads have arrived: on a crowded machine a thread that gets no
-time claims nothing, and nobody waits for it. Claims carry the number of the run, so a thread that comes late cannot
+time claims nothing, and no thread waits for it. Claims carry the number of the run, so a thread that comes late cannot
 take part in a run it does not know.
 
 What to walk stands in the context twice, for even and odd runs: it is written before a run is posted and stays until
-the next but one, so whoever reads it and then still finds the run current has read it whole.
+the next but one, so a thread that reads it and then still finds the run current has read it whole.
 
 The context is a block of 64-byte lines, named below; then a line for each thread (is it parked? which run did it see?),
 then one for each group: (run << 32 | parts claimed), (run << 32 | parts done).
@@ -18,7 +20,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from llamina.backends.cpu.kernels.device import device, kernel
-from llamina.backends.cpu.kernels.memory import i64, pointer, set_i64
+from llamina.backends.cpu.kernels.vector.memory import i64, pointer, set_i64
 
 PLANS, RUN, STOP, YIELD, LINES, PARKED = (64 * i for i in range(6))  # a plan: address of its groups, their number
 SPINS_BEFORE_YIELD = 2000
@@ -133,14 +135,14 @@ def walk_groups(context, run, thread, threads):
         line += 64
 
 
-@kernel
+@kernel(writes=())
 def walk(thread, threads, context):
     """The caller's share of the run that was posted."""
     walk_groups(context, load_acquire(context + RUN), thread, threads)
     return 0
 
 
-@kernel
+@kernel(writes=("context",))
 def post(thread, threads, context):
     """Start a run; the bits of the result are the threads that are parked and want waking."""
     run = load_acquire(context + RUN) + 1
@@ -157,7 +159,7 @@ def post(thread, threads, context):
     return parked
 
 
-@kernel
+@kernel(writes=("context",))
 def serve(thread, threads, context):
     """Take part in runs until told to stop (-1), or until nothing came for a while (0): then park."""
     mine = context + PARKED + 64 * thread

@@ -1,0 +1,1 @@
+"""A matrix times many tokens (GEMM) in matrix registers (AMX)."""

@@ -1,0 +1,284 @@
+"""The rows of an attention task, a row being a (token, head): scores, softmax, sums of values, merging of chunks.
+
+Four rows at a time share the loads of keys and values. Every row goes through the same operations in the same order
+whatever the others are.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from llamina.backends.cpu.kernels.attention.kv_cache import RUN, KvLayout, part
+from llamina.backends.cpu.kernels.device import device, routine
+from llamina.backends.cpu.kernels.vector.math import exp8, tanh8
+from llamina.backends.cpu.kernels.vector.memory import f32, i64, prefetch, set_f32, stack_of, u32
+from llamina.backends.cpu.kernels.vector.simd import (
+    cvt_f32,
+    f32x8,
+    fill_of,
+    first_f32,
+    fma,
+    hmax_f32,
+    hsum_f32,
+    iota_i32,
+    load_f32,
+    max_f32,
+    splat_f32,
+    splat_i32,
+    store_f32,
+    store_f32_part,
+    within,
+    zero_f32,
+)
+from llamina.backends.cpu.layout import CHUNK, MOST_ROWS, partial_bytes
+from llamina.ops.batch import PAGE
+
+CELL = 128  # a row: where it stands, and what it has selected so far
+QUERY, OUT, PARTIAL, SCORES, POSITION, LOWEST, HIGHEST, SELECTED, TOP, SUM, SLOPE = (8 * i for i in range(11))
+ENTRY = 32  # a page of the chunk: its keys, its values, its first position, the keys of the page a chunk later
+KEYS, VALUES, AT, NEXT = 0, 8, 16, 24
+SCORES_BYTES = CHUNK * PAGE * 4  # a row's scores of a chunk, and then its weights
+row_cells, row_scores, chunk_pages = (
+    stack_of(MOST_ROWS * CELL),
+    stack_of(MOST_ROWS * SCORES_BYTES),
+    stack_of(CHUNK * ENTRY),
+)
+eight = stack_of(32)
+MINUS_INF = fill_of(f32x8, float("-inf"))
+partial_size = device(partial_bytes)
+
+
+@device
+def chosen(cell, block):
+    """Whether a row's bits have a block."""
+    return u32(i64(cell + SELECTED) + 4 * (block >> 5)) >> (block & 31) & 1
+
+
+@routine
+def mask_unselected(cell, pages, n, block):
+    """The scores of what was not chosen."""
+    for i in range(n):
+        at, scores = i64(pages + ENTRY * i + AT), i64(cell + SCORES) + 4 * PAGE * i
+        for j in range(PAGE):
+            if not chosen(cell, (at + j) // block):
+                set_f32(scores + 4 * j, np.float32(-np.inf))
+
+
+@routine
+def none_selected(cells, rows, at, block):
+    """Whether no row has chosen anything of a page."""
+    for r in range(rows):
+        for b in range(at // block, (at + PAGE - 1) // block + 1):
+            if chosen(cells + r * CELL, b):
+                return False
+    return True
+
+
+@device
+def shape_scores(s, at, position, lowest, highest, scale, cap, slope):
+    """Scale, cap and bias 8 scores of positions at, at+1, …; those outside the mask become -inf."""
+    s = s * splat_f32(scale)
+    if cap > np.float32(0):
+        s = tanh8(s / splat_f32(cap)) * splat_f32(cap)
+    where = iota_i32() + splat_i32(np.int32(at))
+    ahead = cvt_f32(where) - splat_f32(np.float32(position))
+    s = fma(splat_f32(slope), zero_f32() - max_f32(ahead, zero_f32() - ahead), s)
+    return within(where, splat_i32(np.int32(lowest)), splat_i32(np.int32(highest)), s, MINUS_INF())
+
+
+@device
+def store_two(address, x, y):
+    store_f32(address, x)
+    store_f32(address + 32, y)
+
+
+@routine
+def softmax_scores(cell, pages, n, scale, cap, value_dim):
+    """The softmax of a chunk's scores, which become weights; its top and sum go to the row's partial result."""
+    position, lowest, highest, slope = i64(cell + POSITION), i64(cell + LOWEST), i64(cell + HIGHEST), f32(cell + SLOPE)
+    scores, tops = i64(cell + SCORES), MINUS_INF()
+    plain = slope == np.float32(0) and cap == np.float32(0)
+    for i in range(n):
+        at, here = i64(pages + ENTRY * i + AT), scores + 4 * PAGE * i
+        s0, s1 = load_f32(here), load_f32(here + 32)
+        if plain and lowest <= at and at + PAGE - 1 <= highest:  # the same bits, in fewer operations
+            s0, s1 = s0 * splat_f32(scale), s1 * splat_f32(scale)
+        else:
+            s0 = shape_scores(s0, at, position, lowest, highest, scale, cap, slope)
+            s1 = shape_scores(s1, at + 8, position, lowest, highest, scale, cap, slope)
+        store_two(here, s0, s1)
+        tops = max_f32(tops, max_f32(s0, s1))
+    top, total = hmax_f32(tops), zero_f32()
+    least = splat_f32(top if top > np.float32(-np.inf) else np.float32(0))  # a masked chunk weighs nothing
+    for i in range(0, 4 * PAGE * n, 64):
+        p0, p1 = exp8(load_f32(scores + i) - least), exp8(load_f32(scores + i + 32) - least)
+        store_two(scores + i, p0, p1)
+        total = total + (p0 + p1)
+    end = i64(cell + PARTIAL) + partial_size(value_dim)
+    set_f32(end - 8, top)
+    set_f32(end - 4, hsum_f32(total))
+
+
+def score_rows(layout: KvLayout) -> Any:
+    key, scale, scaled = layout.key, layout.scale, layout.scaled
+
+    @routine
+    def run(c0, c1, c2, c3, pages, n, dim, fetch):
+        """Four rows' queries times a chunk's keys. Prefetches its values, `fetch` bytes apart."""
+        t0, t1, t2, t3 = i64(c0 + SCORES), i64(c1 + SCORES), i64(c2 + SCORES), i64(c3 + SCORES)
+        for page in range(n):
+            q0, q1, q2, q3 = i64(c0 + QUERY), i64(c1 + QUERY), i64(c2 + QUERY), i64(c3 + QUERY)
+            keys, values = i64(pages + ENTRY * page + KEYS), i64(pages + ENTRY * page + VALUES)
+            a0 = a1 = b0 = b1 = d0 = d1 = e0 = e1 = zero_f32()
+            start = 0
+            while start < dim:
+                m = min(RUN, dim - start) if scaled else dim
+                s0, s1 = scale(keys, start, 0), scale(keys, start, 8)
+                for i in range(m):
+                    if fetch:
+                        prefetch(values)
+                        values += fetch
+                    k0, k1 = key(keys, start, i, 0), key(keys, start, i, 8)
+                    if scaled:
+                        k0, k1 = k0 * s0, k1 * s1
+                    x = splat_f32(f32(q0 + 4 * i))
+                    a0, a1 = fma(k0, x, a0), fma(k1, x, a1)
+                    x = splat_f32(f32(q1 + 4 * i))
+                    b0, b1 = fma(k0, x, b0), fma(k1, x, b1)
+                    x = splat_f32(f32(q2 + 4 * i))
+                    d0, d1 = fma(k0, x, d0), fma(k1, x, d1)
+                    x = splat_f32(f32(q3 + 4 * i))
+                    e0, e1 = fma(k0, x, e0), fma(k1, x, e1)
+                q0, q1, q2, q3 = q0 + 4 * m, q1 + 4 * m, q2 + 4 * m, q3 + 4 * m
+                start += m
+            store_two(t0 + 64 * page, a0, a1)
+            store_two(t1 + 64 * page, b0, b1)
+            store_two(t2 + 64 * page, d0, d1)
+            store_two(t3 + 64 * page, e0, e1)
+
+    return run
+
+
+@device
+def span_of(entry, lowest, late):
+    """A page's values, and which of its positions may be read."""
+    at = i64(entry + AT)
+    return i64(entry + VALUES), max(lowest - at, 0), min(late - at + 1, PAGE)
+
+
+def weigh_rows(value: Any) -> Any:
+    @routine
+    def run(c0, c1, c2, c3, pages, n, step, dim, lowest, late, fetch):
+        """Σ weight × value over a chunk, for four rows. Prefetches the next chunk's keys, `fetch` bytes apart."""
+        o0, o1, o2, o3 = i64(c0 + PARTIAL), i64(c1 + PARTIAL), i64(c2 + PARTIAL), i64(c3 + PARTIAL)
+        w0, w1, w2, w3 = i64(c0 + SCORES), i64(c1 + SCORES), i64(c2 + SCORES), i64(c3 + SCORES)
+        i = 0
+        while i + 16 <= dim:
+            a0 = a1 = b0 = b1 = d0 = d1 = e0 = e1 = zero_f32()
+            for page in range(n):
+                entry, shift = pages + ENTRY * page, 64 * page
+                values, low, high = span_of(entry, lowest, late)
+                following = i64(entry + NEXT) + i * fetch
+                for j in range(low, high):
+                    if fetch:
+                        prefetch(following)
+                        following += fetch
+                    v0, v1 = value(values + j * step, i, dim), value(values + j * step, i + 8, dim)
+                    w = splat_f32(f32(w0 + shift + 4 * j))
+                    a0, a1 = fma(w, v0, a0), fma(w, v1, a1)
+                    w = splat_f32(f32(w1 + shift + 4 * j))
+                    b0, b1 = fma(w, v0, b0), fma(w, v1, b1)
+                    w = splat_f32(f32(w2 + shift + 4 * j))
+                    d0, d1 = fma(w, v0, d0), fma(w, v1, d1)
+                    w = splat_f32(f32(w3 + shift + 4 * j))
+                    e0, e1 = fma(w, v0, e0), fma(w, v1, e1)
+            store_two(o0 + 4 * i, a0, a1)
+            store_two(o1 + 4 * i, b0, b1)
+            store_two(o2 + 4 * i, d0, d1)
+            store_two(o3 + 4 * i, e0, e1)
+            i += 16
+        while i < dim:
+            a = b = c = d = zero_f32()
+            for page in range(n):
+                shift = 64 * page
+                values, low, high = span_of(pages + ENTRY * page, lowest, late)
+                for j in range(low, high):
+                    v = value(values + j * step, i, dim)
+                    a = fma(splat_f32(f32(w0 + shift + 4 * j)), v, a)
+                    b = fma(splat_f32(f32(w1 + shift + 4 * j)), v, b)
+                    c = fma(splat_f32(f32(w2 + shift + 4 * j)), v, c)
+                    d = fma(splat_f32(f32(w3 + shift + 4 * j)), v, d)
+            store_f32(o0 + 4 * i, a)
+            store_f32(o1 + 4 * i, b)
+            store_f32(o2 + 4 * i, c)
+            store_f32(o3 + 4 * i, d)
+            i += 8
+
+    return run
+
+
+@device
+def put_part(x, i, dim, value):
+    if i + 8 <= dim:
+        store_f32(x + 4 * i, value)
+    else:
+        store_f32_part(x + 4 * i, value, dim - i)
+
+
+def read_values(layout: KvLayout) -> Any:
+    key, scale, scaled = layout.key, layout.scale, layout.scaled
+
+    @routine
+    def run(keys, target, dim):
+        """A latent page's values: its keys' first elements, a row per position, as float32."""
+        for i in range(dim):
+            start = i & ~(RUN - 1)
+            for half in range(0, PAGE, 8):
+                k = key(keys, start, i - start, half)
+                k, cell = k * scale(keys, start, half) if scaled else k, eight()
+                store_f32(cell, k)
+                for j in range(8):
+                    set_f32(target + 4 * ((half + j) * dim + i), f32(cell + 4 * j))
+
+    return run
+
+
+@device
+def plain_value(row, i, dim):
+    return load_f32(row + 4 * i)
+
+
+@device
+def clear(x, dim):
+    for i in range(0, dim, 8):
+        put_part(x, i, dim, zero_f32())
+
+
+@routine
+def clear_outputs(cells, rows, dim):
+    for cell in range(cells, cells + rows * CELL, CELL):
+        clear(i64(cell + OUT), dim)
+
+
+@routine
+def merge(cells, rows, partials, dim):
+    """Merge a chunk's partial result into that of the chunks before: out ← out × a + partial × b."""
+    for cell in range(cells, cells + rows * CELL, CELL):
+        end = partials + partial_size(dim)
+        before, top, out = f32(cell + TOP), f32(end - 8), i64(cell + OUT)
+        if top > np.float32(-np.inf):
+            most = max(before, top)
+            a, b = exp8(splat_f32(before - most)), exp8(splat_f32(top - most))
+            set_f32(cell + TOP, most)
+            set_f32(cell + SUM, f32(cell + SUM) * first_f32(a) + f32(end - 4) * first_f32(b))
+            for i in range(0, dim, 8):
+                put_part(out, i, dim, fma(part(partials, i, dim), b, part(out, i, dim) * a))
+        partials = end
+
+
+@routine
+def divide_by_sums(cells, rows, dim):
+    for cell in range(cells, cells + rows * CELL, CELL):
+        out, total = i64(cell + OUT), splat_f32(f32(cell + SUM))
+        for i in range(0, dim, 8):
+            put_part(out, i, dim, part(out, i, dim) / total)

@@ -1,0 +1,83 @@
+"""Activations as 8-bit integers with a scale per block, and the sums that offsets and mins need.
+
+A row of n numbers becomes, side by side:
+  q32    int8[n] | float32[n/32] scales | int32[n/16] sums of 16
+  q256   int8[n] | float32[n/256] scales | int16[n/16] sums of 16
+"""
+
+import numpy as np
+
+from llamina.backends.cpu.kernels.device import device, kernel
+from llamina.backends.cpu.kernels.vector.math import first
+from llamina.backends.cpu.kernels.vector.memory import i64, set_f32, set_i32, set_i64
+from llamina.backends.cpu.kernels.vector.simd import (
+    abs_f32,
+    htop_f32,
+    load_f32,
+    narrow_i8,
+    round_f32,
+    splat_f32,
+    store_i8x32,
+    to_i32,
+    top_f32,
+    two_sums_i32,
+    zero_f32,
+)
+
+
+@device
+def largest(x, n):
+    """The largest of n numbers without their signs; NaN if one is, so that it shows in all that comes of the block."""
+    top = zero_f32()
+    for i in range(0, n, 8):
+        top = top_f32(top, abs_f32(load_f32(x + 4 * i)))
+    return htop_f32(top)
+
+
+@device
+def factor_of(top):
+    """What brings numbers up to `top` to 127; 0 where top is 0, or no number."""
+    return splat_f32(np.float32(127) / top if top > np.float32(0) else np.float32(0))
+
+
+@device
+def rounded(x, factor):
+    return to_i32(round_f32(load_f32(x) * factor))
+
+
+@device
+def round_32(x, q, factor):
+    """q = round(x × factor), of 32 numbers; returns the sums of both sixteens, in the halves of 64 bits."""
+    a, b, c, d = rounded(x, factor), rounded(x + 32, factor), rounded(x + 64, factor), rounded(x + 96, factor)
+    store_i8x32(q, narrow_i8(a, b, c, d))
+    return two_sums_i32(a + b, c + d)
+
+
+@kernel(writes=("out",))
+def quantize_32(thread, threads, count, x, x_row, x_head, out, out_row, outer, inner):
+    end = first(i64(count) * outer, thread + 1, threads)
+    for item in range(first(i64(count) * outer, thread, threads), end):
+        source, q = x + item // outer * x_row + item % outer * x_head, out + item * out_row
+        scales, sums = q + inner, q + inner + inner // 8
+        for b in range(inner // 32):
+            top = largest(source + 128 * b, 32)
+            set_i64(sums + 8 * b, round_32(source + 128 * b, q + 32 * b, factor_of(top)))
+            set_f32(scales + 4 * b, top / np.float32(127))
+
+
+@kernel(writes=("out",))
+def quantize_256(thread, threads, count, x, x_row, x_head, out, out_row, outer, inner):
+    end = first(i64(count) * outer, thread + 1, threads)
+    for item in range(first(i64(count) * outer, thread, threads), end):
+        source, q = x + item // outer * x_row + item % outer * x_head, out + item * out_row
+        scales, sums = q + inner, q + inner + inner // 64
+        for b in range(inner // 256):
+            top = largest(source + 1024 * b, 256)
+            factor = factor_of(top)
+            set_f32(scales + 4 * b, top / np.float32(127))
+            for j in range(8 * b, 8 * b + 8):
+                both = round_32(source + 128 * j, q + 32 * j, factor)
+                set_i32(sums + 4 * j, both & 0xFFFF | both >> 32 << 16)
+
+
+KERNELS = {"quantize.q32": quantize_32, "quantize.q256": quantize_256}

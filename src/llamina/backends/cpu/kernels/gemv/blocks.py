@@ -1,0 +1,190 @@
+"""GEMV: eight rows of weights times one token, per format. Of the rows from `p` on, those up to `last` are there.
+
+Within a block the products are summed as integers, which is exact in any order; then one fused multiply-add per block,
+in the order of blocks. Every way of multiplying (few tokens or many) must keep to this, so that all give the same bits.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from llamina.backends.cpu.kernels.device import device
+from llamina.backends.cpu.kernels.formats.blocks import BLOCKS_32, Block32, gather_min
+from llamina.backends.cpu.kernels.vector.memory import bf16, f16, f32, i32, prefetch, set_f32, stack_of
+from llamina.backends.cpu.kernels.vector.products import (
+    high_nibbles,
+    lookup_of,
+    low_nibbles,
+    madd,
+    mul_i8_i8,
+    mul_u8_i8,
+    ones_i16,
+    sixteen_twice,
+    sixteens,
+)
+from llamina.backends.cpu.kernels.vector.simd import (
+    cvt_f32,
+    fma,
+    half_row_sums_i32,
+    load_bf16,
+    load_f16,
+    load_f32,
+    load_i8x32,
+    row_sums_f32,
+    row_sums_i32,
+    splat_f32,
+    splat_i32,
+    zero_f32,
+)
+
+
+@device
+def prefetch_lines(address, nbytes):
+    """Prefetch what the next eight rows will read: they are too short for the hardware to prefetch them.
+
+    A few cache lines at a time: a core that waits for two dozen of them cannot read anything else.
+    """
+    for i in range(0, nbytes, 64):
+        prefetch(address + i)
+
+
+@device
+def rows_after(p, w_row, last):
+    """The seven rows after the first; past the last one it is repeated, and the result is dropped."""
+    return (
+        p + min(1, last) * w_row,
+        p + min(2, last) * w_row,
+        p + min(3, last) * w_row,
+        p + min(4, last) * w_row,
+        p + min(5, last) * w_row,
+        p + min(6, last) * w_row,
+        p + min(7, last) * w_row,
+    )
+
+
+# ---- float weights: lanes run along the row -----------------------------------------------------------------
+
+column = stack_of(32)
+
+
+def gemv_float(load: Any, read: Any, size: int) -> Any:
+    @device
+    def gemv(p0, w_row, last, x, k):
+        p1, p2, p3, p4, p5, p6, p7 = rows_after(p0, w_row, last)
+        ahead = p0 + 8 * w_row
+        a = b = c = d = e = f = g = h = zero_f32()
+        whole = k & ~7
+        for i in range(0, whole, 8):
+            v, at = load_f32(x + 4 * i), i * size
+            prefetch_lines(ahead + 8 * at, 64 * size)
+            a = fma(load(p0 + at), v, a)
+            b = fma(load(p1 + at), v, b)
+            c = fma(load(p2 + at), v, c)
+            d = fma(load(p3 + at), v, d)
+            e = fma(load(p4 + at), v, e)
+            f = fma(load(p5 + at), v, f)
+            g = fma(load(p6 + at), v, g)
+            h = fma(load(p7 + at), v, h)
+        total = row_sums_f32(a, b, c, d, e, f, g, h)
+        for i in range(whole, k):  # a row that is no multiple of 8 long
+            at, cells = i * size, column()
+            set_f32(cells, read(p0 + at))
+            set_f32(cells + 4, read(p1 + at))
+            set_f32(cells + 8, read(p2 + at))
+            set_f32(cells + 12, read(p3 + at))
+            set_f32(cells + 16, read(p4 + at))
+            set_f32(cells + 20, read(p5 + at))
+            set_f32(cells + 24, read(p6 + at))
+            set_f32(cells + 28, read(p7 + at))
+            total = fma(load_f32(cells), splat_f32(f32(x + 4 * i)), total)
+        return total
+
+    return gemv
+
+
+# ---- blocks of 32 (64, 128) against q32 activations ---------------------------------------------------------
+
+
+def sums_of_runs(form: Block32) -> Any:
+    """Run j of eight rows times 32 bytes of a token → eight integers."""
+    values, product = form.values, mul_i8_i8 if form.signed else mul_u8_i8
+
+    @device
+    def dot(p, j, v):
+        return madd(product(values(p, j), v), ones_i16())
+
+    @device
+    def sums(p0, p1, p2, p3, p4, p5, p6, p7, j, x):
+        v = load_i8x32(x)
+        return row_sums_i32(
+            dot(p0, j, v), dot(p1, j, v), dot(p2, j, v), dot(p3, j, v),
+            dot(p4, j, v), dot(p5, j, v), dot(p6, j, v), dot(p7, j, v),
+        )  # fmt: skip
+
+    return sums
+
+
+def sums_of_nibbles(form: Block32) -> Any:
+    """The same for blocks of 16 bytes that hold two elements each: two rows to a register, and half the summing."""
+    at, product = form.packed_at, mul_i8_i8 if form.signed else mul_u8_i8
+    mapped, levels, fits = bool(form.levels), lookup_of(form.levels), 4 * 127 * form.most < 2**15
+
+    @device
+    def two_rows(p, q, low, high):
+        """Row p's sums in the lower four lanes, row q's in the upper."""
+        both = sixteens(p + at, q + at)
+        v, w = low_nibbles(both), high_nibbles(both)
+        if mapped:
+            v, w = levels(v), levels(w)
+        if fits:
+            return madd(product(v, low) + product(w, high), ones_i16())
+        return madd(product(v, low), ones_i16()) + madd(product(w, high), ones_i16())
+
+    @device
+    def sums(p0, p1, p2, p3, p4, p5, p6, p7, j, x):
+        low, high = sixteen_twice(x), sixteen_twice(x + 16)
+        return half_row_sums_i32(
+            two_rows(p0, p4, low, high), two_rows(p1, p5, low, high),
+            two_rows(p2, p6, low, high), two_rows(p3, p7, low, high),
+        )  # fmt: skip
+
+    return sums
+
+
+def gemv_32(form: Block32) -> Any:
+    """d · (dot - offset · Σx) per run of 32, plus m · Σx where the format has a min."""
+    nbytes, offset, runs, has_min = form.nbytes, form.offset, form.runs, form.has_min
+    gather = form.gather
+    sums_of = sums_of_nibbles(form) if form.four_bits else sums_of_runs(form)
+
+    @device
+    def gemv(p0, w_row, last, x, k):
+        p1, p2, p3, p4, p5, p6, p7 = rows_after(p0, w_row, last)
+        ahead = p0 + 8 * w_row
+        scales, sums = x + k, x + k + k // 8
+        acc = zero_f32()
+        for b in range(k // 32):
+            j = b % runs
+            prefetch_lines(ahead + 8 * nbytes * b // runs, 8 * nbytes // runs)
+            total = sums_of(p0, p1, p2, p3, p4, p5, p6, p7, j, x + 32 * b)
+            scale, sum_x = f32(scales + 4 * b), i32(sums + 8 * b) + i32(sums + 8 * b + 4)
+            if offset:
+                total = total - splat_i32(np.int32(offset * sum_x))
+            acc = fma(cvt_f32(total), gather(p0, p1, p2, p3, p4, p5, p6, p7) * splat_f32(scale), acc)
+            if has_min:
+                m = gather_min(p0, p1, p2, p3, p4, p5, p6, p7)
+                acc = fma(m, splat_f32(scale * np.float32(sum_x)), acc)
+            if j == runs - 1:
+                p0, p1, p2, p3 = p0 + nbytes, p1 + nbytes, p2 + nbytes, p3 + nbytes
+                p4, p5, p6, p7 = p4 + nbytes, p5 + nbytes, p6 + nbytes, p7 + nbytes
+        return acc
+
+    return gemv
+
+
+GEMV = {
+    "F32": gemv_float(load_f32, f32, 4),
+    "F16": gemv_float(load_f16, f16, 2),
+    "BF16": gemv_float(load_bf16, bf16, 2),
+}
+GEMV |= {name: gemv_32(form) for name, form in BLOCKS_32.items()}

@@ -1,0 +1,1 @@
+"""Registers as values, scalars at addresses, and the arithmetic that kernels are made of."""

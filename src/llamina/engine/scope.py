@@ -1,0 +1,29 @@
+"""What one call has under way, so that whoever waits for it can cancel all of it."""
+
+from collections.abc import Callable
+from contextvars import ContextVar
+
+from llamina.errors import RequestError
+
+
+class Scope:
+    """What one caller has under way, so that all of it can be cancelled from another thread."""
+
+    def __init__(self) -> None:
+        self._cancels: list[Callable[[], None]] = []
+        self._cancelled = False
+
+    def add(self, cancel: Callable[[], None]) -> None:
+        """Remember how something is cancelled. Raises RequestError if the scope was cancelled."""
+        self._cancels.append(cancel)
+        if self._cancelled:
+            cancel()
+            raise RequestError("the request was cancelled")
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        for cancel in self._cancels:
+            cancel()
+
+
+SCOPE: ContextVar[Scope | None] = ContextVar("llamina_scope", default=None)

@@ -1,0 +1,81 @@
+"""From a name to an engine: the default model, fetching, sampling defaults, files that are no models."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import llamina
+from llamina import hub
+from llamina.errors import ModelNotFound, UnsupportedModel
+from llamina.gguf import open_model
+
+
+@pytest.fixture
+def fetched(stories: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, object]]:
+    """Every name is that of the tiny model; which were asked for, and with which progress."""
+    asked: list[tuple[str, object]] = []
+
+    def obtain(name: str, progress: object = None) -> Path:
+        asked.append((name, progress))
+        return stories
+
+    monkeypatch.setattr("llamina.hub.download.obtain", obtain)
+    monkeypatch.setitem(hub.__dict__, "obtain", obtain)
+    return asked
+
+
+def test_without_a_model_the_default_is_fetched(fetched: list[tuple[str, object]]) -> None:
+    with llamina.load(threads=1) as engine:
+        assert engine.generate("Once", max_tokens=2).tokens
+    assert fetched == [(hub.DEFAULT, None)], "no terminal, no bar"
+
+
+def test_a_name_is_fetched_with_progress(fetched: list[tuple[str, object]]) -> None:
+    def move(name: str, done: int, total: int) -> None:
+        """Never called: the fake fetches nothing."""
+
+    llamina.load("some-model", threads=1, progress=move).close()
+    assert fetched == [("some-model", move)]
+
+
+def test_an_unknown_name_is_told_with_those_that_come_near() -> None:
+    with pytest.raises(ModelNotFound, match="did you mean smollm2"):
+        llamina.load("smolm2")
+
+
+def test_sampling_defaults_of_the_file(stories: Path) -> None:
+    """A request that says nothing has the file's; one that says something has its own, and the file's others."""
+    file = open_model(stories)
+    file.metadata.update({"general.sampling.temp": 0.0, "general.sampling.top_k": 3})
+    with llamina.load(file, threads=1) as engine, llamina.load(stories, threads=1) as plain:
+        greedy = plain.generate("Once upon a time", temperature=0, max_tokens=20).tokens
+        assert engine.generate("Once upon a time", max_tokens=20).tokens == greedy
+        warm: dict[str, Any] = {"temperature": 1.5, "seed": 3, "max_tokens": 20}
+        assert engine.generate("Once", **warm).tokens == plain.generate("Once", top_k=3, **warm).tokens
+        assert [s.result().tokens for s in engine.streams("Once upon a time", 2, max_tokens=20)] == [greedy] * 2
+
+
+def test_a_lora_is_no_model(tmp_path: Path, lora: Callable[[Path], Path]) -> None:
+    with pytest.raises(UnsupportedModel, match="is a LoRA adapter"):
+        llamina.load(lora(tmp_path))
+
+
+@pytest.fixture
+def lora(stories: Path) -> Callable[[Path], Path]:
+    """Writes a file that says it is an adapter."""
+
+    def write(folder: Path) -> Path:
+        import gguf
+
+        path = folder / "lora.gguf"
+        writer = gguf.GGUFWriter(path, "llama")
+        writer.add_string("general.type", "adapter")
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        return path
+
+    return write
