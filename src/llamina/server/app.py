@@ -12,13 +12,14 @@ from starlette.responses import Response
 
 from llamina.errors import LlaminaError
 from llamina.server import health
+from llamina.server.anthropic import messages
 from llamina.server.config import Config
 from llamina.server.errors import ApiError, answer, on_error
 from llamina.server.models import Models
 from llamina.server.openai import chat, embeddings
 from llamina.server.openai import models as openai_models
 
-APIS = (health, openai_models, chat, embeddings)
+APIS = (health, openai_models, chat, embeddings, messages)
 
 
 @dataclass
