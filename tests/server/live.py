@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import httpx
+import msgspec
 import uvicorn
 
 from llamina.engine import Engine
 from llamina.server.app import build_app
 from llamina.server.config import Config
-from llamina.server.model import LocalModel, Model
+from llamina.server.model import Chunk, LocalModel, Model, ModelInfo
+from llamina.server.model.frames import Call, Cancel, Chunks, Generate, ToModel, Usage
 from llamina.server.models import Models
 
 PATIENCE = 60.0
@@ -89,3 +91,53 @@ def serving(engines: dict[str, Engine], config: Config | None = None) -> Iterato
     finally:
         found["server"].should_exit = True
         thread.join(PATIENCE)
+
+
+class Scripted(Model):
+    """A model that says what it is told to, and remembers what it was asked."""
+
+    def __init__(self, chunks: list[Chunk], template: str = "{{ messages }} <think></think>") -> None:
+        self.chunks, self.asked = chunks, list[Generate | Call]()
+        self.cancelled = 0
+        self._loop = asyncio.get_running_loop()
+        super().__init__(_described(template), self)
+
+    def send(self, frame: ToModel) -> None:
+        if isinstance(frame, Cancel):
+            self.cancelled += 1
+            return
+        self.asked.append(frame)
+        if isinstance(frame, Generate):
+            for chunk in self.chunks:
+                self._loop.call_soon(self.receive, Chunks([msgspec.structs.replace(chunk, id=frame.id)]))
+
+    async def close(self) -> None:
+        """Nothing is left to end."""
+
+
+def _described(template: str) -> ModelInfo:
+    return ModelInfo(
+        path="scripted.gguf",
+        architecture="llama",
+        name="scripted",
+        context=4096,
+        vocab=100,
+        parameters=1,
+        weight_bytes=1,
+        causal=True,
+        has_template=bool(template),
+        template=template,
+        pooling="last",
+        fingerprint="0",
+    )
+
+
+def done(reason: str = "stop", tokens: int = 5, **fields: Any) -> Chunk:
+    """A last chunk."""
+    usage = Usage(7, tokens, 3, prompt_seconds=0.25, completion_seconds=0.5)
+    return Chunk(0, finish_reason=reason, usage=usage, prompt_tokens=7, cached_tokens=3, **fields)
+
+
+def said(**fields: Any) -> Chunk:
+    """A chunk in the middle, of one token."""
+    return Chunk(0, prompt_tokens=7, cached_tokens=3, tokens=[1], **fields)

@@ -179,8 +179,8 @@ def joined(engine: Engine, before: str | list[int] | None, conversation: list[in
     tokens = conversation + engine.tokenizer.encode(prefill, continued=True)
     if not before:
         return tokens
-    bos = engine.tokenizer.bos
-    return engine.encode(before) + (tokens[1:] if bos is not None and tokens[:1] == [bos] else tokens)
+    again = engine.tokenizer.add_bos and tokens[:1] == [engine.tokenizer.bos]
+    return engine.encode(before) + (tokens[1:] if again else tokens)
 
 
 SNAPSHOT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
