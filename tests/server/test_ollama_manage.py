@@ -15,6 +15,7 @@ from ollama import ProgressResponse
 from llamina import hub
 from llamina.errors import DownloadError, ModelNotFound
 from llamina.server.model.frames import Generate
+from llamina.server.model.process import GRACE
 
 HELLO = [{"role": "user", "content": "Hello"}]
 
@@ -141,6 +142,9 @@ def test_created_model(live: Live, client: ollama.Client) -> None:
     assert client.chat("pirate:small", HELLO, options={"num_predict": 2}).eval_count <= 2
     (running,) = [model for model in client.ps().models if model.model == "pirate:small"]
     assert running.context_length == 512
+    start = time.monotonic()
+    assert client.generate("pirate:small", keep_alive=0).done_reason == "unload"
+    assert time.monotonic() - start < GRACE / 2  # its process ends by itself, and is not killed after a while
 
 
 def test_created_with_a_template(live: Live, client: ollama.Client) -> None:

@@ -62,6 +62,7 @@ def raw_events(live: Live, body: dict[str, Any]) -> list[Any]:
     with httpx.stream("POST", f"{live.url}/v1/messages", json=body | {"stream": True}, timeout=PATIENCE) as response:
         assert response.status_code == 200, response.read()
         assert response.headers["content-type"].startswith("text/event-stream")
+        assert response.headers["request-id"].startswith("req_")
         for block in response.read().decode().strip().split("\n\n"):
             name, data = (line.split(": ", 1)[1] for line in block.split("\n"))
             assert json.loads(data)["type"] == name
@@ -275,6 +276,15 @@ def test_one_call_ends_an_answer_that_may_call_one(live: Live) -> None:
     assert isinstance(model, Scripted) and model.cancelled == 2
 
 
+def test_arguments_come_as_the_model_wrote_them(live: Live) -> None:
+    written = r'{"x": "\ud83d", "n": 1e999}'  # JSON that not every decoder takes
+    live.adopt("odd", lambda: Scripted([said(calls=[CallDelta(0, "a", "f"), CallDelta(0, arguments=written)]), done()]))
+    response = live.post("/v1/messages", {"model": "odd", "max_tokens": 9, "messages": QUESTION})
+    assert response.status_code == 200 and written in response.text
+    answer = live.post("/api/chat", {"model": "odd", "messages": QUESTION, "stream": False})
+    assert answer.status_code == 200 and written in answer.text
+
+
 def test_what_is_no_call_is_text(live: Live) -> None:
     chunks = [
         said(calls=[CallDelta(0, "aaa", "f"), CallDelta(0, arguments='{"x":')]),
@@ -396,6 +406,8 @@ def test_errors_of_the_official_client(client: anthropic.Anthropic, live: Live) 
     with pytest.raises(anthropic.BadRequestError, match="the context holds"):
         client.messages.create(model="smollm2", max_tokens=5, messages=long)
     assert live.post("/v1/messages", None).status_code == 400
+    deep = b'{"model": "smollm2", "max_tokens": 5, "messages": [], "container": ' + b"[" * 100_000
+    assert httpx.post(f"{live.url}/v1/messages", content=deep, timeout=PATIENCE).status_code == 400
     response = httpx.post(f"{live.url}/v1/messages", content=b"{", timeout=PATIENCE)
     assert response.status_code == 400 and "JSON" in strict(ErrorResponse, response.content).error.message
     assert httpx.get(f"{live.url}/v1/messages", timeout=PATIENCE).json()["type"] == "error"

@@ -276,14 +276,14 @@ def test_embed(live: Live, client: ollama.Client) -> None:
 
 
 def test_long_inputs_are_cut_unless_told_otherwise(live: Live, client: ollama.Client) -> None:
-    engine = live.engines["smollm2"]
-    long = "word " * 3000
+    engine = live.engines["stories"]
+    long = "once " * 3000
     cut = engine.embed([engine.encode(long)[: engine.context]])[0]
-    answer = client.embed("smollm2", long)
+    answer = client.embed("stories", long)
     assert answer.embeddings[0] == pytest.approx(cut.tolist(), abs=1e-6)
     assert answer.prompt_eval_count == engine.context
     with pytest.raises(ollama.ResponseError, match="the context holds"):
-        client.embed("smollm2", long, truncate=False)
+        client.embed("stories", long, truncate=False)
 
 
 # ---- errors ----------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ class Block:
                 return {"type": "text", "text": self.text, "citations": None}
             case "thinking":
                 return {"type": "thinking", "thinking": self.text, "signature": self.signature}
-        arguments = msgspec.json.decode(self.text or "{}")
+        arguments = msgspec.Raw((self.text or "{}").encode())  # the parser has seen that it is an object
         return {"type": "tool_use", "id": self.id, "name": self.name, "input": arguments}
 
     def empty(self) -> dict[str, Any]:

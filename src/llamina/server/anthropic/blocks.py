@@ -37,7 +37,7 @@ class ContentSource(msgspec.Struct, tag_field="type", tag="content", forbid_unkn
     content: str | list[Text | Image]
 
 
-class Base64Source(msgspec.Struct, tag_field="type", tag="base64"):
+class EncodedSource(msgspec.Struct, tag_field="type", tag="base64"):
     media_type: str = ""
 
 
@@ -54,7 +54,7 @@ class Citations(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Document(Block, tag="document"):
-    source: TextSource | ContentSource | Base64Source | UrlSource | FileSource
+    source: TextSource | ContentSource | EncodedSource | UrlSource | FileSource
     title: str | None = None
     context: str | None = None
     citations: Citations | None = None

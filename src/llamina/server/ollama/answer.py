@@ -131,7 +131,7 @@ class Answer:
 
 
 def _call(index: int, call: dict[str, Any]) -> dict[str, Any]:
-    arguments = msgspec.json.decode(call["arguments"] or "{}")
+    arguments = msgspec.Raw((call["arguments"] or "{}").encode())  # the parser has seen that it is an object
     return {"id": call["id"], "function": {"index": index, "name": call["name"], "arguments": arguments}}
 
 
