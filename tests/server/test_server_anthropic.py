@@ -202,7 +202,7 @@ def test_forced_call_and_its_result(client: anthropic.Anthropic, choice: dict[st
         message = stream.get_final_message()
     (call,) = message.content
     assert isinstance(call, ToolUseBlock) and (call.name, message.stop_reason) == ("get_weather", "tool_use")
-    assert len(pieces) > 1 and json.loads("".join(pieces)) == call.input
+    assert len(pieces) == 1 and json.loads(pieces[0]) == call.input
     assert set(call.input) == {"city"} and call.id.startswith("toolu_")
     whole = client.messages.create(messages=messages, tool_choice=choice, **asked)
     assert whole.content[0].input == call.input
@@ -211,6 +211,26 @@ def test_forced_call_and_its_result(client: anthropic.Anthropic, choice: dict[st
     messages += [{"role": "assistant", "content": message.content}, {"role": "user", "content": [result]}]
     answer = client.messages.create(messages=messages, tool_choice={"type": "none"}, **asked)
     assert answer.content[0].type == "text" and answer.stop_reason in ("end_turn", "max_tokens")
+
+
+def test_arguments_as_they_are_made(client: anthropic.Anthropic) -> None:
+    asked: dict[str, Any] = {
+        "model": "smollm2",
+        "max_tokens": 100,
+        "messages": [{"role": "user", "content": "How is the weather in Paris?"}],
+        "tool_choice": {"type": "tool", "name": "get_weather"},
+        "extra_body": GREEDY,
+    }
+    beta = {"anthropic-beta": "fine-grained-tool-streaming-2025-05-14"}
+    ways: list[dict[str, Any]] = [
+        {"tools": [WEATHER | {"eager_input_streaming": True}]},
+        {"tools": [WEATHER], "extra_headers": beta},
+    ]
+    for way in ways:
+        with client.messages.stream(**asked, **way) as stream:
+            pieces = [event.partial_json for event in stream if event.type == "input_json"]
+            message = stream.get_final_message()
+        assert len(pieces) > 2 and json.loads("".join(pieces)) == message.content[0].input
 
 
 def test_no_tool_is_called(client: anthropic.Anthropic) -> None:
@@ -294,10 +314,31 @@ def test_what_is_no_call_is_text(live: Live) -> None:
     body = {"model": "broken", "max_tokens": 1, "messages": QUESTION}
     message = strict(Message, live.post("/v1/messages", body).content)
     assert [block.type for block in message.content] == ["text"] and message.stop_reason == "max_tokens"
-    events = raw_events(live, body)
-    begun = [(event.index, event.content_block.type) for event in events if event.type == "content_block_start"]
-    ended = [event.index for event in events if event.type == "content_block_stop"]
-    assert (begun, ended) == ([(0, "tool_use"), (1, "text")], [0, 1])
+    assert begun_blocks(raw_events(live, body)) == [(0, "text")]
+    eager = body | {"tools": [{"name": "f", "input_schema": {"type": "object"}, "eager_input_streaming": True}]}
+    assert begun_blocks(raw_events(live, eager)) == [(0, "tool_use"), (1, "text")]  # it was told before it broke off
+
+
+def test_text_around_calls(live: Live) -> None:
+    chunks = [
+        said(text="First.", calls=[CallDelta(0, "aaa", "f")]),
+        said(calls=[CallDelta(0, arguments="{}"), CallDelta(1, "bbb", "g"), CallDelta(1, dropped=True)]),
+        said(text="Then."),
+        said(calls=[CallDelta(2, "ccc", "h"), CallDelta(2, arguments="{}")]),
+        done(),
+    ]
+    live.adopt("chatty", lambda: Scripted(chunks))
+    events = raw_events(live, {"model": "chatty", "max_tokens": 9, "messages": QUESTION})
+    assert begun_blocks(events) == [(0, "text"), (1, "tool_use"), (2, "text"), (3, "tool_use")]
+
+
+def begun_blocks(events: list[Any]) -> list[tuple[int, str]]:
+    """Index and type of every block; each must end before the next begins."""
+    marks = [event for event in events if event.type in ("content_block_start", "content_block_stop")]
+    begun, ended = marks[::2], marks[1::2]
+    assert all(event.type == "content_block_start" for event in begun)
+    assert [event.index for event in begun] == [event.index for event in ended]
+    return [(event.index, event.content_block.type) for event in begun]
 
 
 # ---- thinking --------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Chunks put together as an Anthropic message, and as the events of its stream."""
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -47,17 +48,24 @@ class Block:
 
 
 class Answer:
-    """Give it every chunk; it tells the stream's events, and in the end the whole message."""
+    """Give it every chunk; it tells the stream's events, and in the end the whole message.
 
-    def __init__(self, model: str, max_tokens: int, omit_thinking: bool, one_call: bool) -> None:
+    A call is told when it is complete, as what begins like one may turn out to be none; those of `eager` tools are
+    told as they are made.
+    """
+
+    def __init__(
+        self, model: str, max_tokens: int, omit_thinking: bool, one_call: bool, eager: Container[str] = ()
+    ) -> None:
         self._id, self._model, self._max_tokens = new_id("msg_"), model, max_tokens
-        self._omit_thinking, self._one_call = omit_thinking, one_call
+        self._omit_thinking, self._one_call, self._eager = omit_thinking, one_call, eager
         self._blocks: list[Block] = []
         self._index = -1  # of the last block that the stream has begun
         self._open: Block | None = None
         self._thoughts = ""  # of the open thinking block, shown or not
         self._blank = ""  # white space that a text block may begin with
         self._calls: dict[int, Block] = {}
+        self._held: Block | None = None  # the call that is not told yet
         self._prompt_tokens = self._cached = self._tokens = self._thinking_tokens = 0
         self.stop_reason: str | None = None
         self.stop_sequence: str | None = None
@@ -109,6 +117,8 @@ class Answer:
         for call in chunk.calls:
             if call.index not in begun:
                 events += self._continue_call(call)
+        if chunk.reasoning or chunk.text:
+            events += self._release()
         if chunk.reasoning:
             events += self._think(chunk.reasoning)
         if chunk.text:
@@ -154,19 +164,35 @@ class Answer:
         return opened if self._omit_thinking else [*opened, self._more(text)]
 
     def _begin_call(self, call: CallDelta) -> list[Event]:
-        block = Block("tool_use", id=f"{CALL_PREFIX}{call.id}", name=call.name or "")
-        self._calls[call.index] = block
-        events = self._begin(block)
-        return [*events, self._more(call.arguments)] if call.arguments else events
+        released = self._release()
+        block = self._calls[call.index] = Block("tool_use", id=f"{CALL_PREFIX}{call.id}", name=call.name or "")
+        if block.name in self._eager:
+            return [*released, *self._begin(block)]
+        self._held = block
+        return released
 
     def _continue_call(self, call: CallDelta) -> list[Event]:
-        """More arguments. Of a call that turns out to be none the stream keeps a block that ends where it broke off."""
+        """More arguments. Of an eager call that turns out to be none the stream keeps a block that breaks off."""
+        block = self._calls[call.index]
         if not call.dropped:
-            return [self._more(call.arguments)] if call.arguments else []
-        block = self._calls.pop(call.index)
-        events = self._close()
+            if block is not self._held:
+                return [self._more(call.arguments)]
+            block.text += call.arguments
+            return []
+        del self._calls[call.index]
+        if block is self._held:
+            self._held = None
+            return []
         self._blocks.remove(block)
-        return events
+        return self._close()
+
+    def _release(self) -> list[Event]:
+        """The events of the call that was held back: it is complete."""
+        block, self._held = self._held, None
+        if block is None:
+            return []
+        arguments, block.text = block.text, ""
+        return [*self._begin(block), self._more(arguments)]
 
     def _begin(self, block: Block) -> list[Event]:
         events = self._close()
@@ -194,4 +220,4 @@ class Answer:
 
     def _finish(self, reason: str) -> list[Event]:
         self.stop_reason = reason
-        return self._close()
+        return [*self._release(), *self._close()]

@@ -43,7 +43,8 @@ async def create(request: Request) -> Response:
     given, options = body.conversation(limits), body.options(limits)
     async with server.models.use(body.model) as (entry, model):
         stream = model.generate(messages=given.messages, options=options, prefill=given.prefill)
-        answer = Answer(entry.id, body.max_tokens, body.omits_thinking, body.one_call)
+        eager = body.eager_tools(request.headers.get("anthropic-beta", ""))
+        answer = Answer(entry.id, body.max_tokens, body.omits_thinking, body.one_call, eager)
         if not body.stream:
             async with stream:
                 async for chunk in stream:

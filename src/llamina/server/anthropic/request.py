@@ -11,6 +11,7 @@ from llamina.server.errors import ApiError
 from llamina.server.openai.sampling import check_limits
 
 LEAST_BUDGET = 1024  # of thinking, as in Anthropic's API
+FINE_GRAINED = "fine-grained-tool-streaming"  # a beta, by the beginning of its name
 
 
 class Tool(msgspec.Struct, forbid_unknown_fields=True):
@@ -23,7 +24,7 @@ class Tool(msgspec.Struct, forbid_unknown_fields=True):
     strict: bool | None = None
     input_examples: list[dict[str, Any]] | None = None
     cache_control: CacheControl | None = None
-    eager_input_streaming: bool | None = None  # arguments are always streamed as they are made
+    eager_input_streaming: bool | None = None
     defer_loading: bool | None = None
     allowed_callers: list[str] | None = None
 
@@ -133,6 +134,11 @@ class CountRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             given["json_schema"] = format.schema
         check_limits(given, limits)
         return given
+
+    def eager_tools(self, betas: str) -> set[str]:
+        """The names of tools whose arguments are streamed as they are made: of some tools, or of all by a beta."""
+        everything = FINE_GRAINED in betas or any(FINE_GRAINED in beta for beta in self.betas or ())
+        return {tool["name"] for tool in self.tools or () if tool.get("eager_input_streaming", everything)}
 
     def _check(self) -> None:
         """Raise ApiError for what is asked and not done."""
