@@ -167,6 +167,7 @@ def test_prompt_alone(client: anthropic.Anthropic) -> None:
     messages = [{"role": "user", "content": "A prompt that is computed and not answered."}]
     warm = client.messages.create(model="smollm2", max_tokens=0, messages=messages)
     assert (warm.content, warm.stop_reason, warm.usage.output_tokens) == ([], "max_tokens", 0)
+    assert warm.usage.input_tokens > 10
     again = client.messages.create(model="smollm2", max_tokens=1, messages=messages)
     assert (again.usage.cache_read_input_tokens or 0) > 16
 
@@ -249,6 +250,12 @@ def test_structured_output(client: anthropic.Anthropic) -> None:
         model="smollm2", max_tokens=200, messages=QUESTION, output_format=City, extra_body=GREEDY
     )
     assert isinstance(message.parsed_output, City)
+
+
+def test_schema_with_nulls(client: anthropic.Anthropic) -> None:
+    tool = {"name": "f", "input_schema": {"type": "object", "properties": None, "required": None}}
+    found = client.messages.count_tokens(model="smollm2", messages=QUESTION, tools=[tool])
+    assert found.input_tokens > client.messages.count_tokens(model="smollm2", messages=QUESTION).input_tokens
 
 
 def test_choices_for_the_engine(live: Live) -> None:
@@ -411,6 +418,8 @@ def user(*blocks: Any) -> dict[str, Any]:
         ({"messages": [*QUESTION, {"role": "assistant", "content": [USED]}]}, "tool_result"),
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0]"),
         ({"tools": [{"name": "f"}]}, "tools[0]"),
+        ({"tools": [{"name": "f", "input_schema": {"type": "object", "properties": ""}}]}, "properties"),
+        ({"tools": [WEATHER] * 129}, "129"),
         ({"tools": [WEATHER, WEATHER]}, "get_weather"),
         ({"tools": [WEATHER | {"defer_loading": True}]}, "tools[0]"),
         ({"tools": [WEATHER], "tool_choice": {"type": "tool"}}, "tool_choice"),

@@ -310,6 +310,7 @@ def test_long_inputs_are_cut_unless_told_otherwise(live: Live, client: ollama.Cl
         ({"think": "deeply"}, "think"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"tools": [{"type": "function"}]}, "tool"),
+        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"properties": 1}}}]}, "properties"),
         ({"keep_alive": []}, "keep_alive"),
         ({"model": ""}, "model"),
     ],

@@ -108,6 +108,7 @@ class Answer:
 
     def take(self, chunk: Chunk) -> list[Event]:
         """The events of a chunk. After one that brings a `stop_reason` nothing more is wanted."""
+        self._prompt_tokens, self._cached = chunk.prompt_tokens, chunk.cached_tokens
         if self._max_tokens == 0:  # the prompt alone was to be computed
             return self._finish("max_tokens") if chunk.tokens else []
         self._count(chunk)
@@ -134,7 +135,6 @@ class Answer:
         return events
 
     def _count(self, chunk: Chunk) -> None:
-        self._prompt_tokens, self._cached = chunk.prompt_tokens, chunk.cached_tokens
         self._tokens += len(chunk.tokens)
         if chunk.reasoning and not chunk.text and not chunk.calls:
             self._thinking_tokens += len(chunk.tokens)

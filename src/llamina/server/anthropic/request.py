@@ -9,6 +9,7 @@ from llamina.server.anthropic.conversation import Conversation, conversation
 from llamina.server.config import Limits
 from llamina.server.errors import ApiError
 from llamina.server.openai.sampling import check_limits
+from llamina.server.tools import check_count, read_schema
 
 LEAST_BUDGET = 1024  # of thinking, as in Anthropic's API
 FINE_GRAINED = "fine-grained-tool-streaming"  # a beta, by the beginning of its name
@@ -112,8 +113,7 @@ class CountRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         self._check()
         given: dict[str, Any] = {}
         if self.tools:
-            if len(self.tools) > limits.tools:
-                raise ApiError(400, f"there are {len(self.tools)} tools: {limits.tools} are allowed", param="tools")
+            check_count(self.tools, limits)
             given["tools"] = [_tool(tool, i).function() for i, tool in enumerate(self.tools)]
         if self.tool_choice is not None:
             given["tool_choice"] = _choice(self.tool_choice)
@@ -207,6 +207,7 @@ def _tool(given: dict[str, Any], i: int) -> Tool:
         tool = msgspec.convert(given, Tool)
     except msgspec.ValidationError as error:
         raise ApiError(400, f"tools[{i}]: {error}", param=f"tools[{i}]") from error
+    tool.input_schema = read_schema(tool.input_schema, f"tools[{i}].input_schema")
     if tool.defer_loading:
         raise ApiError(400, f"tools[{i}] defers loading: no tool search is here to load it", param=f"tools[{i}]")
     if tool.allowed_callers is not None and "direct" not in tool.allowed_callers:

@@ -18,6 +18,7 @@ from llamina.server.ollama.generation import GenerationRequest
 from llamina.server.ollama.modelfile import modelfile_of
 from llamina.server.ollama.names import find
 from llamina.server.ollama.template import Template
+from llamina.server.tools import check_count, read_schema
 
 
 class ChatRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=True):
@@ -44,14 +45,22 @@ class ChatRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=True):
         return model.generate(messages=messages, options=options)
 
     def _tool_options(self, limits: Limits) -> dict[str, Any]:
-        if len(self.tools or ()) > limits.tools:
-            raise ApiError(400, f"there are {len(self.tools or ())} tools: {limits.tools} are allowed", param="tools")
+        check_count(self.tools or [], limits)
         given = {
-            "tools": self.tools or None,
+            "tools": [_tool(tool, f"tools[{i}].function.parameters") for i, tool in enumerate(self.tools or ())]
+            or None,
             "tool_choice": self.tool_choice,
             "parallel_tool_calls": self.parallel_tool_calls,
         }
         return {name: value for name, value in given.items() if value is not None}
+
+
+def _tool(tool: dict[str, Any], param: str) -> dict[str, Any]:
+    """A tool with a schema that can be read; what is no tool is left to the engine to refuse."""
+    function = tool.get("function")
+    if not isinstance(function, dict) or not isinstance(function.get("parameters"), dict):
+        return tool
+    return tool | {"function": function | {"parameters": read_schema(function["parameters"], param)}}
 
 
 class ChatAnswer(Answer):
