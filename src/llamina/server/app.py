@@ -12,13 +12,18 @@ from starlette.responses import Response
 
 from llamina.errors import LlaminaError
 from llamina.server import health
+from llamina.server.anthropic import messages
 from llamina.server.config import Config
 from llamina.server.errors import ApiError, answer, on_error
 from llamina.server.models import Models
+from llamina.server.ollama import chat as ollama_chat
+from llamina.server.ollama import embed, generate, manage
+from llamina.server.ollama import models as ollama_models
 from llamina.server.openai import chat, embeddings
 from llamina.server.openai import models as openai_models
 
-APIS = (health, openai_models, chat, embeddings)
+OLLAMA = (ollama_chat, generate, embed, ollama_models, manage)
+APIS = (health, openai_models, chat, embeddings, messages, *OLLAMA)
 
 
 @dataclass

@@ -22,7 +22,11 @@ encode = msgspec.json.Encoder().encode
 
 async def read(request: Request, kind: type[Body], limit: int | None = None) -> Body:
     """The body as a struct. Raises ApiError for one that is too large, msgspec's errors for one that does not fit."""
-    return msgspec.json.decode(await read_bytes(request, limit), type=kind)
+    body = await read_bytes(request, limit)
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except RecursionError:
+        raise ApiError(400, "the body is nested too deeply") from None
 
 
 async def read_bytes(request: Request, limit: int | None = None) -> bytes:

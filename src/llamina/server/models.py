@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from llamina.server.config import Config, ModelProfile
 from llamina.server.errors import ApiError
@@ -28,6 +28,7 @@ class Entry:
     model: Model | None = None
     users: int = 0
     last_used: float = 0.0
+    modelfile: Any = None  # what `/api/create` was told of it
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -112,6 +113,13 @@ class Models:
         model, entry.model, entry.status = entry.model, None, "unloaded"
         if model is not None:
             await model.close()
+
+    async def remove(self, entry: Entry) -> None:
+        """Unload a model and forget it. Raises ApiError if a request uses it."""
+        if entry.users:
+            raise ApiError(409, f"{entry.users} requests use {entry.id!r}: ask again later", "conflict_error")
+        del self.entries[entry.id]
+        await self.unload(entry)
 
     async def close(self) -> None:
         await asyncio.gather(*(self.unload(entry) for entry in self.entries.values()))

@@ -17,7 +17,9 @@ class Frame(msgspec.Struct, tag=True, omit_defaults=True, frozen=True):
 class Generate(Frame, frozen=True):
     """Continue a prompt (text or token ids) or answer a conversation; `options` are those of `Engine.stream_chat`.
 
-    `n` answers share the prompt's computation; their chunks are told apart by `index`.
+    With both, the prompt's tokens come before the conversation's. `prefill` is text that the answer to a conversation
+    begins with; it is not repeated in the chunks. `n` answers share the prompt's computation; their chunks are told
+    apart by `index`.
     """
 
     id: int
@@ -25,6 +27,8 @@ class Generate(Frame, frozen=True):
     messages: list[dict[str, Any]] | None = None
     options: dict[str, Any] = {}
     n: int = 1
+    prefill: str = ""
+    tell_prompt: bool = False  # whether the last chunk has the prompt's tokens
 
 
 class Cancel(Frame, frozen=True):
@@ -102,11 +106,14 @@ class Chunk(msgspec.Struct, omit_defaults=True, frozen=True):
     logprobs: list[Logprob | None] | None = None
     computed: int = 0  # tokens in the KV cache
     prompt_tokens: int = 0
+    cached_tokens: int = 0  # of the prompt, from the prefix cache
     finish_reason: str | None = None  # stop, length, cancelled, error
     # only in the last chunk of an answer:
     usage: Usage | None = None
     seed: int | None = None
     prompt_logprobs: list[Logprob | None] | None = None
+    stop: str | None = None  # the stop string that ended it
+    prompt: list[int] | None = None  # if `tell_prompt`
     error: ErrorInfo | None = None
 
 

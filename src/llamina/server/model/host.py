@@ -111,9 +111,11 @@ class Model:
         messages: list[dict[str, Any]] | None = None,
         options: dict[str, Any] | None = None,
         n: int = 1,
+        prefill: str = "",
+        tell_prompt: bool = False,
     ) -> ChunkStream:
-        """Continue a prompt, or answer a conversation: give one of them. Options are those of `Engine.stream_chat`."""
-        frame = Generate(next(self._ids), prompt, messages, options or {}, n)
+        """Continue a prompt, or answer a conversation; see `Generate`. Options are those of `Engine.stream_chat`."""
+        frame = Generate(next(self._ids), prompt, messages, options or {}, n, prefill, tell_prompt)
         stream = ChunkStream(self, frame)
         self._streams[frame.id] = stream
         try:

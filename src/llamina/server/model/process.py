@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import os
 import secrets
+import socket
 import subprocess
 import sys
 import tempfile
@@ -157,7 +159,7 @@ class WorkerModel(Model):
         connection, process = self._connection, self._process
         self._connection = None
         if connection is not None:
-            await asyncio.to_thread(connection.close)
+            await asyncio.to_thread(_hang_up, connection)
         if process is not None:
             await asyncio.to_thread(_end, process)
         self._writer.shutdown(wait=False)
@@ -175,6 +177,14 @@ def _accept(listener: Listener, process: "subprocess.Popen[bytes]") -> Any:
     except OSError as error:
         process.kill()
         raise ModelError(ErrorInfo(LOST, f"the model's process could not be reached: {error}")) from error
+
+
+def _hang_up(connection: "Connection[Any, Any]") -> None:
+    """Close a connection that another thread waits at. The other end would not notice `close` alone meanwhile."""
+    if sys.platform != "win32":
+        with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:
+            end.shutdown(socket.SHUT_RDWR)
+    connection.close()
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

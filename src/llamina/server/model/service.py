@@ -28,7 +28,7 @@ from llamina.server.model.frames import (
     ToModel,
     Usage,
 )
-from llamina.server.model.verbs import VERBS
+from llamina.server.model.verbs import VERBS, joined
 
 THREADS = 16  # requests that are prepared, or verbs that wait, at the same time
 Emit = Callable[[FromModel], None]
@@ -37,9 +37,10 @@ Emit = Callable[[FromModel], None]
 class Answer:
     """One of the answers to a `Generate`, on its way from deltas to chunks."""
 
-    def __init__(self, id: int, index: int, parser: AnswerParser | None) -> None:
-        self.id, self.index = id, index
+    def __init__(self, frame: Generate, index: int, parser: AnswerParser | None) -> None:
+        self.id, self.index = frame.id, index
         self.parser = parser
+        self.tell_prompt = frame.tell_prompt
         self.sequence: Sequence | None = None
 
 
@@ -96,6 +97,7 @@ class Service:
         parsers: list[AnswerParser | None] = [None] * frame.n
         if frame.messages is not None:
             tokens, options, parser = prepare(engine, frame.messages, options)
+            tokens = joined(engine, frame.prompt, tokens, frame.prefill)
             parsers = [AnswerParser(parser), *(AnswerParser(_again(engine, frame)) for _ in range(frame.n - 1))]
         else:
             assert frame.prompt is not None, "a prompt or messages"
@@ -104,7 +106,7 @@ class Service:
         self._left[frame.id] = frame.n
         for index, parser_of in enumerate(parsers):
             request = request_of(tokens, options | ({"index": index} if index else {}), engine.runner.sampling)
-            sequence = self._submit(request, Answer(frame.id, index, parser_of), leader)
+            sequence = self._submit(request, Answer(frame, index, parser_of), leader)
             leader = leader or sequence
 
     def _submit(self, request: Request, answer: Answer, leader: Sequence | None) -> Sequence:
@@ -142,6 +144,7 @@ class Service:
             self._logprobs(delta.logprobs),
             delta.computed,
             delta.prompt_tokens,
+            (answer.sequence.cached or 0) if answer.sequence is not None else 0,
             delta.finish_reason,
             **last,
         )
@@ -168,6 +171,8 @@ class Service:
             "usage": usage,
             "seed": sequence.sampler.random.seed if sequence.sampler else None,
             "prompt_logprobs": self._logprobs(prompt.prompt) if prompt.n_prompt is not None else None,
+            "stop": sequence.output.stopped_by,
+            "prompt": list(sequence.request.prompt) if answer.tell_prompt else None,
             "error": ErrorInfo.of(sequence.error) if sequence.error is not None else None,
         }
 

@@ -28,12 +28,28 @@ def embed(
     pooling: str | None = None,
     normalize: bool = True,
     adapters: dict[str, float] | None = None,
+    truncate: bool = False,
 ) -> dict[str, Any]:
-    """{"vectors": float32 bytes of [inputs, width], "width", "tokens": of each input}."""
+    """{"vectors": float32 bytes of [inputs, width], "width", "tokens": of each input}.
+
+    `truncate` cuts the end of an input that is longer than the context.
+    """
     prompts = [engine.encode(text, parse_special=False) for text in inputs]
+    if truncate:
+        prompts = [_cut(engine, tokens) for tokens in prompts]
     vectors = engine.embed(prompts, pooling=pooling, normalize=normalize, adapters=adapters)  # type: ignore[arg-type]
     packed = np.ascontiguousarray(vectors, np.float32).tobytes()
     return {"vectors": packed, "width": vectors.shape[1], "tokens": [len(tokens) for tokens in prompts]}
+
+
+def _cut(engine: Engine, tokens: list[int]) -> list[int]:
+    """As many tokens as can be computed; a token that ends every input stays its last."""
+    limits = engine.core.limits
+    room = min(limits.context, limits.cache, limits.step or limits.context)
+    if len(tokens) <= room:
+        return tokens
+    end = tokens[-1:] if engine.tokenizer.is_special(tokens[-1]) else []
+    return tokens[: room - len(end)] + end
 
 
 @verb
@@ -76,9 +92,11 @@ def detokenize(engine: Engine, tokens: list[int]) -> str:
 
 
 @verb
-def chat_prompt(engine: Engine, messages: list[dict[str, Any]], options: dict[str, Any]) -> dict[str, Any]:
+def chat_prompt(
+    engine: Engine, messages: list[dict[str, Any]], options: dict[str, Any], prefill: str = ""
+) -> dict[str, Any]:
     """{"tokens", "prompt"} of a conversation, as `Generate` would put it to the model."""
-    tokens, _, _ = prepare(engine, messages, options)
+    tokens = joined(engine, None, prepare(engine, messages, options)[0], prefill)
     return {"tokens": tokens, "prompt": engine.tokenizer.decode(tokens, skip_special=False)}
 
 
@@ -154,6 +172,15 @@ def cancel_sequence(engine: Engine, id: int) -> bool:
         return False
 
     return engine.stepper.call(find)
+
+
+def joined(engine: Engine, before: str | list[int] | None, conversation: list[int], prefill: str) -> list[int]:
+    """The tokens of a conversation, after others and with the beginning of an answer behind them."""
+    tokens = conversation + engine.tokenizer.encode(prefill, continued=True)
+    if not before:
+        return tokens
+    again = engine.tokenizer.add_bos and tokens[:1] == [engine.tokenizer.bos]
+    return engine.encode(before) + (tokens[1:] if again else tokens)
 
 
 SNAPSHOT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")

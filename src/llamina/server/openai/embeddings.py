@@ -33,7 +33,7 @@ async def create(request: Request) -> Response:
     async with server.models.use(body.model) as (entry, model):
         found = await model.call("embed", inputs=inputs, pooling=body.pooling, normalize=body.normalize)
     vectors = np.frombuffer(found["vectors"], np.float32).reshape(len(inputs), found["width"])
-    vectors = _cut(vectors, body.dimensions, body.normalize)
+    vectors = first_dimensions(vectors, body.dimensions, body.normalize)
     data = [
         {"object": "embedding", "index": i, "embedding": _encoded(vector, body.encoding_format)}
         for i, vector in enumerate(vectors)
@@ -56,7 +56,7 @@ def _inputs(given: Any, most: int) -> list[Any]:
     return inputs
 
 
-def _cut(vectors: Any, dimensions: int | None, normalize: bool) -> Any:
+def first_dimensions(vectors: Any, dimensions: int | None, normalize: bool) -> Any:
     """The first dimensions (Matryoshka), of length 1 again."""
     if dimensions is None:
         return vectors

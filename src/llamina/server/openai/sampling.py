@@ -99,7 +99,7 @@ class SamplingFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             given["logit_bias"] = _bias(self.logit_bias, limits.logit_bias)
         if self.lora is not None:
             given["adapters"] = {self.lora: 1.0} if isinstance(self.lora, str) else {x.name: x.scale for x in self.lora}
-        _check(given, limits)
+        check_limits(given, limits)
         return given
 
 
@@ -130,7 +130,8 @@ def _bias(bias: dict[str, float], most: int) -> dict[int, float]:
         raise ApiError(400, f"logit_bias names tokens by their ids: {error}", param="logit_bias") from error
 
 
-def _check(given: dict[str, Any], limits: Limits) -> None:
+def check_limits(given: dict[str, Any], limits: Limits) -> None:
+    """Raise ApiError for stop strings, grammars or schemas over the server's limits."""
     stops = given.get("stop")
     for text in [stops] if isinstance(stops, str) else stops or []:
         if len(text) > limits.stop_length:
