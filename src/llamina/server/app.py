@@ -19,11 +19,11 @@ from llamina.server.models import Models
 from llamina.server.ollama import chat as ollama_chat
 from llamina.server.ollama import embed, generate, manage
 from llamina.server.ollama import models as ollama_models
-from llamina.server.openai import chat, embeddings
+from llamina.server.openai import chat, completions, embeddings
 from llamina.server.openai import models as openai_models
 
 OLLAMA = (ollama_chat, generate, embed, ollama_models, manage)
-APIS = (health, openai_models, chat, embeddings, messages, *OLLAMA)
+APIS = (health, openai_models, chat, completions, embeddings, messages, *OLLAMA)
 
 
 @dataclass

@@ -8,8 +8,9 @@ from typing import Any
 
 from llamina.chat import CallArguments, CallBegin, CallDropped, ChatEvent
 from llamina.engine import ChatDelta, Delta, Engine, Sequence
-from llamina.engine.engine import MAX_TOKENS, SCOPE, Scope
-from llamina.engine.request import Request, request_of
+from llamina.engine.engine import MAX_TOKENS
+from llamina.engine.request import request_of
+from llamina.engine.scope import SCOPE, Scope
 from llamina.engine.tasks.chat import AnswerParser, prepare
 from llamina.engine.tasks.completion import usage_of
 from llamina.sampling import TokenLogprob
@@ -102,18 +103,17 @@ class Service:
         else:
             assert frame.prompt is not None, "a prompt or messages"
             tokens = engine.encode(frame.prompt)
-        leader: Sequence | None = None
         self._left[frame.id] = frame.n
+        sequences: list[Sequence] = []
         for index, parser_of in enumerate(parsers):
             request = request_of(tokens, options | ({"index": index} if index else {}), engine.runner.sampling)
-            sequence = self._submit(request, Answer(frame, index, parser_of), leader)
-            leader = leader or sequence
+            sequences.append(engine.core.prepare(request, sequences[0] if sequences else None))
+            self._follow(sequences[-1], Answer(frame, index, parser_of))
+        engine.enqueue(sequences)
 
-    def _submit(self, request: Request, answer: Answer, leader: Sequence | None) -> Sequence:
-        sequence = self._engine.core.prepare(request, leader)
+    def _follow(self, sequence: Sequence, answer: Answer) -> None:
         answer.sequence = sequence
-        self._engine.enqueue(sequence, lambda delta: self._step.append((answer, delta)))
-        return sequence
+        sequence.listeners.append(lambda delta: self._step.append((answer, delta)))
 
     # ---- in the thread that makes the steps --------------------------------------------------------------
 
