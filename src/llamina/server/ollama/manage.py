@@ -60,7 +60,7 @@ class Pull:
     def _progress(self, what: str, done: int, total: int) -> None:
         if self._left.is_set():
             raise DownloadError(f"{self._name} is not wanted any more")
-        source = hub.source_of(self._name)
+        source = hub.entry_of(self._name)
         line: Line = {"status": f"pulling {what}", "digest": f"sha256:{source.sha256}"} if source else {}
         self._put({"status": f"pulling {what}", **line, "total": total, "completed": done})
 
