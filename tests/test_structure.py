@@ -38,6 +38,7 @@ ORDER = [
     "convert",
     "adapters",
     "engine",
+    "server",
     "bench",
     "cli",
     "__main__",

@@ -71,6 +71,8 @@ def _described(tool: Mapping[str, Any]) -> dict[str, Any]:
         raise RequestError(f"the name of a tool is {name!r}: must be a non-empty string", "tools")
     if not isinstance(function.get("parameters", {}), Mapping | None):
         raise RequestError(f"the parameters of {name} are {function['parameters']!r}: must be a JSON schema", "tools")
+    if not isinstance((function.get("parameters") or {}).get("properties", {}), Mapping):
+        raise RequestError(f"the properties of {name}'s parameters must be an object of JSON schemas", "tools")
     inner = {key: value for key, value in function.items() if key != "type"}
     return {"type": "function", "function": inner}
 

@@ -19,6 +19,7 @@ from llamina.errors import LlaminaError, ModelNotFound, RequestError
 
 VERBS = {
     "run": "Answer a prompt.",
+    "serve": "Serve models over HTTP: the APIs of OpenAI, Anthropic and Ollama.",
     "embed": "Compute embeddings of texts.",
     "rerank": "Sort documents by how well they answer a query.",
     "perplexity": "Measure the perplexity of a text.",

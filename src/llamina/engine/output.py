@@ -30,6 +30,11 @@ class Output:
         return self._stops.hit or self._at_end
 
     @property
+    def stopped_by(self) -> str | None:
+        """The stop string that ended it, if one did."""
+        return self._stops.found or None
+
+    @property
     def spoken(self) -> list[int]:
         """The tokens without the one that asked for an end."""
         return self.tokens[:-1] if self._at_end else self.tokens

@@ -10,16 +10,18 @@ class StopStrings:
         self._stops = tuple(stops)
         self._held = ""
         self.hit = False
+        self.found = ""  # the stop string that was hit
 
     def push(self, text: str) -> str:
         """Text that is certainly not part of a stop string; after a hit, nothing."""
         if not self._stops or self.hit:
             return "" if self.hit else text
         self._held += text
-        found = [at for at in (self._held.find(s) for s in self._stops) if at >= 0]
+        found = [(at, i) for i, at in enumerate(self._held.find(s) for s in self._stops) if at >= 0]
         if found:
-            self.hit = True
-            return self._take(min(found))
+            at, first = min(found)
+            self.hit, self.found = True, self._stops[first]
+            return self._take(at)
         return self._take(len(self._held) - self._possible())
 
     def flush(self) -> str:

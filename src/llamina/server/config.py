@@ -1,0 +1,55 @@
+"""How a server is set up: one TOML file, environment variables and flags, checked at start."""
+
+import msgspec
+
+
+class Limits(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """What a client may send and hold."""
+
+    body_bytes: int = 10 << 20
+    file_bytes: int = 512 << 20
+    request_seconds: float = 300.0
+    concurrent_requests: int = 64
+    messages: int = 4096
+    tools: int = 128
+    schema_bytes: int = 256 << 10
+    grammar_bytes: int = 256 << 10
+    stop_strings: int = 16
+    stop_length: int = 256
+    logit_bias: int = 1024
+    answers: int = 16  # n
+    top_logprobs: int = 20
+    inputs: int = 2048  # of one embeddings request
+
+
+class ModelProfile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """One model: a file or a name, and how it is loaded."""
+
+    model: str
+    aliases: list[str] = []
+    context: int | None = None
+    threads: int | None = None
+    backend: str | None = None
+    kv_type: str | None = None
+    max_sequences: int | None = None
+    cache_tokens: int | None = None
+    draft: str | None = None
+    adapters: dict[str, str] = {}  # names and files of LoRAs
+    sampling: dict[str, float | int | str | bool] = {}
+    keep_alive: float | None = None  # seconds without a request after which it is unloaded; None: never
+
+    def load_options(self) -> dict[str, object]:
+        """The options of `llamina.load` that are given."""
+        names = ("context", "threads", "backend", "kv_type", "max_sequences", "cache_tokens", "draft")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+
+class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A server's settings. The defaults serve one machine's own user."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    models: dict[str, ModelProfile] = {}
+    max_models: int = 4  # loaded at once; the least recently used makes room
+    memory_budget: int | None = None  # bytes of weights that may be loaded at once
+    limits: Limits = Limits()

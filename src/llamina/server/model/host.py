@@ -1,0 +1,176 @@
+"""A model as the server's APIs see it: streams of chunks, and verbs with one result."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from itertools import count
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from llamina.errors import LlaminaError
+from llamina.server.model.frames import (
+    Call,
+    Cancel,
+    Chunk,
+    Chunks,
+    ErrorInfo,
+    Failed,
+    FromModel,
+    Generate,
+    ModelInfo,
+    Result,
+    ToModel,
+)
+
+LOST = "ModelLost"  # the kind of error that a worker's death is
+
+
+class ModelError(LlaminaError):
+    """An error that a model answered with; `info.kind` is the class it had there."""
+
+    def __init__(self, info: ErrorInfo) -> None:
+        super().__init__(info.message)
+        self.info = info
+
+
+class Link(Protocol):
+    """The way to a model's service."""
+
+    def send(self, frame: ToModel) -> None:
+        """Send a frame without waiting. Raises ModelError if there is nobody to send it to."""
+        ...
+
+
+class ChunkStream(AsyncIterator[Chunk]):
+    """The chunks of a `Generate`, of all its answers. Leaving it early (`aclose`, `async with`) cancels them."""
+
+    def __init__(self, model: "Model", frame: Generate) -> None:
+        self.id, self._model, self._left = frame.id, model, frame.n
+        self._queue: asyncio.Queue[Chunk | ErrorInfo] = asyncio.Queue()
+
+    def put(self, item: Chunk | ErrorInfo) -> None:
+        self._queue.put_nowait(item)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        """The next chunk. Raises ModelError if an answer failed, StopAsyncIteration when all are done."""
+        if self._left == 0:
+            raise StopAsyncIteration
+        try:
+            item = await self._queue.get()
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+        if isinstance(item, ErrorInfo) or item.error is not None:
+            self.cancel()
+            error = item if isinstance(item, ErrorInfo) else item.error
+            assert error is not None
+            raise ModelError(error)
+        if item.finish_reason is not None:
+            self._left -= 1
+            if self._left == 0:
+                self._model.forget(self.id)
+        return item
+
+    def cancel(self) -> None:
+        """Nothing more is computed for it."""
+        if self._left:
+            self._left = 0
+            self._model.cancel(self.id)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.cancel()
+
+
+class Model:
+    """A loaded model at the other end of a link. All methods are for the event loop's thread."""
+
+    def __init__(self, info: ModelInfo, link: Link) -> None:
+        self.info = info
+        self._link = link
+        self._ids = count(1)
+        self._streams: dict[int, ChunkStream] = {}
+        self._calls: dict[int, asyncio.Future[Any]] = {}
+
+    @property
+    def active(self) -> int:
+        """Streams and calls under way."""
+        return len(self._streams) + len(self._calls)
+
+    def generate(
+        self,
+        *,
+        prompt: str | list[int] | None = None,
+        messages: list[dict[str, Any]] | None = None,
+        options: dict[str, Any] | None = None,
+        n: int = 1,
+        prefill: str = "",
+        tell_prompt: bool = False,
+    ) -> ChunkStream:
+        """Continue a prompt, or answer a conversation; see `Generate`. Options are those of `Engine.stream_chat`."""
+        frame = Generate(next(self._ids), prompt, messages, options or {}, n, prefill, tell_prompt)
+        stream = ChunkStream(self, frame)
+        self._streams[frame.id] = stream
+        try:
+            self._link.send(frame)
+        except ModelError as error:
+            stream.put(error.info)
+        return stream
+
+    async def call(self, verb: str, **params: Any) -> Any:
+        """The result of a verb of `verbs.py`. Raises ModelError if it fails; cancelling the task cancels it."""
+        frame = Call(next(self._ids), verb, params)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._calls[frame.id] = future
+        try:
+            self._link.send(frame)
+            return await future
+        except asyncio.CancelledError:
+            self.cancel(frame.id)
+            raise
+        finally:
+            self._calls.pop(frame.id, None)
+
+    def cancel(self, id: int) -> None:
+        self.forget(id)
+        with suppress(ModelError):  # nobody computes it any more
+            self._link.send(Cancel(id))
+
+    def forget(self, id: int) -> None:
+        self._streams.pop(id, None)
+
+    def receive(self, frame: FromModel) -> None:
+        """Pass on what the model says."""
+        match frame:
+            case Chunks(chunks):
+                for chunk in chunks:
+                    if (stream := self._streams.get(chunk.id)) is not None:
+                        stream.put(chunk)
+            case Result(id, value):
+                if (future := self._calls.get(id)) is not None and not future.done():
+                    future.set_result(value)
+            case Failed(id, error):
+                if (stream := self._streams.get(id)) is not None:
+                    stream.put(error)
+                if (future := self._calls.get(id)) is not None and not future.done():
+                    future.set_exception(ModelError(error))
+
+    async def close(self) -> None:
+        """End the model."""
+        raise NotImplementedError
+
+    def lose(self, message: str) -> None:
+        """The other end is gone: whoever waits gets an error."""
+        error = ErrorInfo(LOST, message)
+        for stream in list(self._streams.values()):
+            stream.put(error)
+        for future in list(self._calls.values()):
+            if not future.done():
+                future.set_exception(ModelError(error))

@@ -1,0 +1,200 @@
+"""A model in a process of its own. One that dies is started again; what it had under way ends with an error."""
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from multiprocessing.connection import Connection, Listener
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from llamina.server.model.frames import (
+    Broken,
+    ErrorInfo,
+    FromModel,
+    Loading,
+    ModelInfo,
+    Ready,
+    Setup,
+    ToModel,
+    decode_from_model,
+    encode,
+)
+from llamina.server.model.host import LOST, Model, ModelError
+
+log = logging.getLogger("llamina.server")
+RESTARTS = 3  # in a row without a request answered in between; then the model is given up
+GRACE = 5.0  # seconds for a worker to end by itself
+
+Progress = Callable[[Loading], None]
+
+
+class WorkerModel(Model):
+    """`start` loads the model in a new process; `close` ends it and returns all of its memory."""
+
+    def __init__(self, path: str, options: dict[str, Any], adapters: dict[str, str] | None = None) -> None:
+        self._setup = path, options, dict(adapters or {})
+        self._loop = asyncio.get_running_loop()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection[Any, Any] | None = None
+        self._writer = ThreadPoolExecutor(1, "llamina-writer")  # frames leave in order, and nobody waits for them
+        self._ready: asyncio.Future[ModelInfo] | None = None
+        self._failures = 0
+        self._closing = False
+        self.progress: Progress | None = None
+        super().__init__(_unknown(path), self)
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None else None
+
+    async def start(self, progress: Progress | None = None) -> ModelInfo:
+        """Load the model. Raises ModelError if it cannot be loaded."""
+        self.progress = progress
+        self._ready = self._loop.create_future()
+        try:
+            await asyncio.to_thread(self._spawn)
+            self.info = await self._ready
+        except asyncio.CancelledError:
+            await self.close()
+            raise
+        return self.info
+
+    async def wait_ready(self) -> None:
+        """Return when the model can be asked; raises ModelError if it could not be started again."""
+        if self._ready is not None:
+            await asyncio.shield(self._ready)
+
+    def send(self, frame: ToModel) -> None:
+        if self._connection is None:
+            raise ModelError(ErrorInfo(LOST, "the model's process is not running"))
+        self._writer.submit(self._write, self._connection, encode(frame))
+
+    def _write(self, connection: "Connection[Any, Any]", data: bytes) -> None:
+        with suppress(OSError):  # the reader notices, too, and tells everyone
+            connection.send_bytes(data)
+
+    # ---- the process -------------------------------------------------------------------------------------
+
+    def _spawn(self) -> None:
+        path, options, adapters = self._setup
+        key = secrets.token_bytes(32)
+        with tempfile.TemporaryDirectory(prefix="llamina-") as folder:
+            address = _address(folder)
+            with Listener(address, authkey=key) as listener:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "llamina.server.model.worker"], stdin=subprocess.PIPE, close_fds=True
+                )
+                assert process.stdin is not None
+                process.stdin.write(msgspec.msgpack.encode(Setup(str(listener.address), key, path, options, adapters)))
+                process.stdin.close()
+                self._process = process
+                watch = threading.Timer(60, process.kill)  # one that does not even connect is ended
+                watch.start()
+                connection = _accept(listener, process)
+                watch.cancel()
+        self._connection = connection
+        threading.Thread(target=self._read, args=(connection, process), name="llamina-reader", daemon=True).start()
+
+    def _read(self, connection: "Connection[Any, Any]", process: "subprocess.Popen[bytes]") -> None:
+        """In a thread: pass every frame on to the event loop until the connection ends."""
+        try:
+            while True:
+                self._post(self._take, decode_from_model(connection.recv_bytes()))
+        except (EOFError, OSError):
+            pass
+        code = process.wait()
+        self._post(self._ended, process, code)
+
+    def _post(self, function: Callable[..., None], *args: Any) -> None:
+        with suppress(RuntimeError):  # the loop is closed: the server ends
+            self._loop.call_soon_threadsafe(function, *args)
+
+    def _take(self, frame: FromModel) -> None:
+        match frame:
+            case Ready(info) if self._ready is not None and not self._ready.done():
+                self._ready.set_result(info)
+            case Broken(error) if self._ready is not None and not self._ready.done():
+                self._ready.set_exception(ModelError(error))
+            case Loading() if self.progress is not None:
+                self.progress(frame)
+            case _:
+                self._failures = 0
+                self.receive(frame)
+
+    def _ended(self, process: "subprocess.Popen[bytes]", code: int) -> None:
+        """On the event loop: the process is gone."""
+        if process is not self._process:
+            return
+        self._connection = None
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        message = f"the model's process {how}"
+        if not self._closing:
+            log.error("%s: %s", self._setup[0], message)
+        self.lose(message)
+        if self._ready is not None and not self._ready.done():
+            self._ready.set_exception(ModelError(ErrorInfo(LOST, message)))
+        elif not self._closing:
+            self._failures += 1
+            self._ready = self._loop.create_future()
+            if self._failures > RESTARTS:
+                self._ready.set_exception(ModelError(ErrorInfo(LOST, f"{message}, again and again: it is given up")))
+                self._ready.exception()  # seen by those who wait; nobody else need be told
+            else:
+                self._restarting = asyncio.ensure_future(asyncio.to_thread(self._spawn))
+
+    async def close(self) -> None:
+        """End the process; what it has under way ends with an error."""
+        self._closing = True
+        connection, process = self._connection, self._process
+        self._connection = None
+        if connection is not None:
+            await asyncio.to_thread(_hang_up, connection)
+        if process is not None:
+            await asyncio.to_thread(_end, process)
+        self._writer.shutdown(wait=False)
+        self.lose("the model was unloaded")
+
+
+def _address(folder: str) -> str | None:
+    """A socket in a folder of our own; on Windows, a pipe that the system names."""
+    return None if sys.platform == "win32" else str(Path(folder, "worker"))
+
+
+def _accept(listener: Listener, process: "subprocess.Popen[bytes]") -> Any:
+    try:
+        return listener.accept()
+    except OSError as error:
+        process.kill()
+        raise ModelError(ErrorInfo(LOST, f"the model's process could not be reached: {error}")) from error
+
+
+def _hang_up(connection: "Connection[Any, Any]") -> None:
+    """Close a connection that another thread waits at. The other end would not notice `close` alone meanwhile."""
+    if sys.platform != "win32":
+        with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:
+            end.shutdown(socket.SHUT_RDWR)
+    connection.close()
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    try:
+        process.wait(GRACE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _unknown(path: str) -> ModelInfo:
+    """Until the model is loaded."""
+    return ModelInfo(path, "", "", 0, 0, 0, 0, True, False, "", "", "")

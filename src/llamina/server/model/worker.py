@@ -1,0 +1,54 @@
+"""A model's process: `python -m llamina.server.model.worker`, told where to connect and what to load on its stdin."""
+
+import os
+import signal
+import sys
+import threading
+from multiprocessing.connection import Client, Connection
+from typing import Any
+
+import msgspec
+
+from llamina.engine import load
+from llamina.server.model.describe import describe
+from llamina.server.model.frames import Broken, ErrorInfo, FromModel, Loading, Ready, Setup, decode_to_model, encode
+from llamina.server.model.service import Service
+
+
+def main() -> None:
+    """Load the model, answer frames until the connection ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's: it ends its workers in order
+    setup = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Setup)
+    connection = Client(setup.address, authkey=setup.key)
+    lock = threading.Lock()
+
+    def emit(frame: FromModel) -> None:
+        try:
+            with lock:
+                connection.send_bytes(encode(frame))
+        except OSError:
+            os._exit(0)  # the server is gone, and nobody else waits for us
+
+    try:
+        engine = load(setup.model, progress=lambda name, done, total: emit(Loading(name, done, total)), **setup.options)
+        for name, path in setup.adapters.items():
+            engine.load_adapter(path, name)
+        service = Service(engine, emit)
+        emit(Ready(describe(engine)))
+    except Exception as error:
+        emit(Broken(ErrorInfo.of(error)))
+        return
+    _serve(connection, service)
+    service.close()
+
+
+def _serve(connection: "Connection[Any, Any]", service: Service) -> None:
+    try:
+        while True:
+            service.handle(decode_to_model(connection.recv_bytes()))
+    except (EOFError, OSError):
+        return
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,309 @@
+"""`/v1/chat/completions`: a conversation in, an answer or a stream of its deltas out."""
+
+import time
+from collections.abc import AsyncIterator
+from typing import Any, Literal
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from llamina.server.config import Limits
+from llamina.server.errors import ApiError
+from llamina.server.http import DONE, event, events, json, read, with_keep_alive
+from llamina.server.ids import new_id
+from llamina.server.model import Chunk
+from llamina.server.model.frames import CallDelta, Logprob, Usage
+from llamina.server.openai.sampling import SamplingFields
+
+
+class JsonSchema(msgspec.Struct, forbid_unknown_fields=True):
+    name: str = ""
+    schema: dict[str, Any] | bool = {}
+    strict: bool | None = None
+    description: str | None = None
+
+
+class ResponseFormat(msgspec.Struct, forbid_unknown_fields=True):
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+    schema: dict[str, Any] | None = None  # llama.cpp's: a schema with json_object
+
+
+class ChatRequest(SamplingFields, kw_only=True, forbid_unknown_fields=True):
+    """OpenAI's request with extensions. Fields that a local model has no use for are accepted if they ask nothing."""
+
+    messages: list[dict[str, Any]]
+    model: str = ""
+    max_completion_tokens: int | None = None
+    response_format: ResponseFormat | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    reasoning_effort: str | None = None
+    reasoning_format: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    metadata: dict[str, str] | None = None
+    store: bool | None = None
+    service_tier: str | None = None
+    verbosity: str | None = None
+    prompt_cache_key: str | None = None
+    safety_identifier: str | None = None
+    modalities: list[str] | None = None
+
+    def chat_options(self, limits: Limits) -> dict[str, Any]:
+        """The engine's options of the conversation. Raises ApiError for what cannot be done."""
+        given = self.options(limits)
+        if self.max_completion_tokens is not None:
+            given["max_tokens"] = self.max_completion_tokens
+        if len(self.messages) > limits.messages:
+            raise ApiError(
+                400, f"there are {len(self.messages)} messages: {limits.messages} are allowed", param="messages"
+            )
+        if self.modalities not in (None, ["text"]):
+            raise ApiError(400, f"modalities is {self.modalities}: answers are text", param="modalities")
+        if self.tools:
+            if len(self.tools) > limits.tools:
+                raise ApiError(400, f"there are {len(self.tools)} tools: {limits.tools} are allowed", param="tools")
+            given["tools"] = self.tools
+        if self.tool_choice is not None:
+            given["tool_choice"] = self.tool_choice
+        if self.parallel_tool_calls is not None:
+            given["parallel_tool_calls"] = self.parallel_tool_calls
+        if self.logprobs or self.top_logprobs is not None:
+            given["logprobs"] = _top_logprobs(self.top_logprobs or 0, limits.top_logprobs)
+        template = dict(self.chat_template_kwargs or {})
+        if self.reasoning_effort is not None:
+            template.setdefault("reasoning_effort", self.reasoning_effort)
+            template.setdefault("enable_thinking", self.reasoning_effort not in ("none", "minimal"))
+        if template:
+            given["template_options"] = template
+        if self.reasoning_format == "none":
+            given["reasoning"] = False
+        return given | _constraint(self.response_format)
+
+
+def _top_logprobs(n: int, most: int) -> int:
+    if not 0 <= n <= most:
+        raise ApiError(400, f"top_logprobs is {n}: a number from 0 to {most} is expected", param="top_logprobs")
+    return n
+
+
+def _constraint(format: ResponseFormat | None) -> dict[str, Any]:
+    """The grammar that a response format asks for."""
+    if format is None or format.type == "text":
+        return {}
+    if format.type == "json_object":
+        return {"json_schema": format.schema if format.schema is not None else {"type": "object"}}
+    if format.json_schema is None:
+        raise ApiError(
+            400, "response_format is json_schema and has no json_schema", param="response_format.json_schema"
+        )
+    return {"json_schema": format.json_schema.schema}
+
+
+async def create(request: Request) -> Response:
+    """POST /v1/chat/completions."""
+    server = request.app.state.server
+    body = await read(request, ChatRequest)
+    n = check_n(body.n, server.config.limits.answers)
+    options = body.chat_options(server.config.limits)
+    async with server.models.use(body.model) as (entry, model):
+        stream = model.generate(messages=body.messages, options=options, n=n)
+        answer = Answer(new_id("chatcmpl-"), entry.id, body, n)
+        if not body.stream:
+            async with stream:
+                async for chunk in stream:
+                    answer.take(chunk)
+            return json(answer.whole())
+        first = await stream.__anext__()  # what is wrong with the request is an answer of its own, not an event
+    return events(request, _events(server, body, answer, first, stream))
+
+
+async def _events(server: Any, body: ChatRequest, answer: "Answer", first: Chunk, stream: Any) -> AsyncIterator[bytes]:
+    async with server.models.use(body.model):
+        for index in range(answer.n):
+            yield event(answer.delta(index, {"role": "assistant", "content": ""}))
+        for part in answer.deltas(first):
+            yield part
+        async for chunk in with_keep_alive(stream):
+            if chunk is None:
+                yield b": keep-alive\n\n"
+                continue
+            for part in answer.deltas(chunk):
+                yield part
+        if body.stream_options is not None and body.stream_options.include_usage:
+            yield event(answer.usage_chunk())
+        yield DONE
+
+
+class Answer:
+    """What the chunks of a request come to, in OpenAI's objects."""
+
+    def __init__(self, id: str, model: str, body: ChatRequest, n: int) -> None:
+        self.id, self.model, self.n = id, model, n
+        self._created = int(time.time())
+        self._logprobs = body.logprobs or body.top_logprobs is not None
+        self._progress = bool(body.return_progress)
+        self._choices = [Choice(index) for index in range(n)]
+        self._usages: list[Usage] = []
+
+    def take(self, chunk: Chunk) -> None:
+        self._choices[chunk.index].take(chunk)
+        if chunk.usage is not None:
+            self._usages.append(chunk.usage)
+
+    def whole(self) -> dict[str, Any]:
+        """A `chat.completion`."""
+        choices = [choice.whole(self._logprobs) for choice in self._choices]
+        return self._head("chat.completion") | {
+            "choices": choices,
+            "usage": usage(self._usages),
+            "timings": timings(self._usages),
+        }
+
+    def deltas(self, chunk: Chunk) -> list[bytes]:
+        """The `chat.completion.chunk` events of a chunk."""
+        self.take(chunk)
+        choice = self._choices[chunk.index]
+        parts: list[bytes] = []
+        if self._progress and not chunk.tokens and chunk.finish_reason is None:
+            progress = {"total": chunk.prompt_tokens, "processed": chunk.computed}
+            return [event(self.delta(chunk.index, {}) | {"prompt_progress": progress})]
+        for delta in choice.news(chunk):
+            parts.append(
+                event(self.delta(chunk.index, delta, logprobs=self._logprobs_of(chunk) if not parts else None))
+            )
+        if chunk.finish_reason is not None:
+            parts.append(event(self.delta(chunk.index, {}, choice.reason) | {"timings": timings(self._usages)}))
+        return parts
+
+    def _logprobs_of(self, chunk: Chunk) -> dict[str, Any] | None:
+        return {"content": logprobs(chunk.logprobs)} if self._logprobs and chunk.logprobs else None
+
+    def delta(
+        self, index: int, delta: dict[str, Any], reason: str | None = None, logprobs: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
+        return self._head("chat.completion.chunk") | {"choices": [choice]}
+
+    def usage_chunk(self) -> dict[str, Any]:
+        return self._head("chat.completion.chunk") | {"choices": [], "usage": usage(self._usages)}
+
+    def _head(self, object: str) -> dict[str, Any]:
+        return {"id": self.id, "object": object, "created": self._created, "model": self.model}
+
+
+class Choice:
+    """One of the answers, put together as it comes."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.text, self.reasoning, self.reason = "", "", "stop"
+        self.calls: dict[int, dict[str, Any]] = {}
+        self._logprobs: list[Logprob | None] = []
+
+    def take(self, chunk: Chunk) -> None:
+        self.text += chunk.text
+        self.reasoning += chunk.reasoning
+        self._logprobs += chunk.logprobs or []
+        for call in chunk.calls:
+            self._take_call(call)
+        if chunk.finish_reason is not None:
+            called = bool(self.calls) and chunk.finish_reason == "stop"
+            self.reason = "tool_calls" if called else chunk.finish_reason
+
+    def _take_call(self, call: CallDelta) -> None:
+        if call.dropped:
+            self.calls.pop(call.index, None)
+        elif call.name is not None:
+            function = {"name": call.name, "arguments": ""}
+            self.calls[call.index] = {"id": call.id, "type": "function", "function": function}
+        else:
+            self.calls[call.index]["function"]["arguments"] += call.arguments
+
+    def news(self, chunk: Chunk) -> list[dict[str, Any]]:
+        """What is new in a chunk, as deltas of a message."""
+        deltas: list[dict[str, Any]] = []
+        if chunk.reasoning:
+            deltas.append({"reasoning_content": chunk.reasoning})
+        if chunk.text or (chunk.logprobs and not chunk.calls and not chunk.reasoning):
+            deltas.append({"content": chunk.text})
+        for call in chunk.calls:
+            function: dict[str, Any] = {"arguments": call.arguments}
+            part: dict[str, Any] = {"index": call.index, "function": function}
+            if call.name is not None:
+                part |= {"id": call.id, "type": "function"}
+                function["name"] = call.name
+            if not call.dropped:
+                deltas.append({"tool_calls": [part]})
+        return deltas
+
+    def message(self) -> dict[str, Any]:
+        message: dict[str, Any] = {"role": "assistant", "content": self.text, "refusal": None}
+        if self.reasoning:
+            message["reasoning_content"] = self.reasoning
+        if self.calls:
+            message["tool_calls"] = list(self.calls.values())
+            message["content"] = self.text or None
+        return message
+
+    def whole(self, with_logprobs: bool) -> dict[str, Any]:
+        scored = {"content": logprobs(self._logprobs), "refusal": None} if with_logprobs else None
+        return {"index": self.index, "message": self.message(), "logprobs": scored, "finish_reason": self.reason}
+
+
+def check_n(n: int | None, most: int) -> int:
+    if n is not None and not 1 <= n <= most:
+        raise ApiError(400, f"n is {n}: a number from 1 to {most} is expected", param="n")
+    return n or 1
+
+
+def usage(parts: list[Usage]) -> dict[str, Any]:
+    """The counts of all answers; the prompt is counted once."""
+    prompt = max((part.prompt_tokens for part in parts), default=0)
+    made = sum(part.completion_tokens for part in parts)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": made,
+        "total_tokens": prompt + made,
+        "prompt_tokens_details": {"cached_tokens": parts[0].cached_tokens if parts else 0},
+        "completion_tokens_details": {
+            "accepted_prediction_tokens": sum(part.accepted_tokens for part in parts),
+            "rejected_prediction_tokens": sum(part.drafted_tokens - part.accepted_tokens for part in parts),
+        },
+    }
+
+
+def timings(parts: list[Usage]) -> dict[str, Any] | None:
+    """Of the first answer, under llama.cpp's names."""
+    if not parts:
+        return None
+    first = parts[0]
+    computed = first.prompt_tokens - first.cached_tokens
+    return {
+        "cache_n": first.cached_tokens,
+        "prompt_n": computed,
+        "prompt_ms": 1e3 * first.prompt_seconds,
+        "prompt_per_second": computed / max(first.prompt_seconds, 1e-9),
+        "predicted_n": first.completion_tokens,
+        "predicted_ms": 1e3 * first.completion_seconds,
+        "predicted_per_second": max(first.completion_tokens - 1, 0) / max(first.completion_seconds, 1e-9),
+        "draft_n": first.drafted_tokens,
+        "draft_n_accepted": first.accepted_tokens,
+    }
+
+
+def logprobs(entries: list[Logprob | None]) -> list[dict[str, Any]]:
+    """Log-probabilities as the chat API has them."""
+    return [_entry(x) | {"top_logprobs": [_entry(top) for top in x.top]} for x in entries if x is not None]
+
+
+def _entry(x: Logprob) -> dict[str, Any]:
+    return {"token": x.bytes.decode("utf-8", "replace"), "logprob": max(x.logprob, -9999.0), "bytes": list(x.bytes)}
+
+
+routes = [Route("/v1/chat/completions", create, methods=["POST"])]

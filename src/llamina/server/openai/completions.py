@@ -1,0 +1,184 @@
+"""`/v1/completions`: text or token ids in, their continuation out; `echo` with log-probabilities, as lm-eval asks."""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from llamina.server.config import Limits
+from llamina.server.errors import ApiError
+from llamina.server.http import DONE, event, events, json, read, with_keep_alive
+from llamina.server.ids import new_id
+from llamina.server.model import Chunk
+from llamina.server.model.frames import Logprob, Usage
+from llamina.server.openai.chat import check_n, timings, usage
+from llamina.server.openai.sampling import SamplingFields
+
+
+class CompletionRequest(SamplingFields, kw_only=True, forbid_unknown_fields=True):
+    """OpenAI's request with extensions."""
+
+    prompt: str | list[Any]  # a text, texts, token ids, or lists of them
+    model: str = ""
+    logprobs: int | None = None
+    echo: bool | None = None
+    best_of: int | None = None
+    suffix: str | None = None
+
+    def prompts(self, limits: Limits) -> list[str | list[int]]:
+        """Each prompt. Raises ApiError for anything but texts and token ids, or too many of them."""
+        given = self.prompt
+        prompts = [given] if isinstance(given, str) or (given and type(given[0]) is int) else list(given)
+        ids = [item for item in prompts if not isinstance(item, str)]
+        if any(not isinstance(item, list) or not item or any(type(t) is not int for t in item) for item in ids):
+            raise ApiError(400, "prompt must be a text, texts, token ids, or lists of token ids", param="prompt")
+        if not 1 <= len(prompts) <= limits.inputs:
+            raise ApiError(400, f"there are {len(prompts)} prompts: 1 to {limits.inputs} are allowed", param="prompt")
+        return prompts
+
+    def completion_options(self, limits: Limits) -> dict[str, Any]:
+        """The engine's options. Raises ApiError for what cannot be done."""
+        options = self.options(limits)
+        if self.suffix:
+            raise ApiError(400, "suffix is not supported: use a prompt with the model's infill tokens", param="suffix")
+        if self.logprobs is not None:
+            if not 0 <= self.logprobs <= limits.top_logprobs:
+                message = f"logprobs is {self.logprobs}: a number from 0 to {limits.top_logprobs} is expected"
+                raise ApiError(400, message, param="logprobs")
+            options["logprobs"] = self.logprobs
+            if self.echo:
+                options["prompt_logprobs"] = self.logprobs
+        if options.get("max_tokens") == 0:
+            if not self.echo:
+                raise ApiError(400, "max_tokens is 0: without echo nothing would be told", param="max_tokens")
+            options["max_tokens"] = 1  # one is computed, and left out of the answer
+        return options
+
+
+async def create(request: Request) -> Response:
+    """POST /v1/completions."""
+    server = request.app.state.server
+    body = await read(request, CompletionRequest)
+    limits = server.config.limits
+    prompts, options = body.prompts(limits), body.completion_options(limits)
+    n = check_n(body.n, limits.answers)
+    if body.best_of is not None and body.best_of != n:
+        raise ApiError(400, f"best_of is {body.best_of} and n is {n}: they must be equal", param="best_of")
+    async with server.models.use(body.model) as (entry, model):
+        echoed = [await _text(model, prompt) for prompt in prompts] if body.echo else [""] * len(prompts)
+        answer = Completions(new_id("cmpl-"), entry.id, body, echoed, n)
+        streams = [model.generate(prompt=prompt, options=options, n=n) for prompt in prompts]
+        if body.stream:
+            if len(prompts) > 1:
+                raise ApiError(400, "several prompts cannot be streamed: send one", param="prompt")
+            first = await streams[0].__anext__()
+            return events(request, _events(server, body, answer, first, streams[0]))
+        async with AsyncExitStack() as all_streams:
+            for stream in streams:
+                await all_streams.enter_async_context(stream)
+            for at, stream in enumerate(streams):
+                async for chunk in stream:
+                    answer.take(at, chunk)
+    return json(answer.whole())
+
+
+async def _text(model: Any, prompt: str | list[int]) -> str:
+    return prompt if isinstance(prompt, str) else str(await model.call("detokenize", tokens=prompt))
+
+
+async def _events(
+    server: Any, body: CompletionRequest, answer: "Completions", first: Chunk, stream: Any
+) -> AsyncIterator[bytes]:
+    async with server.models.use(body.model):
+        for part in answer.deltas(first):
+            yield part
+        async for chunk in with_keep_alive(stream):
+            for part in [b": keep-alive\n\n"] if chunk is None else answer.deltas(chunk):
+                yield part
+        if body.stream_options is not None and body.stream_options.include_usage:
+            yield event(answer.head() | {"choices": [], "usage": usage(answer.usages)})
+        yield DONE
+
+
+class Completions:
+    """What the chunks come to: a choice for each answer to each prompt."""
+
+    def __init__(self, id: str, model: str, body: CompletionRequest, echoed: list[str], n: int) -> None:
+        self._id, self._model, self._n = id, model, n
+        self._created = int(time.time())
+        self._body, self._echoed = body, echoed
+        self._texts = [text for text in echoed for _ in range(n)]
+        self._reasons: list[str | None] = [None] * len(self._texts)
+        self._logprobs: list[list[Logprob | None]] = [[] for _ in self._texts]
+        self._prompts: list[list[Logprob | None]] = [[] for _ in self._texts]
+        self.usages: list[Usage] = []
+
+    def take(self, prompt: int, chunk: Chunk) -> None:
+        at = prompt * self._n + chunk.index
+        if self._body.max_tokens != 0:
+            self._texts[at] += chunk.text
+            self._logprobs[at] += chunk.logprobs or []
+        self._prompts[at] = chunk.prompt_logprobs or self._prompts[at]
+        if chunk.finish_reason is not None:
+            self._reasons[at] = chunk.finish_reason
+        if chunk.usage is not None:
+            self.usages.append(chunk.usage)
+
+    def deltas(self, chunk: Chunk) -> list[bytes]:
+        """The events of a chunk of the only prompt."""
+        echo = self._echoed[0] if not self._logprobs[chunk.index] and not chunk.finish_reason else ""
+        begun = bool(self._logprobs[chunk.index]) or self._texts[chunk.index] != self._echoed[0]
+        self.take(0, chunk)
+        text = ("" if begun else echo) + chunk.text
+        if not text and not chunk.tokens and chunk.finish_reason is None:
+            return []
+        scored = legacy_logprobs(chunk.logprobs or [], 0) if self._body.logprobs is not None else None
+        choice = {"index": chunk.index, "text": text, "logprobs": scored, "finish_reason": chunk.finish_reason}
+        return [event(self.head() | {"choices": [choice]})]
+
+    def whole(self) -> dict[str, Any]:
+        """A `text_completion`."""
+        choices = [
+            {
+                "index": at,
+                "text": text,
+                "logprobs": self._scored(at) if self._body.logprobs is not None else None,
+                "finish_reason": self._reasons[at],
+            }
+            for at, text in enumerate(self._texts)
+        ]
+        return self.head() | {"choices": choices, "usage": self._usage(), "timings": timings(self.usages)}
+
+    def _scored(self, at: int) -> dict[str, Any]:
+        echoed = self._prompts[at] if self._body.echo else []
+        return legacy_logprobs([*echoed, *self._logprobs[at]], 0)
+
+    def _usage(self) -> dict[str, Any]:
+        """Of all prompts; each is counted once, whatever n is."""
+        whole = usage(self.usages)
+        prompts = sum(part.prompt_tokens for part in self.usages) // self._n
+        return whole | {"prompt_tokens": prompts, "total_tokens": prompts + whole["completion_tokens"]}
+
+    def head(self) -> dict[str, Any]:
+        return {"id": self._id, "object": "text_completion", "created": self._created, "model": self._model}
+
+
+def legacy_logprobs(entries: list[Logprob | None], offset: int) -> dict[str, Any]:
+    """Log-probabilities as the completions API has them; the first token of a prompt has none."""
+    tokens, logprobs, top, offsets = [], [], [], []
+    for entry in entries:
+        text = entry.bytes.decode("utf-8", "replace") if entry is not None else ""
+        tokens.append(text)
+        logprobs.append(entry.logprob if entry is not None else None)
+        likeliest = {t.bytes.decode("utf-8", "replace"): t.logprob for t in entry.top} if entry is not None else None
+        top.append(likeliest)
+        offsets.append(offset)
+        offset += len(text)
+    return {"tokens": tokens, "token_logprobs": logprobs, "top_logprobs": top, "text_offset": offsets}
+
+
+routes = [Route("/v1/completions", create, methods=["POST"])]

@@ -1,0 +1,36 @@
+"""`/v1/models`."""
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from llamina.server.http import json
+from llamina.server.models import Entry
+
+
+async def list_models(request: Request) -> Response:
+    """GET /v1/models."""
+    entries = request.app.state.server.models.entries.values()
+    return json({"object": "list", "data": [described(entry) for entry in entries]})
+
+
+async def get_model(request: Request) -> Response:
+    """GET /v1/models/{id}."""
+    return json(described(request.app.state.server.models.find(request.path_params["id"])))
+
+
+def described(entry: Entry) -> dict[str, Any]:
+    model: dict[str, Any] = {"id": entry.id, "object": "model", "created": entry.created, "owned_by": "llamina"}
+    meta: dict[str, Any] = {"status": entry.status, "aliases": entry.profile.aliases}
+    if entry.model is not None:
+        info = entry.model.info
+        meta |= {"n_ctx": info.context, "n_vocab": info.vocab, "n_params": info.parameters, "size": info.weight_bytes}
+    return model | {"meta": meta}
+
+
+routes = [
+    Route("/v1/models", list_models, methods=["GET"]),
+    Route("/v1/models/{id:path}", get_model, methods=["GET"]),
+]

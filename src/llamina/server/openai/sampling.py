@@ -1,0 +1,147 @@
+"""The sampling parameters of OpenAI's API, with the names that vLLM, llama.cpp and transformers give the others."""
+
+from typing import Any
+
+import msgspec
+
+from llamina.server.config import Limits
+from llamina.server.errors import ApiError
+
+
+class LoraScale(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    scale: float = 1.0
+
+
+class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
+    include_usage: bool = False
+    include_obfuscation: bool | None = None
+    continuous_usage_stats: bool = False
+
+
+class SamplingFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What requests that generate have in common. None: the model's default."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    n: int | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    stop: str | list[str] | None = None
+    max_tokens: int | None = None
+    seed: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    user: str | None = None
+    # extensions, under the names of vLLM, llama.cpp and transformers
+    top_k: int | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    typ_p: float | None = None
+    top_n_sigma: float | None = None
+    top_a: float | None = None
+    epsilon_cutoff: float | None = None
+    eta_cutoff: float | None = None
+    xtc_probability: float | None = None
+    xtc_threshold: float | None = None
+    repetition_penalty: float | None = None
+    repeat_penalty: float | None = None
+    repeat_last_n: int | None = None
+    dynatemp_range: float | None = None
+    dynatemp_exponent: float | None = None
+    dry_multiplier: float | None = None
+    dry_base: float | None = None
+    dry_allowed_length: int | None = None
+    dry_penalty_last_n: int | None = None
+    dry_sequence_breakers: list[str] | None = None
+    mirostat: int | None = None
+    mirostat_tau: float | None = None
+    mirostat_eta: float | None = None
+    samplers: list[str] | None = None
+    banned_tokens: list[int] | None = None
+    ignore_eos: bool | None = None
+    min_tokens: int | None = None
+    priority: int | None = None
+    cache_prompt: bool | None = None
+    cache_salt: str | None = None
+    n_keep: int | None = None
+    context_shift: bool | None = None
+    truncate: bool | None = None
+    lora: str | list[LoraScale] | None = None
+    grammar: str | None = None
+    json_schema: dict[str, Any] | bool | None = None
+    guided_json: dict[str, Any] | None = None
+    regex: str | None = None
+    guided_regex: str | None = None
+    choices: list[str] | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+    lark: str | None = None
+    speculate: str | int | None = None
+    return_progress: bool | None = None
+    timings_per_token: bool | None = None
+
+    def options(self, limits: Limits) -> dict[str, Any]:
+        """The engine's options. Raises ApiError for what is over the server's limits or given twice."""
+        given: dict[str, Any] = {}
+        for name in SAME:
+            if (value := getattr(self, name)) is not None:
+                given[name] = value
+        for name, ours in OTHER_NAMES.items():
+            if (value := getattr(self, name)) is not None:
+                if ours in given and given[ours] != value:
+                    raise ApiError(400, f"{name} and {ours} are both given, and differ", param=name)
+                given[ours] = value
+        if self.min_tokens:
+            raise ApiError(400, "min_tokens is not supported: use ignore_eos and max_tokens", param="min_tokens")
+        if self.logit_bias is not None:
+            given["logit_bias"] = _bias(self.logit_bias, limits.logit_bias)
+        if self.lora is not None:
+            given["adapters"] = {self.lora: 1.0} if isinstance(self.lora, str) else {x.name: x.scale for x in self.lora}
+        check_limits(given, limits)
+        return given
+
+
+SAME = (
+    "temperature", "top_p", "stop", "max_tokens", "seed", "presence_penalty", "frequency_penalty", "top_k", "min_p",
+    "typical_p", "top_n_sigma", "top_a", "epsilon_cutoff", "eta_cutoff", "xtc_probability", "xtc_threshold",
+    "repeat_penalty", "repeat_last_n", "dynatemp_range", "dynatemp_exponent", "dry_multiplier", "dry_base",
+    "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers", "mirostat", "mirostat_tau", "mirostat_eta",
+    "samplers", "banned_tokens", "ignore_eos", "priority", "cache_prompt", "cache_salt", "n_keep", "context_shift",
+    "truncate", "grammar", "json_schema", "regex", "choices", "lark", "speculate",
+)  # fmt: skip
+OTHER_NAMES = {
+    "repetition_penalty": "repeat_penalty",
+    "typ_p": "typical_p",
+    "guided_json": "json_schema",
+    "guided_regex": "regex",
+    "guided_choice": "choices",
+    "guided_grammar": "grammar",
+}
+
+
+def _bias(bias: dict[str, float], most: int) -> dict[int, float]:
+    if len(bias) > most:
+        raise ApiError(400, f"logit_bias has {len(bias)} tokens: {most} are allowed", param="logit_bias")
+    try:
+        return {int(token): float(value) for token, value in bias.items()}
+    except ValueError as error:
+        raise ApiError(400, f"logit_bias names tokens by their ids: {error}", param="logit_bias") from error
+
+
+def check_limits(given: dict[str, Any], limits: Limits) -> None:
+    """Raise ApiError for stop strings, grammars or schemas over the server's limits."""
+    stops = given.get("stop")
+    for text in [stops] if isinstance(stops, str) else stops or []:
+        if len(text) > limits.stop_length:
+            raise ApiError(
+                400, f"a stop string has {len(text)} characters: {limits.stop_length} are allowed", param="stop"
+            )
+    if isinstance(stops, list) and len(stops) > limits.stop_strings:
+        raise ApiError(400, f"stop has {len(stops)} strings: {limits.stop_strings} are allowed", param="stop")
+    for name in ("grammar", "regex", "lark"):
+        if len(given.get(name) or "") > limits.grammar_bytes:
+            raise ApiError(400, f"{name} is longer than {limits.grammar_bytes} characters", param=name)
+    if "json_schema" in given and len(msgspec.json.encode(given["json_schema"])) > limits.schema_bytes:
+        raise ApiError(400, f"json_schema is larger than {limits.schema_bytes} bytes", param="json_schema")

@@ -1,0 +1,23 @@
+"""What every API checks of the tools that a client describes."""
+
+from typing import Any
+
+from llamina.server.config import Limits
+from llamina.server.errors import ApiError
+
+
+def check_count(tools: list[dict[str, Any]], limits: Limits) -> None:
+    """Raise ApiError if there are more tools than may be."""
+    if len(tools) > limits.tools:
+        raise ApiError(400, f"there are {len(tools)} tools: {limits.tools} are allowed", param="tools")
+
+
+def read_schema(schema: dict[str, Any], param: str) -> dict[str, Any]:
+    """A schema of arguments, without keywords that are null.
+
+    Raises ApiError if its properties are not a map of names to schemas.
+    """
+    given = {key: value for key, value in schema.items() if value is not None}
+    if not isinstance(given.get("properties", {}), dict):
+        raise ApiError(400, f"{param}.properties is not an object: names with their schemas are expected", param=param)
+    return given

@@ -1,0 +1,100 @@
+"""A model in a process of its own: what it answers, its death, its end."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import llamina
+from llamina.server.model import ModelError, WorkerModel
+
+GREEDY: dict[str, Any] = {"max_tokens": 20, "temperature": 0}
+
+
+@pytest.fixture(scope="module")
+def stories(golden: Any) -> Path:
+    path: Path = golden("stories260K.gguf")
+    return path
+
+
+async def text_of(model: WorkerModel, prompt: str) -> str:
+    return "".join([chunk.text async for chunk in model.generate(prompt=prompt, options=GREEDY)])
+
+
+def test_a_worker_that_is_killed(stories: Path) -> None:
+    """Its streams end with an error, and the next request is answered by a new worker."""
+    with llamina.load(stories, threads=1) as engine:
+        expected = engine.generate("Once upon a time", **GREEDY).text
+
+    async def scene() -> None:
+        model = WorkerModel(str(stories), {"threads": 1, "context": 512})
+        await model.start()
+        assert await text_of(model, "Once upon a time") == expected
+        endless = {"max_tokens": None, "ignore_eos": True, "context_shift": True}
+        streams = [model.generate(prompt="Once", options=endless) for _ in range(16)]
+        for stream in streams:
+            await anext(stream)
+        pid = model.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        for stream in streams:
+            with pytest.raises(ModelError, match="killed by signal 9"):
+                async for _ in stream:
+                    pass
+        await model.wait_ready()
+        assert model.pid != pid and await text_of(model, "Once upon a time") == expected
+        await model.close()
+        assert model.active == 0
+
+    asyncio.run(asyncio.wait_for(scene(), 120))
+
+
+def test_a_file_that_is_no_model(tmp_path: Path) -> None:
+    path = tmp_path / "broken.gguf"
+    path.write_bytes(b"nothing")
+
+    async def scene() -> None:
+        with pytest.raises(ModelError) as caught:
+            await WorkerModel(str(path), {}).start()
+        assert caught.value.info.kind == "ModelFileError"
+
+    asyncio.run(asyncio.wait_for(scene(), 60))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="hardware: sends a POSIX signal")
+def test_serve_on_the_command_line(stories: Path) -> None:
+    """It says where it listens, answers, and ends with its workers at Ctrl-C."""
+    command = [
+        sys.executable,
+        "-m",
+        "llamina",
+        "serve",
+        f"tiny={stories}",
+        "--port",
+        "0",
+        "--alias",
+        "gpt-4o",
+        "-t",
+        "1",
+    ]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        url = process.stderr.readline().split()[-1]
+        assert url.startswith("http://127.0.0.1:")
+        end = time.monotonic() + 60
+        while httpx.get(f"{url}/health").status_code != 200 and time.monotonic() < end:
+            time.sleep(0.05)
+        body = {"model": "gpt-4o", "prompt": "Once", "max_tokens": 3}
+        answer = httpx.post(f"{url}/v1/completions", json=body, timeout=60)
+        assert answer.status_code == 200 and answer.json()["model"] == "tiny"
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) in (0, 130)
