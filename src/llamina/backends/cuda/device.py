@@ -1,0 +1,119 @@
+"""What a program asks of a device. The driver has one implementation of it, Triton's interpreter another."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from llamina.backends.cuda.memory import Ref
+
+Progress = Callable[[str, int, int], None]
+Constant = int | float | str | None
+Argument = Ref | int | float | None
+Grid = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A Triton function and what it is compiled for: the types of its parameters, and the constants among them.
+
+    `name` is "file.function" under `kernels`. Parameters in `aligned` are pointers to multiples of 16 bytes. With
+    `early`, it may begin before the kernel ahead of it has ended (programmatic dependent launch); it waits by itself.
+    """
+
+    name: str
+    types: tuple[tuple[str, str], ...]
+    constants: tuple[tuple[str, Constant], ...]
+    aligned: tuple[str, ...] = ()
+    warps: int = 4
+    stages: int = 3
+    early: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A kernel, how many programs of it run, and the arguments that are not constants."""
+
+    kernel: Kernel
+    grid: Grid
+    args: dict[str, Ref | int | float]
+    step: int  # of the plan
+
+
+class Mark(Protocol):
+    """A point in the device's work."""
+
+    def wait(self) -> None:
+        """Until all work before it is done."""
+        ...
+
+
+class Graph(Protocol):
+    """Launches that are replayed together."""
+
+    def replay(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Device(Protocol):
+    """Memory and a queue of work; what is asked for later happens later. Addresses are those kernels use."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def processors(self) -> int:
+        """How many programs run side by side, at the least."""
+        ...
+
+    def free_bytes(self) -> int: ...
+
+    def allocate(self, nbytes: int) -> int:
+        """Zeroed memory, at a multiple of 256 bytes; raises CapacityError where there is not enough."""
+        ...
+
+    def free(self, address: int) -> None: ...
+
+    def pinned(self, nbytes: int) -> npt.NDArray[np.uint8]:
+        """Memory of the host that copies reach without waiting; it is there as long as the device."""
+        ...
+
+    def write(self, address: int, data: npt.NDArray[Any]) -> None:
+        """Any array of the host to the device; the array may change afterwards."""
+        ...
+
+    def read(self, address: int, nbytes: int) -> npt.NDArray[np.uint8]:
+        """Bytes of the device, after all work asked for before."""
+        ...
+
+    def upload(self, source: npt.NDArray[np.uint8], address: int) -> None:
+        """Begin to copy pinned memory to the device."""
+        ...
+
+    def download(self, address: int, target: npt.NDArray[np.uint8]) -> None:
+        """Begin to copy from the device to pinned memory."""
+        ...
+
+    def copy(self, source: int, target: int, nbytes: int) -> None:
+        """Begin to copy from one place of the device to another."""
+        ...
+
+    def prepare(self, kernels: Iterable[Kernel], progress: Progress | None = None) -> None:
+        """Have kernels ready to be launched."""
+        ...
+
+    def run(self, launches: Sequence[Launch]) -> None:
+        """Begin to run launches, one after the other."""
+        ...
+
+    def record(self, launches: Sequence[Launch]) -> Graph:
+        """The same launches, to be replayed as often as wanted."""
+        ...
+
+    def mark(self) -> Mark: ...

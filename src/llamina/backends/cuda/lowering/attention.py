@@ -1,0 +1,126 @@
+"""Launches of attention and of the choice of what it looks at."""
+
+from llamina.backends.cuda.bucket import power
+from llamina.backends.cuda.device import Argument
+from llamina.backends.cuda.lowering.calls import Calls, lowers, reading, writing
+from llamina.backends.cuda.memory import Place, Ref
+from llamina.ops import Attention, Selection, State, Step, Value
+from llamina.ops.batch import PAGE
+from llamina.ops.rotation import alibi_slopes
+
+ROWS = 64  # of a tile: tokens × heads that share a key head
+MOST_SPLITS = 32  # of the keys of a tile
+
+
+def _keep(calls: Calls, state: State, values: tuple[Value, ...]) -> None:
+    """Each token's rows into the pages of its sequence."""
+    for value, store in zip(values, calls.shared.states.refs[state], strict=False):
+        x = calls.place(value)
+        block = min(1024, power(x.width))
+        calls.emit(
+            "attention.keep", (calls.rows(value), -(-x.width // block), 1), count=calls.count(value), **reading(x),
+            pages=store, **_where(calls, state), positions=calls.inputs.refs["positions"],
+            sequences=calls.inputs.refs["sequences"], heads=state.shape[0], dim=x.inner, BLOCK=block,
+        )  # fmt: skip
+
+
+def _where(calls: Calls, state: State) -> dict[str, Argument]:
+    """The pages of each sequence in which a state is."""
+    near = calls.capacity.unit(state) == "near"
+    return {
+        "tables": calls.inputs.refs["near_tables" if near else "tables"],
+        "tables_row": calls.inputs.table_row,
+    }
+
+
+@lowers("attend")
+def _attend(calls: Calls, step: Step) -> None:
+    how: Attention = step.attrs["how"]
+    state, value = step.states[0], step.inputs[0]
+    stores = calls.shared.states.refs[state]
+    _keep(calls, state, step.inputs[1 : 1 + len(stores)])
+    q, out = calls.place(value), calls.output(step.outputs[0])
+    seen = calls.place(step.inputs[1 + len(stores)]) if len(step.inputs) > 1 + len(stores) else None
+    kv_heads, key, dim = state.shape
+    group = q.outer // kv_heads
+    tile = _tile(calls, group)
+    tiles = min(calls.bucket.tokens, calls.bucket.tokens // tile + calls.bucket.sequences)
+    splits = _splits(calls, tiles * kv_heads)
+    rows = max(16, power(tile * group))
+    partials = calls.new(calls.bucket.tokens * q.outer * splits * (dim + 2)) if splits > 1 else None
+    first, more = _parts(key)
+    calls.emit(
+        "attention.attend", (tiles, kv_heads, splits), warps=8 if rows * power(dim) > 8192 else 4, stages=2, q=q.ref,
+        q_row=q.row, q_head=q.head, keys=stores[0], values=stores[-1],
+        value_row=dim if state.kind == "kv" else key, **_where(calls, state), spans=calls.sequences,
+        positions=calls.inputs.refs["positions"], starts=calls.inputs.refs["starts"], **writing(out),
+        sinks=calls.constant(step.weights[0]) if step.weights else None,
+        slopes=calls.array(alibi_slopes(q.outer, how.alibi)) if how.alibi else None, **_seen(seen), partials=partials,
+        kv_heads=kv_heads, key_dim=key, value_dim=dim, behind=how.behind, ahead=how.ahead, chunk=how.chunk,
+        seen_block=how.block, scale=float(how.scale), cap=float(how.softcap), CAP=int(how.softcap > 0), GROUP=group,
+        TILE=tile, ROWS=rows, KEY=first, MORE=more, VALUE=max(16, power(dim)), BLOCK=_block(calls, key), SPLITS=splits,
+    )  # fmt: skip
+    if partials is not None:
+        calls.emit(
+            "attention.merge", (calls.bucket.tokens, q.outer, 1), partials=partials, **writing(out),
+            count=calls.count(value), heads=q.outer, value_dim=dim, SPLITS=splits, VALUE=power(dim),
+        )  # fmt: skip
+
+
+def _tile(calls: Calls, group: int) -> int:
+    """Tokens of a tile: one where each sequence has one."""
+    if calls.bucket.tokens == calls.bucket.sequences:
+        return 1
+    return max(1, ROWS // power(group))
+
+
+def _splits(calls: Calls, programs: int) -> int:
+    """Into how many parts the keys go, so that no processor is idle."""
+    wanted = power(calls.shared.device.processors // max(1, programs))
+    return min(wanted, MOST_SPLITS, power(calls.inputs.table_row * PAGE // 64))
+
+
+def _parts(dim: int) -> tuple[int, int]:
+    """A key's elements as powers of two: all of them at once, or a large part and the rest; 16 at the least."""
+    whole = max(16, power(dim))
+    large = whole // 2
+    if large < 16 or max(16, power(dim - large)) >= large:
+        return whole, 0
+    return large, max(16, power(dim - large))
+
+
+def _block(calls: Calls, key: int) -> int:
+    """Keys that are looked at together: as many as fit beside the queries."""
+    room = 64 if calls.capacity.kv_type == "f16" else 32
+    return max(16, min(room, room * 256 // power(key)))
+
+
+def _seen(seen: Place | None) -> dict[str, Argument]:
+    if seen is None:
+        return {"seen": None, "seen_row": 0, "seen_head": 0}
+    return {"seen": seen.ref, "seen_row": seen.row, "seen_head": seen.head if seen.outer > 1 else 0}
+
+
+@lowers("select")
+def _select(calls: Calls, step: Step) -> None:
+    how: Selection = step.attrs["how"]
+    state, value = step.states[0], step.inputs[0]
+    _keep(calls, state, step.inputs[1:2])
+    q, out = calls.place(value), calls.output(step.outputs[0])
+    weights = calls.place(step.inputs[2]) if len(step.inputs) > 2 else None
+    blocks = how.words * 32
+    found: Ref = calls.new(calls.rows(value) * out.outer * blocks)
+    calls.emit(
+        "select.scores", (calls.rows(value), out.outer, -(-blocks // 64)), count=calls.count(value), q=q.ref,
+        q_row=q.row, q_head=q.head, weights=weights.ref if weights else None,
+        weights_row=weights.row if weights else 0, keys=calls.shared.states.refs[state][0], **_where(calls, state),
+        positions=calls.inputs.refs["positions"], sequences=calls.inputs.refs["sequences"], out=found, heads=q.outer,
+        groups=out.outer, dim=q.inner, blocks=blocks, block=how.block, WHOLE=int(how.whole), DIM=power(q.inner),
+        BLOCK=64,
+    )  # fmt: skip
+    calls.emit(
+        "select.choose", (calls.rows(value), out.outer, 1), count=calls.count(value), scores=found,
+        positions=calls.inputs.refs["positions"], **writing(out), groups=out.outer, blocks=blocks, words=how.words,
+        top=min(how.top, 1 << 30), block=how.block, local=how.local, WHOLE=int(how.whole),
+        BLOCK=max(32, min(1024, power(blocks))),
+    )  # fmt: skip

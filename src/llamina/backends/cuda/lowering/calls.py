@@ -1,0 +1,157 @@
+"""The launches written so far, and the places of the values they pass on."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy.typing as npt
+
+from llamina.backends import Capacity
+from llamina.backends.cpu.memory import Buffer, split_shape
+from llamina.backends.cuda.adapters import Table
+from llamina.backends.cuda.bucket import Bucket, power
+from llamina.backends.cuda.device import Argument, Constant, Grid, Kernel, Launch
+from llamina.backends.cuda.inputs import Inputs
+from llamina.backends.cuda.memory import Place, Ref
+from llamina.backends.cuda.shared import Shared
+from llamina.ops import Step, Value, Weight
+
+Lower = Callable[["Calls", Step], None]
+OPS: dict[str, Lower] = {}
+
+
+def lowers(*names: str) -> Callable[[Lower], Lower]:
+    """Enter a function as the one that writes the launches of these operations."""
+
+    def register(function: Lower) -> Lower:
+        OPS.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+class Calls:
+    """`launches` grows one by one; `buffers` are the arena's tenants."""
+
+    def __init__(
+        self, bucket: Bucket, shared: Shared, inputs: Inputs, capacity: Capacity, tables: dict[str, Table]
+    ) -> None:
+        self.bucket, self.shared, self.inputs, self.capacity = bucket, shared, inputs, capacity
+        self.tables = tables  # of adapted matrices, by name
+        self.launches: list[Launch] = []
+        self.buffers: list[Buffer] = []
+        self.places: dict[int, Place] = {}  # by the ids of values
+        self.made: dict[Any, Ref] = {}  # what several steps of the plan read, such as angles of rotation
+        self.step = 0
+
+    def emit(self, name: str, grid: Grid, /, warps: int = 4, stages: int = 3, **args: Argument | Constant) -> None:
+        """Launch a kernel. Arguments in capitals, and those that are None, are constants it is compiled for."""
+        constants: dict[str, Constant] = {}
+        passed: dict[str, Ref | int | float] = {}
+        for key, value in args.items():
+            if isinstance(value, Ref):
+                passed[key] = value
+            elif key.isupper() or value is None or isinstance(value, str):
+                constants[key] = value
+            else:
+                passed[key] = value
+        types = tuple((key, type_of(value)) for key, value in passed.items())
+        aligned = tuple(k for k, v in passed.items() if isinstance(v, Ref) and v.offset % 16 == 0)
+        kernel = Kernel(name, types, tuple(constants.items()), aligned, warps, stages)
+        for value in passed.values():
+            if isinstance(value, Ref):
+                value.buffer.touch(len(self.launches))
+        self.launches.append(Launch(kernel, grid, passed, self.step))
+
+    def rows(self, value: Value) -> int:
+        """The most rows that a value has in a step of this size."""
+        return self.bucket.rows(value)
+
+    def count(self, value: Value) -> Ref:
+        """Where the number of a value's rows is."""
+        return self.inputs.refs["counts"].at(0 if value.rows == "tokens" else 1)
+
+    @property
+    def sequences(self) -> Ref:
+        """Where the number of sequences is."""
+        return self.inputs.refs["counts"].at(2)
+
+    def new(self, elements: int, type: str = "fp32") -> Ref:
+        """Room in the arena for elements of 4 bytes."""
+        self.buffers.append(Buffer(4 * elements))
+        return Ref(self.buffers[-1], 0, type)
+
+    def place(self, value: Value) -> Place:
+        return self.places[value.id]
+
+    def output(self, value: Value) -> Place:
+        """Where to write a value."""
+        if value.id not in self.places:
+            self.places[value.id] = self.fresh(value)
+        return self.places[value.id]
+
+    def fresh(self, value: Value) -> Place:
+        """A new place for a value's numbers, contiguous."""
+        outer, inner = split_shape(value.shape)
+        ref = self.new(outer * inner * self.rows(value), "i32" if value.integer else "fp32")
+        return Place(ref, outer * inner, inner, outer, inner)
+
+    def alias(self, value: Value, place: Place) -> None:
+        """Let a value be what is at a place already; the logits, which have a place of their own, are copied."""
+        if value.id in self.places:
+            self.copy(value, place, self.places[value.id])
+        else:
+            self.places[value.id] = place
+
+    def contiguous(self, value: Value) -> Place:
+        """The value's place, copied if a row's elements are scattered."""
+        place = self.place(value)
+        if place.contiguous:
+            return place
+        copy = self.fresh(value)
+        self.copy(value, place, copy)
+        self.places[value.id] = copy
+        return copy
+
+    def copy(self, value: Value, source: Place, target: Place) -> None:
+        """Rows of one place to another."""
+        self.emit(
+            "elementwise.unary", self.elements(value, target), **self.spread(value, target), **reading(source),
+            **writing(target), constant=0.0, KIND="copy",
+        )  # fmt: skip
+
+    def elements(self, value: Value, place: Place) -> Grid:
+        """Programs for each element of a value's rows."""
+        return self.rows(value), -(-place.width // block_of(place)), 1
+
+    def spread(self, value: Value, place: Place) -> dict[str, Argument]:
+        """What kernels that go through all elements must know."""
+        return {"count": self.count(value), "outer": place.outer, "inner": place.inner, "BLOCK": block_of(place)}
+
+    def constant(self, w: Weight) -> Ref:
+        """A small tensor as float32."""
+        return self.shared.constant(w)
+
+    def array(self, array: npt.NDArray[Any]) -> Ref:
+        return self.shared.array(array)
+
+
+def block_of(place: Place) -> int:
+    """Elements of a row that one program of an elementwise kernel takes."""
+    return max(64, min(1024, power(place.width)))
+
+
+def type_of(value: Ref | int | float) -> str:
+    """Triton's name for the type of an argument."""
+    if isinstance(value, Ref):
+        return f"*{value.type}"
+    if isinstance(value, float):
+        return "fp32"
+    return "i32" if -(1 << 31) <= value < 1 << 31 else "i64"
+
+
+def reading(x: Place) -> dict[str, Argument]:
+    return {"x": x.ref, "x_row": x.row, "x_head": x.head}
+
+
+def writing(out: Place) -> dict[str, Argument]:
+    return {"out": out.ref, "out_row": out.row, "out_head": out.head}

@@ -1,0 +1,150 @@
+"""Launches of the operations that look at nothing but their operands: elementwise, norms, rotations, layouts."""
+
+from math import prod
+
+from llamina.backends.cpu.memory import split_shape
+from llamina.backends.cuda.bucket import power
+from llamina.backends.cuda.lowering.calls import Calls, block_of, lowers, reading, writing
+from llamina.backends.cuda.memory import Place, Ref
+from llamina.ops import Step, Weight
+from llamina.ops.rotation import frequencies
+from llamina.quant import decode
+
+CONSTANTS = {"scale": "factor", "softcap": "cap", "at_most": "limit", "at_least": "limit"}
+
+
+@lowers("activate", *CONSTANTS)
+def _unary(calls: Calls, step: Step) -> None:
+    x, out = calls.place(step.inputs[0]), calls.output(step.outputs[0])
+    kind = step.attrs["kind"] if step.op == "activate" else step.op
+    calls.emit(
+        "elementwise.unary", calls.elements(step.outputs[0], out), **calls.spread(step.outputs[0], out), **reading(x),
+        **writing(out), constant=float(step.attrs.get(CONSTANTS.get(step.op, ""), 0.0)), KIND=kind,
+    )  # fmt: skip
+
+
+@lowers("add", "mul", "div", "gated")
+def _binary(calls: Calls, step: Step) -> None:
+    x, out = calls.place(step.inputs[0]), calls.output(step.outputs[0])
+    y = step.weights[0] if step.weights else step.inputs[1]
+    outer, inner = split_shape((1, *y.shape)[-2:] if len(y.shape) < 2 else y.shape)
+    if isinstance(y, Weight):
+        ref, row, head = calls.constant(y), 0, inner
+    else:
+        place = calls.place(y)
+        ref, row, head = place.ref, place.row, place.head
+    calls.emit(
+        "elementwise.binary", calls.elements(step.outputs[0], out), **calls.spread(step.outputs[0], out), **reading(x),
+        y=ref, y_row=row, y_head=head if outer > 1 else 0, y_step=1 if inner > 1 or out.inner == 1 else 0,
+        **writing(out), KIND=step.attrs["kind"] if step.op == "gated" else step.op,
+    )  # fmt: skip
+
+
+@lowers("temper")
+def _temper(calls: Calls, step: Step) -> None:
+    x, out = calls.place(step.inputs[0]), calls.output(step.outputs[0])
+    calls.emit(
+        "elementwise.temper", calls.elements(step.outputs[0], out), **calls.spread(step.outputs[0], out), **reading(x),
+        **writing(out), positions=calls.inputs.refs["positions"], length=int(step.attrs["length"]),
+        factor=float(step.attrs["factor"]), offset=float(step.attrs["offset"]),
+    )  # fmt: skip
+
+
+@lowers("softmax")
+def _softmax(calls: Calls, step: Step) -> None:
+    value = step.inputs[0]
+    x, out = calls.place(value), calls.output(step.outputs[0])
+    calls.emit(
+        "norm.softmax", (calls.rows(value), x.outer, 1), count=calls.count(value), **reading(x), **writing(out),
+        inner=x.inner, BLOCK=min(4096, power(x.inner)),
+    )  # fmt: skip
+
+
+@lowers("sinkhorn")
+def _sinkhorn(calls: Calls, step: Step) -> None:
+    value = step.inputs[0]
+    x, out = calls.place(value), calls.output(step.outputs[0])
+    calls.emit(
+        "norm.sinkhorn", (calls.rows(value), 1, 1), warps=1, count=calls.count(value), **reading(x), **writing(out),
+        n=x.inner, rounds=int(step.attrs["rounds"]), eps=float(step.attrs["eps"]), BLOCK=power(x.inner),
+    )  # fmt: skip
+
+
+@lowers("rms_norm", "layer_norm")
+def _norm(calls: Calls, step: Step) -> None:
+    value = step.inputs[0]
+    x, out = calls.place(value), calls.output(step.outputs[0])
+    refs = [calls.constant(w) for w in step.weights]
+    wide = bool(step.weights) and x.outer > 1 and prod(step.weights[0].shape) == x.width
+    calls.emit(
+        "norm.normalize", (calls.rows(value), x.outer, 1), count=calls.count(value), **reading(x), **writing(out),
+        w=refs[0] if refs else None, bias=refs[1] if len(refs) > 1 else None, w_head=x.inner if wide else 0,
+        inner=x.inner, eps=float(step.attrs["eps"]), CENTRE=int(step.op == "layer_norm"),
+        BLOCK=min(4096, power(x.inner)),
+    )  # fmt: skip
+
+
+@lowers("rope")
+def _rope(calls: Calls, step: Step) -> None:
+    value, rope = step.inputs[0], step.attrs["rope"]
+    x, out, pairs = calls.place(value), calls.output(step.outputs[0]), rope.dims // 2
+    calls.emit(
+        "rope.rotate", calls.elements(value, out), **calls.spread(value, out), **reading(x), **writing(out),
+        angles=_angles(calls, step), pairs=pairs, near=1 if rope.neox else 2, far=pairs if rope.neox else 1,
+    )  # fmt: skip
+
+
+def _angles(calls: Calls, step: Step) -> Ref:
+    """Cosines and sines of the step's positions, computed once for all layers that turn alike."""
+    rope, factors = step.attrs["rope"], step.weights[0] if step.weights else None
+    key = rope, factors.name if factors else None
+    if key not in calls.made:
+        turns = frequencies(rope, decode(factors.data, factors.format, factors.shape) if factors else None)
+        table, value, pairs = calls.new(rope.dims * calls.bucket.tokens), step.inputs[0], rope.dims // 2
+        calls.emit(
+            "rope.angles", (calls.rows(value), 1, 1), count=calls.count(value),
+            positions=calls.inputs.refs["positions"], frequencies=calls.array(turns), out=table, pairs=pairs,
+            magnitude=float(rope.magnitude), BLOCK=power(pairs),
+        )  # fmt: skip
+        calls.made[key] = table
+    return calls.made[key]
+
+
+@lowers("pick")
+def _pick(calls: Calls, step: Step) -> None:
+    x, out = calls.place(step.inputs[0]), calls.output(step.outputs[0])
+    calls.emit(
+        "elementwise.pick", calls.elements(step.outputs[0], out), **calls.spread(step.outputs[0], out), **reading(x),
+        **writing(out), wanted=calls.inputs.refs["outputs"],
+    )  # fmt: skip
+
+
+@lowers("reshape")
+def _reshape(calls: Calls, step: Step) -> None:
+    calls.alias(step.outputs[0], calls.contiguous(step.inputs[0]).shaped(step.outputs[0].shape))
+
+
+@lowers("slice")
+def _slice(calls: Calls, step: Step) -> None:
+    x, out = calls.place(step.inputs[0]), step.outputs[0]
+    calls.alias(out, x.sliced(step.attrs["start"], out.shape[-1]))
+
+
+@lowers("concat")
+def _concat(calls: Calls, step: Step) -> None:
+    out, at = calls.output(step.outputs[0]), 0
+    for value in step.inputs:
+        x = calls.place(value)
+        everywhere = Place(x.ref, x.row, x.head if x.outer == out.outer else 0, out.outer, x.inner)
+        calls.copy(value, everywhere, out.sliced(at, x.inner))
+        at += x.inner
+
+
+@lowers("pad")
+def _pad(calls: Calls, step: Step) -> None:
+    value, x, out = step.inputs[0], calls.place(step.inputs[0]), calls.output(step.outputs[0])
+    calls.emit(
+        "elementwise.pad", (calls.rows(value), -(-out.inner // block_of(out)), 1), count=calls.count(value), x=x.ref,
+        x_row=x.row, out=out.ref, out_row=out.row, before=out.inner - x.inner, inner=out.inner,
+        fill=float(step.attrs["fill"]), BLOCK=block_of(out),
+    )  # fmt: skip

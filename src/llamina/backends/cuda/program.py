@@ -1,0 +1,151 @@
+"""A plan as launches over one arena, recorded into a graph for each size of step and replayed once a step."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from llamina.backends import Capacity, Program
+from llamina.backends.cpu.memory import Buffer, pack
+from llamina.backends.cuda.adapters import Table
+from llamina.backends.cuda.bucket import Bucket
+from llamina.backends.cuda.device import Device, Graph, Launch, Mark, Progress
+from llamina.backends.cuda.inputs import Inputs
+from llamina.backends.cuda.lowering import Calls, check, lower
+from llamina.backends.cuda.memory import Place, Ref
+from llamina.backends.cuda.shared import Shared
+from llamina.backends.cuda.states import DeviceStates
+from llamina.ops import LowRank, Value
+from llamina.ops.batch import Batch
+from llamina.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Logits:
+    """The outputs of a step that may still be running."""
+
+    _rows: npt.NDArray[np.float32]
+    _mark: Mark
+
+    def result(self) -> npt.NDArray[np.float32]:
+        """Logits [outputs, vocab], once they are there; the array is overwritten by the next step's."""
+        self._mark.wait()
+        return self._rows
+
+
+class CudaProgram:
+    """Launches are written when a step of a new size comes, and kept as a graph."""
+
+    def __init__(
+        self,
+        device: Device,
+        plan: Plan,
+        batch: Batch,
+        capacity: Capacity,
+        progress: Progress | None = None,
+        before: Program | None = None,
+    ) -> None:
+        check(plan)
+        self._device, self._plan, self._batch, self._capacity = device, plan, batch, capacity
+        self._shared = before._shared if isinstance(before, CudaProgram) else Shared(device, plan.states, capacity)
+        self._shared.users += 1
+        adapters = any(step.op == "adapt" for step in plan.steps)
+        self._inputs = Inputs(device, batch, adapters=adapters, near=capacity.near > 0)
+        self._tables: dict[str, Table] = {}
+        self._graphs: dict[Bucket, Graph] = {}
+        nbytes = 4 * len(batch.outputs) * plan.vocab
+        self._logits = Ref(Buffer(nbytes, device.allocate(nbytes), own=True))
+        self._host = device.pinned(nbytes)
+        sizes = self._sizes()
+        lowered = [self._lower(bucket) for bucket in sizes]
+        device.prepare({launch.kernel for calls in lowered for launch in calls.launches}, progress)
+        self._arena_bytes = max(pack(calls.buffers) for calls in lowered)
+        self._arena = device.allocate(self._arena_bytes)
+
+    def _sizes(self) -> list[Bucket]:
+        """Sizes whose kernels and memory are made ready at once: one token, the most of all, and what is between."""
+        batch, sizes = self._batch, list[Bucket]()
+        tokens = 1
+        while tokens < 2 * len(batch.tokens):
+            sizes.append(Bucket.of(batch, tokens, tokens, tokens))
+            sizes.append(Bucket.of(batch, tokens, tokens, 1))
+            tokens *= 2
+        return list(dict.fromkeys(sizes))
+
+    @property
+    def states(self) -> DeviceStates:
+        return self._shared.states
+
+    @property
+    def workspace(self) -> int:
+        return self._arena_bytes + self._logits.buffer.nbytes
+
+    def _lower(self, bucket: Bucket) -> Calls:
+        return lower(
+            self._plan, bucket, self._shared, self._inputs, self._capacity, self._tables, self._logits
+        )
+
+    def _launches(self, bucket: Bucket) -> Calls:
+        """What a step of this size does, in the arena."""
+        calls = self._lower(bucket)
+        size = pack(calls.buffers)
+        if size > self._arena_bytes:  # graphs hold addresses, so the old arena stays for the others
+            self._arena, self._arena_bytes = self._device.allocate(size), size
+        for buffer in calls.buffers:
+            buffer.address += self._arena
+        self._device.prepare({launch.kernel for launch in calls.launches})
+        return calls
+
+    def launch(self, batch: Batch) -> Logits:
+        """Begin a step."""
+        bucket = Bucket.of(self._batch, batch.n_tokens, batch.n_outputs, batch.n_sequences)
+        if bucket not in self._graphs:
+            self._graphs[bucket] = self._device.record(self._launches(bucket).launches)
+        self._inputs.upload(batch)
+        self._graphs[bucket].replay()
+        n, vocab = batch.n_outputs, self._plan.vocab
+        rows = self._host[: 4 * n * vocab]
+        if n:
+            self._device.download(self._logits.address, rows)
+        return Logits(rows.view(np.float32).reshape(n, vocab), self._device.mark())
+
+    def run(self, batch: Batch) -> npt.NDArray[np.float32]:
+        """Logits [outputs, vocab]; the array is overwritten by the next run."""
+        return self.launch(batch).result()
+
+    def adapt(self, slot: int, pairs: Mapping[str, LowRank]) -> None:
+        for name, table in self._tables.items():
+            table.put(slot, pairs.get(name))
+
+    def trace(self, batch: Batch) -> Iterator[tuple[int, dict[int, npt.NDArray[Any]]]]:
+        """Walk step by step: the index of each step of the plan, and copies of its outputs by their ids."""
+        calls = self._launches(Bucket.of(self._batch, batch.n_tokens, batch.n_outputs, batch.n_sequences))
+        self._inputs.upload(batch)
+        launches: list[list[Launch]] = [[] for _ in self._plan.steps]
+        for launch in calls.launches:
+            launches[launch.step].append(launch)
+        for index, step in enumerate(self._plan.steps):
+            self._device.run(launches[index])
+            yield index, {v.id: self._read(v, calls.places[v.id], batch) for v in step.outputs}
+
+    def _read(self, value: Value, place: Place, batch: Batch) -> npt.NDArray[Any]:
+        """A copy of a value, [rows, *shape]."""
+        rows = batch.n_tokens if value.rows == "tokens" else batch.n_outputs
+        reach = (rows - 1) * place.row + (place.outer - 1) * place.head + place.inner
+        data = self._device.read(place.ref.address, 4 * reach).view(np.int32 if value.integer else np.float32)
+        strides = (4 * place.row, 4 * place.head, 4)
+        view = np.lib.stride_tricks.as_strided(data, (rows, place.outer, place.inner), strides)
+        return view.reshape(rows, *value.shape).copy()
+
+    def close(self) -> None:
+        for graph in self._graphs.values():
+            graph.close()
+        self._graphs.clear()
+        for table in self._tables.values():
+            table.close()
+        self._inputs.close()
+        for address in (self._arena, self._logits.address):
+            self._device.free(address)
+        self._shared.release()
