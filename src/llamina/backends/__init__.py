@@ -15,7 +15,7 @@ from llamina.ops.batch import Batch
 from llamina.plan import Plan
 
 KvType = Literal["f16", "f32", "q8_0", "q4_0"]
-BACKENDS = ("cpu", "cuda", "interpreter", "reference")
+BACKENDS = ("cpu", "reference")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +101,6 @@ def compile_plan(
         from llamina.backends.cpu.program import CpuProgram
 
         return CpuProgram(plan, batch, capacity, progress, before)
-    if backend in ("cuda", "interpreter"):
-        from llamina.backends.cuda.open import open_device
-        from llamina.backends.cuda.program import CudaProgram
-
-        if capacity.offload:
-            raise RequestError("offload needs backend='cpu'", "offload")
-
-        return CudaProgram(open_device(backend), plan, batch, capacity, progress, before)
     raise RequestError(f"backend {backend!r} is not one of {', '.join(BACKENDS)}", "backend")
 
 

@@ -1,10 +1,10 @@
 """Where the kernels find what adapters add to one matrix."""
 
 import numpy as np
+import numpy.typing as npt
 
-from llamina.backends.cpu.memory import Buffer
 from llamina.backends.cuda.device import Device
-from llamina.backends.cuda.memory import Ref
+from llamina.backends.cuda.memory import Buffer, Ref
 from llamina.ops import LowRank
 from llamina.ops.batch import ADAPTERS
 
@@ -17,7 +17,7 @@ class Table:
         self._rows = np.zeros((ADAPTERS, 4), np.int64)
         self._held: dict[int, list[int]] = {}
         address = device.allocate(self._rows.nbytes)
-        self.ref = Ref(Buffer(self._rows.nbytes, address, own=True), 0, "i64")
+        self.ref = Ref(Buffer(self._rows.nbytes, address), 0, "i64")
 
     def put(self, slot: int, pair: LowRank | None) -> None:
         """Put a pair into a slot, or empty it."""
@@ -31,7 +31,7 @@ class Table:
         for address in gone:
             self._device.free(address)
 
-    def _upload(self, matrix: "np.typing.NDArray[np.float32]") -> int:
+    def _upload(self, matrix: npt.NDArray[np.float32]) -> int:
         address = self._device.allocate(matrix.nbytes)
         self._device.write(address, matrix)
         return address

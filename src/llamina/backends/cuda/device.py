@@ -1,15 +1,15 @@
 """What a program asks of a device. The driver has one implementation of it, Triton's interpreter another."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from llamina.backends.base import Progress
 from llamina.backends.cuda.memory import Ref
 
-Progress = Callable[[str, int, int], None]
 Constant = int | float | str | None
 Argument = Ref | int | float | None
 Grid = tuple[int, int, int]

@@ -3,9 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
-from llamina.backends.cpu.memory import Buffer
 from llamina.backends.cuda.device import Device, Mark
-from llamina.backends.cuda.memory import Ref
+from llamina.backends.cuda.memory import Buffer, Ref
 from llamina.ops.batch import Batch
 
 ALIGN = 64
@@ -16,10 +15,10 @@ ADAPTERS = ("adapter_starts", "adapter_slots", "adapter_scales", "adapter_positi
 class Inputs:
     """`refs` are the arrays by their names in the batch. Tables come last, a row a sequence, as far as there are any."""
 
-    def __init__(self, device: Device, batch: Batch, *, adapters: bool, near: bool) -> None:
+    def __init__(self, device: Device, batch: Batch, *, adapters: bool, windows: bool) -> None:
         self._device = device
         names = (*VECTORS, *(ADAPTERS if adapters else ()))
-        self._tables = ("tables", "near_tables") if near else ("tables",)
+        self._tables = ("tables", "window_tables") if windows else ("tables",)
         offsets, size = dict[str, int](), 0
         for name in names:
             offsets[name] = size
@@ -31,7 +30,7 @@ class Inputs:
             offsets[name] = size + 4 * i * pages
         size += 4 * self.table_row * len(batch.tables)
         self.address = device.allocate(size)
-        block = Buffer(size, self.address, own=True)
+        block = Buffer(size, self.address)
         self.refs = {
             name: Ref(block, at, "fp32" if name == "adapter_scales" else "i32") for name, at in offsets.items()
         }
@@ -64,6 +63,7 @@ class _Staging:
         tables: tuple[str, ...],
     ) -> None:
         self.block = block
+        self.block[:] = 0  # what a step does not have is read all the same, and must be a token, a page, a sequence
         self.mark: Mark | None = None
         self._names, self._tables = names, tables
         self._arrays: dict[str, npt.NDArray[np.int32] | npt.NDArray[np.float32]] = {}

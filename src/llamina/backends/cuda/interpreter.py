@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from llamina.backends.cuda.device import Kernel, Launch, Progress
+from llamina.backends.base import Progress
+from llamina.backends.cuda.device import Kernel, Launch
 from llamina.backends.cuda.memory import Ref
 
 ALIGN = 256
@@ -121,13 +122,25 @@ def _function(name: str) -> Any:
 
 @cache
 def _mend_interpreter() -> None:
-    """Triton 3.6 makes bounds of loops of arrays of one element, which NumPy 2.4 no longer turns into numbers."""
+    """Let Triton 3.6 work with NumPy 2.4, which no longer makes numbers of arrays of one element; and be quicker."""
     from triton.runtime import interpreter
 
-    before = interpreter._patch_lang_tensor
+    make_tensors, make_language = interpreter._patch_lang_tensor, interpreter._patch_lang
 
-    def patch(tensor: Any, scope: Any) -> None:
-        before(tensor, scope)
+    def tensors(tensor: Any, scope: Any) -> None:
+        make_tensors(tensor, scope)
         scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
 
-    interpreter._patch_lang_tensor = patch
+    @cache
+    def language(function: Any) -> _Forever:
+        make_language(function)  # once for each function, not for each of its calls
+        return _Forever()
+
+    interpreter._patch_lang_tensor, interpreter._patch_lang = tensors, language
+
+
+class _Forever:
+    """A patch of Triton's language that is not taken back."""
+
+    def restore(self) -> None:
+        """Nothing: in this process, all kernels are interpreted."""

@@ -1,10 +1,24 @@
-"""Where values live on the device: places inside buffers, with the type that a kernel sees there."""
+"""Where values live on the device: buffers with lifetimes, packed into one arena, and typed places inside them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from llamina.backends.cpu.memory import Buffer, split_shape
-
+ALIGN = 256
 SIZES = {"fp32": 4, "i32": 4, "fp16": 2, "bf16": 2, "u8": 1, "i8": 1, "i64": 8, "fp64": 8}  # bytes, by Triton's names
+
+
+@dataclass(eq=False, slots=True)
+class Buffer:
+    """Bytes of the arena, from the launch that first touches them to the last; or memory of its own (`address`)."""
+
+    nbytes: int
+    address: int = 0
+    first: int = -1
+    last: int = -1
+
+    def touch(self, launch: int) -> None:
+        self.first = launch if self.first < 0 else self.first
+        self.last = launch
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +62,26 @@ class Place:
 
     def sliced(self, start: int, inner: int) -> "Place":
         return Place(self.ref.at(start), self.row, self.head, self.outer, inner)
+
+
+def split_shape(shape: tuple[int, ...]) -> tuple[int, int]:
+    """(outer, inner) of a row's shape, which has at most two dimensions."""
+    outer, inner = (1, 1, *shape)[-2:]
+    return outer, inner
+
+
+def pack(buffers: Iterable[Buffer]) -> int:
+    """Give each buffer an offset (as its address) so that those alive together do not meet; the total size."""
+    alive: list[Buffer] = []
+    total = 0
+    for buffer in sorted(buffers, key=lambda b: (b.first, -b.nbytes)):
+        offset = 0
+        alive = sorted((p for p in alive if p.last >= buffer.first), key=lambda p: p.address)
+        for other in alive:
+            if offset + buffer.nbytes <= other.address:
+                break
+            offset = max(offset, other.address + -(-other.nbytes // ALIGN) * ALIGN)
+        buffer.address = offset
+        alive.append(buffer)
+        total = max(total, offset + -(-buffer.nbytes // ALIGN) * ALIGN)
+    return total

@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from llamina.backends import Capacity, Program
-from llamina.backends.cpu.memory import Buffer, pack
+from llamina.backends.base import Capacity, Program, Progress
 from llamina.backends.cuda.adapters import Table
 from llamina.backends.cuda.bucket import Bucket
-from llamina.backends.cuda.device import Device, Graph, Launch, Mark, Progress
+from llamina.backends.cuda.device import Device, Graph, Launch, Mark
 from llamina.backends.cuda.inputs import Inputs
-from llamina.backends.cuda.lowering import Calls, check, lower
-from llamina.backends.cuda.memory import Place, Ref
+from llamina.backends.cuda.lowering import Calls, lower
+from llamina.backends.cuda.memory import Buffer, Place, Ref, pack
 from llamina.backends.cuda.shared import Shared
 from llamina.backends.cuda.states import DeviceStates
 from llamina.ops import LowRank, Value
@@ -47,16 +46,15 @@ class CudaProgram:
         progress: Progress | None = None,
         before: Program | None = None,
     ) -> None:
-        check(plan)
         self._device, self._plan, self._batch, self._capacity = device, plan, batch, capacity
         self._shared = before._shared if isinstance(before, CudaProgram) else Shared(device, plan.states, capacity)
         self._shared.users += 1
         adapters = any(step.op == "adapt" for step in plan.steps)
-        self._inputs = Inputs(device, batch, adapters=adapters, near=capacity.near > 0)
+        self._inputs = Inputs(device, batch, adapters=adapters, windows=capacity.window_pages > 0)
         self._tables: dict[str, Table] = {}
         self._graphs: dict[Bucket, Graph] = {}
         nbytes = 4 * len(batch.outputs) * plan.vocab
-        self._logits = Ref(Buffer(nbytes, device.allocate(nbytes), own=True))
+        self._logits = Ref(Buffer(nbytes, device.allocate(nbytes)))
         self._host = device.pinned(nbytes)
         sizes = self._sizes()
         lowered = [self._lower(bucket) for bucket in sizes]
@@ -110,10 +108,6 @@ class CudaProgram:
         if n:
             self._device.download(self._logits.address, rows)
         return Logits(rows.view(np.float32).reshape(n, vocab), self._device.mark())
-
-    def run(self, batch: Batch) -> npt.NDArray[np.float32]:
-        """Logits [outputs, vocab]; the array is overwritten by the next run."""
-        return self.launch(batch).result()
 
     def adapt(self, slot: int, pairs: Mapping[str, LowRank]) -> None:
         for name, table in self._tables.items():

@@ -1,15 +1,17 @@
 """What the programs of one model share on a device: weights, constants, and the states of sequences."""
 
 import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from llamina.backends import Capacity
-from llamina.backends.cpu.memory import Buffer
+from llamina.backends.base import Capacity
 from llamina.backends.cuda.device import Device
-from llamina.backends.cuda.memory import Ref
+from llamina.backends.cuda.kernels.layout import Layout
+from llamina.backends.cuda.memory import Buffer, Ref
 from llamina.backends.cuda.states import DeviceStates
 from llamina.ops import State, Weight
 from llamina.quant import decode
@@ -18,42 +20,62 @@ TYPES = {"float32": "fp32", "float16": "fp16", "int32": "i32", "int64": "i64", "
          "float64": "fp64", "uint64": "i64"}  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A weight on the device: its layout, the arrays by name, and what tensor cores' products are divided by."""
+
+    layout: Layout
+    arrays: dict[str, Ref]
+    gain: float
+
+
 class Shared:
     """Given back when the last of its programs is closed."""
 
-    def __init__(self, device: Device, states: tuple[State, ...], capacity: Capacity) -> None:
+    def __init__(self, device: Device, states: Sequence[State], capacity: Capacity) -> None:
         self.device = device
         self.states = DeviceStates(device, states, capacity)
         self.users = 0
-        self._held: dict[Any, Ref] = {}
+        self._arrays: dict[Any, Ref] = {}
+        self._matrices: dict[Any, Matrix] = {}
 
     def array(self, array: npt.NDArray[Any]) -> Ref:
         """An array of numbers on the device; equal ones are there once."""
         key = array.dtype.str, array.shape, hashlib.sha256(np.ascontiguousarray(array)).digest()
-        return self.hold(key, lambda: array)
+        if key not in self._arrays:
+            self._arrays[key] = self._upload(array)
+        return self._arrays[key]
 
     def constant(self, w: Weight) -> Ref:
         """A tensor as float32."""
-        return self.hold(("fp32", *_identity(w)), lambda: decode(w.data, w.format, w.shape))
+        key = w.name, w.shape, w.data.ctypes.data
+        if key not in self._arrays:
+            self._arrays[key] = self._upload(decode(w.data, w.format, w.shape))
+        return self._arrays[key]
 
-    def hold(self, key: Any, make: Any) -> Ref:
-        """What `make` returns, uploaded the first time that it is asked for."""
-        if key not in self._held:
-            array = np.ascontiguousarray(make())
-            address = self.device.allocate(max(1, array.nbytes))
-            self.device.write(address, array)
-            self._held[key] = Ref(Buffer(array.nbytes, address, own=True), 0, TYPES[array.dtype.name])
-        return self._held[key]
+    def matrix(self, w: Weight) -> Matrix:
+        """A matrix, or one for each expert, as the kernels of products read it; raises UnsupportedModel."""
+        key = w.name, w.shape, w.data.ctypes.data
+        if key not in self._matrices:
+            *experts, rows, columns = w.shape
+            layout = Layout.of(w.format.name, rows, columns, experts[0] if experts else 1)
+            data = w.data.reshape(-1, w.data.nbytes // (rows * layout.experts))
+            arrays = {name: self._upload(array) for name, array in layout.pack(data).items()}
+            self._matrices[key] = Matrix(layout, arrays, layout.gain(data))
+        return self._matrices[key]
+
+    def _upload(self, array: npt.NDArray[Any]) -> Ref:
+        address = self.device.allocate(array.nbytes)
+        self.device.write(address, array)
+        return Ref(Buffer(array.nbytes, address), 0, TYPES[array.dtype.name])
 
     def release(self) -> None:
         """One user less."""
         self.users -= 1
         if not self.users:
-            for ref in self._held.values():
+            held = [*self._arrays.values(), *(ref for m in self._matrices.values() for ref in m.arrays.values())]
+            for ref in held:
                 self.device.free(ref.address)
-            self._held.clear()
+            self._arrays.clear()
+            self._matrices.clear()
             self.states.close()
-
-
-def _identity(w: Weight) -> tuple[Any, ...]:
-    return w.name, w.shape, w.data.ctypes.data

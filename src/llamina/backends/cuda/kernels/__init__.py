@@ -1,1 +1,1 @@
-"""Triton kernels. Each reads the number of rows on the device, and programs beyond it end at once."""
+"""The kernels, in Triton: matrix products, and everything else that a plan asks for."""

@@ -126,7 +126,7 @@ def attend(q, q_row, q_head, keys, values, value_row, tables, tables_row, positi
         top = most
     if SPLITS == 1:
         target = out + token * out_row + head * out_head
-        result = result / total[:, None]
+        result = result / tl.where(alive, total, 1.0)[:, None]
         tl.store(target[:, None] + dv[None, :], result, mask=alive[:, None] & (dv < value_dim)[None, :])
     else:
         item = (token * kv_heads * GROUP + head) * SPLITS + split

@@ -94,9 +94,13 @@ def keep_recent(x, x_row, state, count, starts, positions, slots, past, columns,
 @triton.jit
 def ngrams(tokens, state, multipliers, sizes, offsets, out, out_row, count, sequences, starts, positions, slots, past,
            tables, each, end, BLOCK: tl.constexpr):  # fmt: skip
-    """The row of each table for the n-gram that ends with a token; `each` tables are of the same length."""
+    """The row of each table for the n-gram that ends with a token; `each` tables are of the same length.
+
+    Rows that the step does not have are 0: they are looked up all the same.
+    """
     row = tl.program_id(0).to(tl.int64)
     if row >= tl.load(count):
+        tl.store(out + row * out_row + tl.arange(0, BLOCK), 0, mask=tl.arange(0, BLOCK) < tables)
         return
     sequence = tl.load(sequences + row)
     first = tl.load(starts + sequence)

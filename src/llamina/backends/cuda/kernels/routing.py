@@ -28,9 +28,13 @@ def best_groups(ranked, group, at, groups_used, whole):
 def route(x, x_row, bias, ids, weights, count, used, groups, groups_used, each, share, factor,
           SCORING: tl.constexpr, NORMALIZE: tl.constexpr, GROUPED: tl.constexpr, GROUPS: tl.constexpr,
           EACH: tl.constexpr, USED: tl.constexpr):  # fmt: skip
-    """A token's chosen experts and their weights. Experts are seen as groups × each; GROUPS × EACH is the tile."""
+    """A token's chosen experts and their weights. Experts are seen as groups × each; GROUPS × EACH is the tile.
+
+    Rows that the step does not have go to expert 0: they are multiplied all the same.
+    """
     row = tl.program_id(0).to(tl.int64)
     if row >= tl.load(count):
+        tl.store(ids + row * used + tl.arange(0, USED), 0, mask=tl.arange(0, USED) < used)
         return
     group = tl.arange(0, GROUPS)[:, None] + tl.zeros([1, EACH], tl.int32)
     at = tl.arange(0, EACH)[None, :] + tl.zeros([GROUPS, 1], tl.int32)

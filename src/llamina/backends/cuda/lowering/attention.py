@@ -26,9 +26,9 @@ def _keep(calls: Calls, state: State, values: tuple[Value, ...]) -> None:
 
 def _where(calls: Calls, state: State) -> dict[str, Argument]:
     """The pages of each sequence in which a state is."""
-    near = calls.capacity.unit(state) == "near"
+    window = calls.capacity.unit(state) == "window"
     return {
-        "tables": calls.inputs.refs["near_tables" if near else "tables"],
+        "tables": calls.inputs.refs["window_tables" if window else "tables"],
         "tables_row": calls.inputs.table_row,
     }
 

@@ -5,13 +5,12 @@ from typing import Any
 
 import numpy.typing as npt
 
-from llamina.backends import Capacity
-from llamina.backends.cpu.memory import Buffer, split_shape
+from llamina.backends.base import Capacity
 from llamina.backends.cuda.adapters import Table
 from llamina.backends.cuda.bucket import Bucket, power
 from llamina.backends.cuda.device import Argument, Constant, Grid, Kernel, Launch
 from llamina.backends.cuda.inputs import Inputs
-from llamina.backends.cuda.memory import Place, Ref
+from llamina.backends.cuda.memory import Buffer, Place, Ref, split_shape
 from llamina.backends.cuda.shared import Shared
 from llamina.ops import Step, Value, Weight
 
@@ -41,6 +40,7 @@ class Calls:
         self.buffers: list[Buffer] = []
         self.places: dict[int, Place] = {}  # by the ids of values
         self.made: dict[Any, Ref] = {}  # what several steps of the plan read, such as angles of rotation
+        self.prepared: dict[tuple[int, str], dict[str, Ref]] = {}  # values as products read them, by id and kind
         self.step = 0
 
     def emit(self, name: str, grid: Grid, /, warps: int = 4, stages: int = 3, **args: Argument | Constant) -> None:

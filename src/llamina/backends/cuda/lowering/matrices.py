@@ -1,59 +1,97 @@
 """Launches of what reads matrices: products and embeddings."""
 
 import numpy as np
-import numpy.typing as npt
 
 from llamina.backends.cuda.bucket import power
-from llamina.backends.cuda.lowering.calls import Calls, lowers, reading, writing
+from llamina.backends.cuda.kernels.layout import Array
+from llamina.backends.cuda.kernels.products import Activation, Call, Product, activation_arrays, gather, prepare
+from llamina.backends.cuda.lowering.calls import Calls, lowers
 from llamina.backends.cuda.memory import Place, Ref
-from llamina.ops import Step, Weight
-from llamina.quant import decode
-
-EXACT = ("F32", "BF16", "F64")  # formats whose numbers float16 cannot hold
+from llamina.backends.cuda.shared import Matrix
+from llamina.ops import Step, Value
 
 
-def _matrix(calls: Calls, w: Weight) -> Ref:
-    """A matrix on the device: float32 where the file's numbers need it, otherwise float16."""
-    if w.format.name in EXACT:
-        return calls.constant(w)
+def _run(calls: Calls, call: Call, names: dict[str, Ref]) -> None:
+    """A call of the products' own, its names put in."""
+    args = {key: names[value] if isinstance(value, str) else value for key, value in call.args.items()}
+    calls.emit(call.kernel, call.grid, warps=call.warps, stages=call.stages, **args, **call.constants)
 
-    def halves() -> npt.NDArray[np.float16]:
-        return decode(w.data, w.format, w.shape).astype(np.float16)
 
-    return calls.shared.hold(("fp16", w.name, w.shape, w.data.ctypes.data), halves)
+def _room(calls: Calls, arrays: dict[str, Array]) -> dict[str, Ref]:
+    return {name: calls.new(-(-array.nbytes // 4), array.type) for name, array in arrays.items()}
 
 
 @lowers("embed")
 def _embed(calls: Calls, step: Step) -> None:
-    w, ids, out = step.weights[0], calls.place(step.inputs[0]), calls.output(step.outputs[0])
-    block = min(1024, power(w.shape[1]))
+    matrix, ids, out = calls.shared.matrix(step.weights[0]), calls.place(step.inputs[0]), calls.output(step.outputs[0])
+    items, layout = calls.rows(step.inputs[0]) * ids.width, matrix.layout
+    if layout.form:
+        _run(calls, gather(layout, items, layout.columns), {**matrix.arrays, "ids": ids.ref, "out": out.ref})
+        return
+    block = min(1024, power(layout.columns))
     calls.emit(
-        "products.embed", (calls.rows(step.inputs[0]) * ids.inner, -(-w.shape[1] // block), 1),
-        count=calls.count(step.inputs[0]), ids=ids.ref, table=_matrix(calls, w), out=out.ref,
-        out_item=out.head if ids.inner > 1 else out.row, each=ids.inner, width=w.shape[1], BLOCK=block,
+        "embed.embed", (items, -(-layout.columns // block), 1), ids=ids.ref, table=matrix.arrays["low"], out=out.ref,
+        gain=_gain(matrix), width=layout.columns, padded=layout.padded, FRAGMENTS=int(layout.format != "F32"),
+        BLOCK=block,
     )  # fmt: skip
+
+
+def _gain(matrix: Matrix) -> float:
+    """What the numbers of a plain matrix were multiplied by when it was laid out."""
+    return matrix.gain if matrix.layout.format == "BF16" else 1.0
 
 
 @lowers("linear")
 def _linear(calls: Calls, step: Step) -> None:
-    w, value, out = step.weights[0], step.inputs[0], calls.output(step.outputs[0])
-    x, (n, k) = calls.place(value), w.shape
-    items = calls.rows(value) * x.outer
-    block_m = min(64, max(16, power(items)))
-    calls.emit(
-        "products.linear", (-(-n // 64), -(-items // block_m), 1), count=calls.count(value), **reading(x),
-        w=_matrix(calls, w), **writing(out), outer=x.outer, n=n, k=k, BLOCK_M=block_m, BLOCK_N=64, BLOCK_K=64,
-    )  # fmt: skip
+    matrix, value = calls.shared.matrix(step.weights[0]), step.inputs[0]
+    items = calls.rows(value) * calls.place(value).outer
+    _multiply(calls, value, Product(matrix.layout, items, matrix.gain), matrix, calls.output(step.outputs[0]), {})
 
 
 @lowers("head_linear", "expert_linear")
 def _experts(calls: Calls, step: Step) -> None:
-    w, value, out = step.weights[0], step.inputs[0], calls.output(step.outputs[0])
-    x, (_, n, k) = calls.place(value), w.shape
-    ids = calls.place(step.inputs[1]) if step.op == "expert_linear" else None
-    same = Place(x.ref, x.row, x.head if x.outer > 1 else 0, x.outer, x.inner)  # one vector for all experts
-    calls.emit(
-        "products.experts", (-(-n // 64), calls.rows(value) * out.outer, 1), count=calls.count(value),
-        **reading(same), ids=ids.ref if ids else None, ids_row=ids.row if ids else 0, w=_matrix(calls, w),
-        **writing(out), outer=out.outer, n=n, k=k, BLOCK_N=64, BLOCK_K=64,
-    )  # fmt: skip
+    """Items are a row's vectors, each for one expert; a head's expert is its own."""
+    matrix, value, out = calls.shared.matrix(step.weights[0]), step.inputs[0], calls.output(step.outputs[0])
+    items = calls.rows(value) * out.outer
+    product = Product(matrix.layout, items, matrix.gain, grouped=True)
+    item = np.arange(items, dtype=np.int32)
+    shared = out.outer if calls.place(value).outer == 1 else 1  # experts that read the same vector
+    expert = calls.place(step.inputs[1]).ref if step.op == "expert_linear" else calls.array(item % out.outer)
+    _multiply(calls, value, product, matrix, out, {"expert": expert, "source": calls.array(item // shared)})
+
+
+def _multiply(
+    calls: Calls, value: Value, product: Product, matrix: Matrix, out: Place, names: dict[str, Ref]
+) -> None:
+    names |= matrix.arrays | {"out": out.ref} | _activation(calls, value, product.activation, matrix)
+    names |= _room(calls, product.workspace)
+    for call in product.calls:
+        _run(calls, call, names)
+
+
+def _activation(calls: Calls, value: Value, kind: Activation, matrix: Matrix) -> dict[str, Ref]:
+    """A value as a product reads it; made once for all products that read it so."""
+    rows, layout = _even(calls, value), matrix.layout
+    if kind == "f32":
+        return {"x": rows.ref}
+    items, stride = calls.rows(value) * rows.outer, rows.head if rows.outer > 1 else rows.row
+    key = value.id, kind
+    if key not in calls.prepared:
+        made = _room(calls, activation_arrays(kind, items, layout))
+        call = prepare(kind, items, layout, stride)
+        assert call is not None
+        _run(calls, call, {"x": rows.ref} | made)
+        calls.prepared[key] = made
+    return calls.prepared[key]
+
+
+def _even(calls: Calls, value: Value) -> Place:
+    """The value's vectors at even distances: as they are, or copied."""
+    place = calls.place(value)
+    even = place.outer == 1 or place.row == place.outer * place.head
+    if even and (place.head if place.outer > 1 else place.row) == place.inner:
+        return place
+    copy = calls.fresh(value)
+    calls.copy(value, place, copy)
+    calls.places[value.id] = copy
+    return copy

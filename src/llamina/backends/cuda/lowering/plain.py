@@ -2,10 +2,9 @@
 
 from math import prod
 
-from llamina.backends.cpu.memory import split_shape
 from llamina.backends.cuda.bucket import power
 from llamina.backends.cuda.lowering.calls import Calls, block_of, lowers, reading, writing
-from llamina.backends.cuda.memory import Place, Ref
+from llamina.backends.cuda.memory import Place, Ref, split_shape
 from llamina.ops import Step, Weight
 from llamina.ops.rotation import frequencies
 from llamina.quant import decode
@@ -27,7 +26,7 @@ def _unary(calls: Calls, step: Step) -> None:
 def _binary(calls: Calls, step: Step) -> None:
     x, out = calls.place(step.inputs[0]), calls.output(step.outputs[0])
     y = step.weights[0] if step.weights else step.inputs[1]
-    outer, inner = split_shape((1, *y.shape)[-2:] if len(y.shape) < 2 else y.shape)
+    outer, inner = split_shape(y.shape)
     if isinstance(y, Weight):
         ref, row, head = calls.constant(y), 0, inner
     else:
