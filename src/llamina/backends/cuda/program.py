@@ -63,14 +63,9 @@ class CudaProgram:
         self._arena = device.allocate(self._arena_bytes)
 
     def _sizes(self) -> list[Bucket]:
-        """Sizes whose kernels and memory are made ready at once: one token, the most of all, and what is between."""
-        batch, sizes = self._batch, list[Bucket]()
-        tokens = 1
-        while tokens < 2 * len(batch.tokens):
-            sizes.append(Bucket.of(batch, tokens, tokens, tokens))
-            sizes.append(Bucket.of(batch, tokens, tokens, 1))
-            tokens *= 2
-        return list(dict.fromkeys(sizes))
+        """Sizes whose kernels and memory are made ready at once: a token, and a prompt; the others when they come."""
+        tokens, outputs = len(self._batch.tokens), len(self._batch.outputs)
+        return [Bucket.of(self._batch, 1, 1, 1), Bucket.of(self._batch, tokens, outputs, 1)]
 
     @property
     def states(self) -> DeviceStates:
