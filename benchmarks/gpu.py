@@ -174,9 +174,41 @@ def speed(args: argparse.Namespace) -> list[Row]:
 
         for count, depth in ((1, 512), (1, 8192), (8, 256), (32, 256), (64, 256), (128, 256)):
             measured(f"decode {count} at {depth}", decode(count, depth), 20)
+        if args.profile:
+            rows += profile(engine.program, batch.fill(decode(1, 512)))
+            rows += profile(engine.program, batch.fill(decode(64, 256)))
+            rows += profile(engine.program, batch.fill([Span([5] * 512, 0, range(32), 0, [511])]))
         for start in (0, 1536, 7680):
             span = Span([5] * 512, start, range(-(-(start + 512) // PAGE)), 0, [511])
             measured(f"prefill 512 at {start}", [span], 5)
+    return rows
+
+
+def profile(program: Any, batch: Any) -> list[Row]:
+    """The time of a step's launches by kernel: all of one kernel in a row, as often as the step has them."""
+    from llamina.backends.cuda.bucket import Bucket
+
+    device, bucket = program._device, Bucket.of(batch, batch.n_tokens, batch.n_outputs, batch.n_sequences)
+    program.launch(batch).result()
+    kinds: dict[str, list[Any]] = {}
+    for launch in program._launches(bucket).launches:
+        constants = [str(value) for key, value in launch.kernel.constants if key in ("FORM", "KIND", "TILES", "K")]
+        kinds.setdefault(" ".join([launch.kernel.name, *constants]), []).append(launch)
+    rows = []
+    for name, launches in kinds.items():
+        graph, times = device.record(launches), []
+        for _ in range(4):
+            device.synchronize()
+            start = time.perf_counter()
+            graph.replay()
+            device.synchronize()
+            times.append(time.perf_counter() - start)
+        rows.append({"name": f"{bucket.tokens} tokens: {name}", "launches": len(launches), "us": round(min(times) * 1e6, 1), "ok": True})
+        graph.close()
+    rows.sort(key=lambda row: -row["us"])
+    print(f"profile of {bucket}: {sum(row['us'] for row in rows):.0f} us", flush=True)
+    for row in rows[:24]:
+        print(f"  {row['us']:9.1f} us {row['launches']:4d} x {row['name']}", flush=True)
     return rows
 
 
@@ -191,6 +223,7 @@ def main() -> None:
     parser.add_argument("--match", default="", help="part of the names of architectures")
     parser.add_argument("--model", help="a GGUF file to time")
     parser.add_argument("--backend", default="cuda")
+    parser.add_argument("--profile", action="store_true", help="with speed: the time of each kernel")
     parser.add_argument("--processes", type=int, default=6)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)

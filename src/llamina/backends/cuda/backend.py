@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from llamina.backends.cuda.device import Device
     from llamina.backends.cuda.program import CudaProgram
 
-MATRICES = ("embed", "linear", "head_linear", "expert_linear")
-
 
 class CudaBackend:
     """One GPU, by its number. Raises RequestError where there is no driver, no such GPU, or no Triton."""
@@ -38,7 +36,7 @@ class CudaBackend:
         return nbytes
 
     def check(self, plan: Plan) -> None:
-        from llamina.backends.cuda.lowering import OPS
+        from llamina.backends.cuda.lowering import MATRICES, OPS
 
         for step in plan.steps:
             if step.op not in OPS:

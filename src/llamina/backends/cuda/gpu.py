@@ -3,6 +3,7 @@
 import ctypes
 import threading
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from ctypes import c_float, c_int, c_longlong, c_void_p
 from typing import Any
 
@@ -25,7 +26,7 @@ from llamina.backends.cuda.driver import (
     open_driver,
 )
 from llamina.backends.cuda.memory import Ref
-from llamina.errors import RequestError
+from llamina.errors import KernelError, RequestError
 
 STAGING = 32 << 20  # bytes of pinned memory that uploads of weights go through, twice
 
@@ -146,9 +147,11 @@ class Gpu:
         self._driver.call("cuStreamBeginCapture_v2", c_void_p(self._stream), CAPTURE_RELAXED)
         try:
             self.run(launches)
-        finally:
-            graph = self._driver.make_second("cuStreamEndCapture", c_void_p(self._stream))
-        return GpuGraph(self, graph)
+        except KernelError:
+            with suppress(KernelError):  # a capture must be ended, and says once more that it failed
+                self._driver.make_second("cuStreamEndCapture", c_void_p(self._stream))
+            raise
+        return GpuGraph(self, self._driver.make_second("cuStreamEndCapture", c_void_p(self._stream)))
 
     def mark(self) -> "GpuMark":
         mark = GpuMark(self)

@@ -12,7 +12,7 @@ from llamina.backends.cuda.adapters import Table
 from llamina.backends.cuda.bucket import Bucket
 from llamina.backends.cuda.device import Device, Graph, Launch, Mark
 from llamina.backends.cuda.inputs import Inputs
-from llamina.backends.cuda.lowering import Calls, lower
+from llamina.backends.cuda.lowering import MATRICES, Calls, lower
 from llamina.backends.cuda.memory import Buffer, Place, Ref, pack
 from llamina.backends.cuda.shared import Shared
 from llamina.backends.cuda.states import DeviceStates
@@ -56,6 +56,7 @@ class CudaProgram:
         nbytes = 4 * len(batch.outputs) * plan.vocab
         self._logits = Ref(Buffer(nbytes, device.allocate(nbytes)))
         self._host = device.pinned(nbytes)
+        self._shared.load([w for step in plan.steps if step.op in MATRICES for w in step.weights[:1]], progress)
         sizes = self._sizes()
         lowered = [self._lower(bucket) for bucket in sizes]
         device.prepare({launch.kernel for calls in lowered for launch in calls.launches}, progress)

@@ -1,14 +1,17 @@
 """What the programs of one model share on a device: weights, constants, and the states of sequences."""
 
 import hashlib
+from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from llamina.backends.base import Capacity
+from llamina.backends import host
+from llamina.backends.base import Capacity, Progress
 from llamina.backends.cuda.device import Device
 from llamina.backends.cuda.kernels.layout import Layout
 from llamina.backends.cuda.memory import Buffer, Ref
@@ -18,6 +21,7 @@ from llamina.quant import decode
 
 TYPES = {"float32": "fp32", "float16": "fp16", "int32": "i32", "int64": "i64", "uint8": "u8", "int8": "i8",
          "float64": "fp64", "uint64": "i64"}  # fmt: skip
+AHEAD = 32  # matrices that are re-laid before their turn comes
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,21 @@ class Matrix:
     layout: Layout
     arrays: dict[str, Ref]
     gain: float
+
+
+Packed = tuple[Layout, dict[str, npt.NDArray[Any]], float]
+
+
+def _pack(w: Weight) -> Packed:
+    """A matrix as it will be on the device."""
+    *experts, rows, columns = w.shape
+    layout = Layout.of(w.format.name, rows, columns, experts[0] if experts else 1)
+    data = w.data.reshape(-1, w.data.nbytes // (rows * layout.experts))
+    return layout, layout.pack(data), layout.gain(data)
+
+
+def _key(w: Weight) -> tuple[Any, ...]:
+    return w.name, w.shape, w.data.ctypes.data
 
 
 class Shared:
@@ -48,21 +67,31 @@ class Shared:
 
     def constant(self, w: Weight) -> Ref:
         """A tensor as float32."""
-        key = w.name, w.shape, w.data.ctypes.data
+        key = _key(w)
         if key not in self._arrays:
             self._arrays[key] = self._upload(decode(w.data, w.format, w.shape))
         return self._arrays[key]
 
     def matrix(self, w: Weight) -> Matrix:
         """A matrix, or one for each expert, as the kernels of products read it; raises UnsupportedModel."""
-        key = w.name, w.shape, w.data.ctypes.data
-        if key not in self._matrices:
-            *experts, rows, columns = w.shape
-            layout = Layout.of(w.format.name, rows, columns, experts[0] if experts else 1)
-            data = w.data.reshape(-1, w.data.nbytes // (rows * layout.experts))
-            arrays = {name: self._upload(array) for name, array in layout.pack(data).items()}
-            self._matrices[key] = Matrix(layout, arrays, layout.gain(data))
-        return self._matrices[key]
+        if _key(w) not in self._matrices:
+            self.load([w])
+        return self._matrices[_key(w)]
+
+    def load(self, weights: Sequence[Weight], progress: Progress | None = None) -> None:
+        """Have matrices on the device: some threads re-lay the next ones while one is copied."""
+        wanted = {_key(w): w for w in weights if _key(w) not in self._matrices}
+        with ThreadPoolExecutor(host.usable_cores()) as threads:
+            packing = deque[tuple[Weight, Future[Packed]]]()
+            waiting = deque(wanted.values())
+            while waiting or packing:
+                while waiting and len(packing) < AHEAD:
+                    packing.append((waiting[0], threads.submit(_pack, waiting.popleft())))
+                w, packed = packing.popleft()
+                if progress:
+                    progress(w.name, len(wanted) - len(waiting) - len(packing) - 1, len(wanted))
+                layout, arrays, gain = packed.result()
+                self._matrices[_key(w)] = Matrix(layout, {n: self._upload(a) for n, a in arrays.items()}, gain)
 
     def _upload(self, array: npt.NDArray[Any]) -> Ref:
         address = self.device.allocate(array.nbytes)

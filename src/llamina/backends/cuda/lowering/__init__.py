@@ -13,11 +13,12 @@ from llamina.backends.cuda.lowering import (  # noqa: F401 (they fill the table)
     routing,
 )
 from llamina.backends.cuda.lowering.calls import OPS, Calls
+from llamina.backends.cuda.lowering.matrices import MATRICES
 from llamina.backends.cuda.memory import Place, Ref
 from llamina.backends.cuda.shared import Shared
 from llamina.plan import Plan
 
-__all__ = ["OPS", "Calls", "lower"]
+__all__ = ["MATRICES", "OPS", "Calls", "lower"]
 
 
 def lower(

@@ -44,7 +44,12 @@ class Calls:
         self.step = 0
 
     def emit(self, name: str, grid: Grid, /, warps: int = 4, stages: int = 3, **args: Argument | Constant) -> None:
-        """Launch a kernel. Arguments in capitals, and those that are None, are constants it is compiled for."""
+        """Launch a kernel, if there is anything to do.
+
+        Arguments in capitals, and those that are None, are constants that it is compiled for.
+        """
+        if not min(grid):
+            return
         constants: dict[str, Constant] = {}
         passed: dict[str, Ref | int | float] = {}
         for key, value in args.items():

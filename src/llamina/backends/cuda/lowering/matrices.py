@@ -10,6 +10,8 @@ from llamina.backends.cuda.memory import Place, Ref
 from llamina.backends.cuda.shared import Matrix
 from llamina.ops import Step, Value
 
+MATRICES = ("embed", "linear", "head_linear", "expert_linear")  # operations whose weight is one
+
 
 def _run(calls: Calls, call: Call, names: dict[str, Ref]) -> None:
     """A call of the products' own, its names put in."""
