@@ -203,7 +203,14 @@ def profile(program: Any, batch: Any) -> list[Row]:
             graph.replay()
             device.synchronize()
             times.append(time.perf_counter() - start)
-        rows.append({"name": f"{bucket.tokens} tokens: {name}", "launches": len(launches), "us": round(min(times) * 1e6, 1), "ok": True})
+        rows.append(
+            {
+                "name": f"{bucket.tokens} tokens: {name}",
+                "launches": len(launches),
+                "us": round(min(times) * 1e6, 1),
+                "ok": True,
+            }
+        )
         graph.close()
     rows.sort(key=lambda row: -row["us"])
     print(f"profile of {bucket}: {sum(row['us'] for row in rows):.0f} us", flush=True)

@@ -18,6 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from llamina.backends import host
 from llamina.backends.base import Progress
 from llamina.backends.cuda.device import Kernel
 from llamina.errors import KernelError, RequestError
@@ -59,43 +60,35 @@ def prepare(kernels: Iterable[Kernel], target: int, progress: Progress | None = 
 
 def _compile_all(kernels: list[Kernel], target: int, progress: Progress | None) -> None:
     """Each of some processes takes its share; a line of theirs is a kernel done."""
-    count = max(1, min(len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1, MOST))
-    shares = [share for i in range(count) if (share := kernels[i::count])]
-    workers = [_start(share, target) for share in shares]
-    done = 0
-    try:
-        for worker in workers:
-            assert worker.stdout is not None
-            for line in worker.stdout:
-                if progress and line.startswith("done "):
-                    progress(line[5:].strip(), done, len(kernels))
-                done += line.startswith("done ")
-            if worker.wait():
-                assert worker.stderr is not None
-                worker.stderr.seek(0)
-                raise KernelError(f"Triton could not compile a kernel:\n{worker.stderr.read()[-4000:]}")
-    finally:
-        for worker in workers:
-            worker.kill()
-            worker.wait()
+    count = min(host.usable_cores(), MOST, len(kernels))
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder, str(i)) for i in range(count)]
+        workers = [_start(kernels[i::count], target, path) for i, path in enumerate(paths)]
+        done = 0
+        try:
+            for worker, path in zip(workers, paths, strict=True):
+                for line in worker.stdout or ():
+                    if progress:
+                        progress(line.strip(), done, len(kernels))
+                    done += 1
+                if worker.wait():
+                    errors = path.with_suffix(".log").read_text(encoding="utf-8", errors="replace")
+                    raise KernelError(f"Triton could not compile a kernel:\n{errors[-4000:]}")
+        finally:
+            for worker in workers:
+                worker.kill()
+                worker.wait()
     if progress:
         progress("", len(kernels), len(kernels))
 
 
-class _Worker(subprocess.Popen[str]):
-    """A process that compiles kernels into the cache; its errors go to a file."""
-
-
-def _start(kernels: list[Kernel], target: int) -> _Worker:
+def _start(kernels: list[Kernel], target: int, path: Path) -> "subprocess.Popen[str]":
+    """A process that compiles kernels into the cache."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TRITON_INTERPRET": "0"}
-    jobs = tempfile.TemporaryFile("w+", encoding="utf-8")
-    json.dump([asdict(kernel) for kernel in kernels], jobs)
-    jobs.seek(0)
-    errors = tempfile.TemporaryFile("w+", encoding="utf-8")
-    command = [sys.executable, "-m", __name__, str(target)]
-    worker = _Worker(command, env=environment, stdin=jobs, stdout=subprocess.PIPE, stderr=errors, text=True)
-    worker.stderr = errors
-    return worker
+    path.write_text(json.dumps([asdict(kernel) for kernel in kernels]), encoding="utf-8")
+    command = [sys.executable, "-m", __name__, str(target), str(path)]
+    with path.with_suffix(".log").open("w") as errors:
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
 
 
 def compile_kernel(kernel: Kernel, target: int) -> Code:
@@ -186,15 +179,14 @@ def _kernel(facts: dict[str, Any]) -> Kernel:
     return Kernel(**{**facts, **pairs, "aligned": tuple(facts["aligned"])})
 
 
-def _work(target: int) -> None:
-    """Compile the kernels that standard input lists, without Triton's own cache."""
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["TRITON_CACHE_DIR"] = folder
-        for facts in json.load(sys.stdin):
-            kernel = _kernel(facts)
-            _write(kernel, target, compile_kernel(kernel, target))
-            print(f"done {kernel}", flush=True)
+def _work(target: int, path: Path) -> None:
+    """Compile the kernels that a file lists, without Triton's own cache."""
+    os.environ["TRITON_CACHE_DIR"] = str(path.parent / "triton")
+    for facts in json.loads(path.read_text(encoding="utf-8")):
+        kernel = _kernel(facts)
+        _write(kernel, target, compile_kernel(kernel, target))
+        print(kernel, flush=True)
 
 
 if __name__ == "__main__":
-    _work(int(sys.argv[1]))
+    _work(int(sys.argv[1]), Path(sys.argv[2]))

@@ -100,7 +100,14 @@ class Driver:
         return free.value, total.value
 
     def launch(
-        self, function: int, grid: tuple[int, int, int], threads: int, shared: int, stream: int, early: bool, values: Any
+        self,
+        function: int,
+        grid: tuple[int, int, int],
+        threads: int,
+        shared: int,
+        stream: int,
+        early: bool,
+        values: Any,
     ) -> None:
         """Launch a kernel; `values` is an array of pointers to its arguments."""
         attribute = Attribute(EARLY, b"", 1, b"")
@@ -117,7 +124,7 @@ def address(value: int) -> c_ulonglong:
 def open_driver() -> Driver:
     """The driver; raises RequestError if it is not installed."""
     name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
-    load: Callable[[str], Any] = ctypes.WinDLL if sys.platform == "win32" else ctypes.CDLL
+    load: Callable[[str], Any] = getattr(ctypes, "WinDLL", ctypes.CDLL)
     try:
         return Driver(load(name))
     except OSError as error:

@@ -79,7 +79,7 @@ class Gpu:
         self.enter()
         found = self._driver.make("cuMemHostAlloc", ctypes.c_size_t(max(1, nbytes)), HOST_PORTABLE)
         self._pinned.append(found)
-        return np.frombuffer((ctypes.c_uint8 * nbytes).from_address(found), np.uint8)
+        return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(found))
 
     def write(self, at: int, data: npt.NDArray[Any]) -> None:
         flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)

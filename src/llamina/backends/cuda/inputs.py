@@ -1,5 +1,7 @@
 """The batch on the device: its arrays in one block of memory, brought up to date by one copy a step."""
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -13,7 +15,7 @@ ADAPTERS = ("adapter_starts", "adapter_slots", "adapter_scales", "adapter_positi
 
 
 class Inputs:
-    """`refs` are the arrays by their names in the batch. Tables come last, a row a sequence, as far as there are any."""
+    """`refs` are the arrays by their names in the batch. Tables come last, a row a sequence, as many as there are."""
 
     def __init__(self, device: Device, batch: Batch, *, adapters: bool, windows: bool) -> None:
         self._device = device
@@ -66,7 +68,7 @@ class _Staging:
         self.block[:] = 0  # what a step does not have is read all the same, and must be a token, a page, a sequence
         self.mark: Mark | None = None
         self._names, self._tables = names, tables
-        self._arrays: dict[str, npt.NDArray[np.int32] | npt.NDArray[np.float32]] = {}
+        self._arrays: dict[str, npt.NDArray[Any]] = {}
         for name in names:
             array = getattr(batch, name)
             dtype = np.float32 if name == "adapter_scales" else np.int32

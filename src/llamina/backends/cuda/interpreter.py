@@ -3,6 +3,7 @@
 It must be made before the kernels are first imported: Triton decides then whether a function is interpreted.
 """
 
+import ctypes
 import os
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -109,9 +110,7 @@ class _Pointer:
 
 
 def _bytes(address: int, nbytes: int) -> npt.NDArray[np.uint8]:
-    import ctypes
-
-    return np.frombuffer((ctypes.c_uint8 * nbytes).from_address(address), np.uint8)
+    return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
 
 
 @cache

@@ -47,7 +47,8 @@ class CudaProgram:
         before: Program | None = None,
     ) -> None:
         self._device, self._plan, self._batch, self._capacity = device, plan, batch, capacity
-        self._shared = before._shared if isinstance(before, CudaProgram) else Shared(device, plan.states, capacity)
+        shared = before._shared if isinstance(before, CudaProgram) else Shared(device, plan.states, capacity)
+        self._shared: Shared = shared
         self._shared.users += 1
         adapters = any(step.op == "adapt" for step in plan.steps)
         self._inputs = Inputs(device, batch, adapters=adapters, windows=capacity.window_pages > 0)
@@ -77,9 +78,7 @@ class CudaProgram:
         return self._arena_bytes + self._logits.buffer.nbytes
 
     def _lower(self, bucket: Bucket) -> Calls:
-        return lower(
-            self._plan, bucket, self._shared, self._inputs, self._capacity, self._tables, self._logits
-        )
+        return lower(self._plan, bucket, self._shared, self._inputs, self._capacity, self._tables, self._logits)
 
     def _launches(self, bucket: Bucket) -> Calls:
         """What a step of this size does, in the arena."""

@@ -60,7 +60,7 @@ class Shared:
 
     def array(self, array: npt.NDArray[Any]) -> Ref:
         """An array of numbers on the device; equal ones are there once."""
-        key = array.dtype.str, array.shape, hashlib.sha256(np.ascontiguousarray(array)).digest()
+        key = array.dtype.str, array.shape, hashlib.sha256(array.tobytes()).digest()
         if key not in self._arrays:
             self._arrays[key] = self._upload(array)
         return self._arrays[key]

@@ -50,7 +50,7 @@ def _attend(calls: Calls, step: Step) -> None:
     partials = calls.new(calls.bucket.tokens * q.outer * splits * (dim + 2)) if splits > 1 else None
     first, more = _parts(key)
     calls.emit(
-        "attention.attend", (tiles, kv_heads, splits), warps=8 if rows * power(dim) > 8192 else 4, stages=2, q=q.ref,
+        "attention.attend", (tiles, kv_heads, splits), 8 if rows * power(dim) > 8192 else 4, 2, q=q.ref,
         q_row=q.row, q_head=q.head, keys=stores[0], values=stores[-1],
         value_row=dim if state.kind == "kv" else key, **_where(calls, state), spans=calls.sequences,
         positions=calls.inputs.refs["positions"], starts=calls.inputs.refs["starts"], **writing(out),

@@ -43,7 +43,7 @@ class Calls:
         self.prepared: dict[tuple[int, str], dict[str, Ref]] = {}  # values as products read them, by id and kind
         self.step = 0
 
-    def emit(self, name: str, grid: Grid, /, warps: int = 4, stages: int = 3, **args: Argument | Constant) -> None:
+    def emit(self, name: str, grid: Grid, warps: int = 4, stages: int = 3, /, **args: Argument | Constant) -> None:
         """Launch a kernel, if there is anything to do.
 
         Arguments in capitals, and those that are None, are constants that it is compiled for.

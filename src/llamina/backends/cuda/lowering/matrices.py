@@ -16,7 +16,7 @@ MATRICES = ("embed", "linear", "head_linear", "expert_linear")  # operations who
 def _run(calls: Calls, call: Call, names: dict[str, Ref]) -> None:
     """A call of the products' own, its names put in."""
     args = {key: names[value] if isinstance(value, str) else value for key, value in call.args.items()}
-    calls.emit(call.kernel, call.grid, warps=call.warps, stages=call.stages, **args, **call.constants)
+    calls.emit(call.kernel, call.grid, call.warps, call.stages, **args, **call.constants)
 
 
 def _room(calls: Calls, arrays: dict[str, Array]) -> dict[str, Ref]:
@@ -62,9 +62,7 @@ def _experts(calls: Calls, step: Step) -> None:
     _multiply(calls, value, product, matrix, out, {"expert": expert, "source": calls.array(item // shared)})
 
 
-def _multiply(
-    calls: Calls, value: Value, product: Product, matrix: Matrix, out: Place, names: dict[str, Ref]
-) -> None:
+def _multiply(calls: Calls, value: Value, product: Product, matrix: Matrix, out: Place, names: dict[str, Ref]) -> None:
     names |= matrix.arrays | {"out": out.ref} | _activation(calls, value, product.activation, matrix)
     names |= _room(calls, product.workspace)
     for call in product.calls:

@@ -64,7 +64,7 @@ def _sinkhorn(calls: Calls, step: Step) -> None:
     value = step.inputs[0]
     x, out = calls.place(value), calls.output(step.outputs[0])
     calls.emit(
-        "norm.sinkhorn", (calls.rows(value), 1, 1), warps=1, count=calls.count(value), **reading(x), **writing(out),
+        "norm.sinkhorn", (calls.rows(value), 1, 1), 1, count=calls.count(value), **reading(x), **writing(out),
         n=x.inner, rounds=int(step.attrs["rounds"]), eps=float(step.attrs["eps"]), BLOCK=power(x.inner),
     )  # fmt: skip
 

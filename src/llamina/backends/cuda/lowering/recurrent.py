@@ -74,7 +74,7 @@ def _ngrams(calls: Calls, step: Step) -> None:
         calls.array(np.array(numbers, np.uint64)) for numbers in (how.multipliers, how.sizes, how.offsets)
     )
     calls.emit(
-        "recurrent.ngrams", (calls.bucket.tokens, 1, 1), warps=1, **_by_token(calls, step), tokens=tokens.ref,
+        "recurrent.ngrams", (calls.bucket.tokens, 1, 1), 1, **_by_token(calls, step), tokens=tokens.ref,
         multipliers=multipliers, sizes=sizes, offsets=offsets, out=out.ref, out_row=out.row, past=past, tables=tables,
         each=tables // past, end=how.end, BLOCK=power(tables),
     )  # fmt: skip

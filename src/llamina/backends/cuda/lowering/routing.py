@@ -12,7 +12,7 @@ def _route(calls: Calls, step: Step) -> None:
     x, (ids, weights) = calls.contiguous(value), (calls.output(v) for v in step.outputs)
     each = x.width // how.groups
     calls.emit(
-        "routing.route", (calls.rows(value), 1, 1), warps=1 if x.width <= 256 else 4, count=calls.count(value),
+        "routing.route", (calls.rows(value), 1, 1), 1 if x.width <= 256 else 4, count=calls.count(value),
         x=x.ref, x_row=x.row, bias=calls.constant(step.weights[0]) if step.weights else None, ids=ids.ref,
         weights=weights.ref, used=how.used, groups=how.groups, groups_used=how.groups_used, each=each,
         share=how.share, factor=float(how.scale), SCORING=how.scoring, NORMALIZE=int(how.normalize),
