@@ -36,7 +36,8 @@ class CudaBackend:
         return nbytes
 
     def check(self, plan: Plan) -> None:
-        from llamina.backends.cuda.lowering import MATRICES, OPS
+        from llamina.backends.cuda.lowering import OPS
+        from llamina.backends.cuda.lowering.readers import MATRICES
 
         for step in plan.steps:
             if step.op not in OPS:

@@ -12,7 +12,8 @@ from llamina.backends.cuda.adapters import Table
 from llamina.backends.cuda.bucket import Bucket
 from llamina.backends.cuda.device import Device, Graph, Launch, Mark
 from llamina.backends.cuda.inputs import Inputs
-from llamina.backends.cuda.lowering import MATRICES, Calls, lower
+from llamina.backends.cuda.lowering import Calls, lower
+from llamina.backends.cuda.lowering.readers import Readers
 from llamina.backends.cuda.memory import Buffer, Place, Ref, pack
 from llamina.backends.cuda.shared import Shared
 from llamina.backends.cuda.states import DeviceStates
@@ -57,7 +58,8 @@ class CudaProgram:
         nbytes = 4 * len(batch.outputs) * plan.vocab
         self._logits = Ref(Buffer(nbytes, device.allocate(nbytes)))
         self._host = device.pinned(nbytes)
-        self._shared.load([w for step in plan.steps if step.op in MATRICES for w in step.weights[:1]], progress)
+        self._readers = Readers(plan)
+        self._shared.load(self._readers.matrices(), progress)
         sizes = self._sizes()
         lowered = [self._lower(bucket) for bucket in sizes]
         device.prepare({launch.kernel for calls in lowered for launch in calls.launches}, progress)
@@ -78,7 +80,9 @@ class CudaProgram:
         return self._arena_bytes + self._logits.buffer.nbytes
 
     def _lower(self, bucket: Bucket) -> Calls:
-        return lower(self._plan, bucket, self._shared, self._inputs, self._capacity, self._tables, self._logits)
+        calls = Calls(bucket, self._readers, self._shared, self._inputs, self._capacity, self._tables)
+        lower(self._plan, calls, self._logits)
+        return calls
 
     def _launches(self, bucket: Bucket) -> Calls:
         """What a step of this size does, in the arena."""

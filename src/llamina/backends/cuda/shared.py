@@ -4,7 +4,7 @@ import hashlib
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,12 +36,20 @@ class Matrix:
 Packed = tuple[Layout, dict[str, npt.NDArray[Any]], float]
 
 
-def _pack(w: Weight) -> Packed:
-    """A matrix as it will be on the device."""
-    *experts, rows, columns = w.shape
-    layout = Layout.of(w.format.name, rows, columns, experts[0] if experts else 1)
-    data = w.data.reshape(-1, w.data.nbytes // (rows * layout.experts))
-    return layout, layout.pack(data), layout.gain(data)
+def _pack(weights: Sequence[Weight]) -> Packed:
+    """Matrices as they will be on the device, one below the other."""
+    parts: list[Packed] = []
+    for w in weights:
+        *experts, rows, columns = w.shape
+        layout = Layout.of(w.format.name, rows, columns, experts[0] if experts else 1)
+        data = w.data.reshape(-1, w.data.nbytes // (rows * layout.experts))
+        parts.append((layout, layout.pack(data), layout.gain(data)))
+    layout, arrays, gain = parts[0]
+    if len(parts) > 1:
+        layout = replace(layout, rows=sum(part[0].rows for part in parts))
+        arrays = {name: np.concatenate([part[1][name] for part in parts]) for name in arrays}
+        gain = min(part[2] for part in parts)
+    return layout, arrays, gain
 
 
 def _key(w: Weight) -> tuple[Any, ...]:
@@ -72,26 +80,40 @@ class Shared:
             self._arrays[key] = self._upload(decode(w.data, w.format, w.shape))
         return self._arrays[key]
 
-    def matrix(self, w: Weight) -> Matrix:
-        """A matrix, or one for each expert, as the kernels of products read it; raises UnsupportedModel."""
-        if _key(w) not in self._matrices:
-            self.load([w])
-        return self._matrices[_key(w)]
+    def joined(self, weights: Sequence[Weight]) -> Ref:
+        """Small tensors as float32, one after the other."""
+        key = tuple(map(_key, weights))
+        if key not in self._arrays:
+            parts = [decode(w.data, w.format, w.shape).reshape(-1) for w in weights]
+            self._arrays[key] = self._upload(np.concatenate(parts))
+        return self._arrays[key]
 
-    def load(self, weights: Sequence[Weight], progress: Progress | None = None) -> None:
+    def matrix(self, weights: Sequence[Weight]) -> Matrix:
+        """A matrix, or one for each expert, as the kernels of products read it; several are one with all their rows.
+
+        Raises UnsupportedModel for a format that has no layout.
+        """
+        key = tuple(map(_key, weights))
+        if key not in self._matrices:
+            self.load([weights])
+        return self._matrices[key]
+
+    def load(self, matrices: Sequence[Sequence[Weight]], progress: Progress | None = None) -> None:
         """Have matrices on the device: some threads re-lay the next ones while one is copied."""
-        wanted = {_key(w): w for w in weights if _key(w) not in self._matrices}
+        keys = {tuple(map(_key, weights)): weights for weights in matrices}
+        waiting = deque((key, weights) for key, weights in keys.items() if key not in self._matrices)
+        total = len(waiting)
         with ThreadPoolExecutor(host.usable_cores()) as threads:
-            packing = deque[tuple[Weight, Future[Packed]]]()
-            waiting = deque(wanted.values())
+            packing = deque[tuple[Any, Future[Packed]]]()
             while waiting or packing:
                 while waiting and len(packing) < AHEAD:
-                    packing.append((waiting[0], threads.submit(_pack, waiting.popleft())))
-                w, packed = packing.popleft()
+                    key, weights = waiting.popleft()
+                    packing.append((key, threads.submit(_pack, weights)))
+                key, packed = packing.popleft()
                 if progress:
-                    progress(w.name, len(wanted) - len(waiting) - len(packing) - 1, len(wanted))
+                    progress(key[0][0], total - len(waiting) - len(packing) - 1, total)
                 layout, arrays, gain = packed.result()
-                self._matrices[_key(w)] = Matrix(layout, {n: self._upload(a) for n, a in arrays.items()}, gain)
+                self._matrices[key] = Matrix(layout, {n: self._upload(a) for n, a in arrays.items()}, gain)
 
     def _upload(self, array: npt.NDArray[Any]) -> Ref:
         address = self.device.allocate(array.nbytes)

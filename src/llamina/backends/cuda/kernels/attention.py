@@ -86,9 +86,8 @@ def attend(q, q_row, q_head, keys, values, value_row, tables, tables_row, positi
     total = tl.zeros([ROWS], tl.float32)
     result = tl.zeros([ROWS, VALUE], tl.float32)
     if sinks is not None:
-        if split == 0:  # noqa: SIM102 (the one is known when the kernel is compiled)
-            top = tl.load(sinks + head, mask=alive, other=0.0)
-            total += 1.0
+        top = tl.where(split == 0, tl.load(sinks + head, mask=alive, other=0.0), NONE)
+        total += tl.where(split == 0, 1.0, 0.0)
     table = tables + sequence * tables_row
     for b in range(split * each, stop):
         n = (low + b) * BLOCK + tl.arange(0, BLOCK)

@@ -3,6 +3,7 @@
 from llamina.backends.cuda.bucket import power
 from llamina.backends.cuda.device import Argument
 from llamina.backends.cuda.lowering.calls import Calls, lowers, reading, writing
+from llamina.backends.cuda.lowering.matrices import Wanted, prepared_for
 from llamina.backends.cuda.memory import Place, Ref
 from llamina.ops import Attention, Selection, State, Step, Value
 from llamina.ops.batch import PAGE
@@ -38,8 +39,8 @@ def _attend(calls: Calls, step: Step) -> None:
     how: Attention = step.attrs["how"]
     state, value = step.states[0], step.inputs[0]
     stores = calls.shared.states.refs[state]
-    _keep(calls, state, step.inputs[1 : 1 + len(stores)])
-    q, out = calls.place(value), calls.output(step.outputs[0])
+    _turn_and_keep(calls, step)
+    q = calls.place(value)
     seen = calls.place(step.inputs[1 + len(stores)]) if len(step.inputs) > 1 + len(stores) else None
     kv_heads, key, dim = state.shape
     group = q.outer // kv_heads
@@ -48,6 +49,8 @@ def _attend(calls: Calls, step: Step) -> None:
     splits = _splits(calls, tiles * kv_heads)
     rows = max(16, power(tile * group))
     partials = calls.new(calls.bucket.tokens * q.outer * splits * (dim + 2)) if splits > 1 else None
+    merged = _prepared(calls, step) if partials else None
+    out = q if merged else calls.output(step.outputs[0])  # nothing is written there if there is a merge
     first, more = _parts(key)
     calls.emit(
         "attention.attend", (tiles, kv_heads, splits), 8 if rows * power(dim) > 8192 else 4, 2, q=q.ref,
@@ -60,11 +63,61 @@ def _attend(calls: Calls, step: Step) -> None:
         seen_block=how.block, scale=float(how.scale), cap=float(how.softcap), CAP=int(how.softcap > 0), GROUP=group,
         TILE=tile, ROWS=rows, KEY=first, MORE=more, VALUE=max(16, power(dim)), BLOCK=_block(calls, key), SPLITS=splits,
     )  # fmt: skip
-    if partials is not None:
+    if merged:
+        wanted, room = merged
+        calls.emit(
+            "fused.merge", (calls.bucket.tokens, q.outer, 1), partials=partials, count=calls.count(value),
+            x8=room["x8"], xd=room["xd"], xs=room["xs"], heads=q.outer, value_dim=dim, SPLITS=splits,
+            PADDED=wanted.padded, VALUE=power(dim),
+        )  # fmt: skip
+    elif partials:
         calls.emit(
             "attention.merge", (calls.bucket.tokens, q.outer, 1), partials=partials, **writing(out),
             count=calls.count(value), heads=q.outer, value_dim=dim, SPLITS=splits, VALUE=power(dim),
         )  # fmt: skip
+
+
+def _turn_and_keep(calls: Calls, step: Step) -> None:
+    """Keys and values into their pages; queries and keys are rotated before, all at once if they turn alike."""
+    state, (q, k, *_) = step.states[0], step.inputs
+    turns = [calls.turning.get(value.id) for value in (q, k)]
+    if state.kind == "kv" and turns[0] and turns[1] and turns[0].angles == turns[1].angles and q is not k:
+        del calls.turning[q.id], calls.turning[k.id]
+        (from_q, angles), (from_k, _) = turns[0], turns[1]
+        out, v, (keys, values) = calls.output(q), calls.place(step.inputs[2]), calls.shared.states.refs[state]
+        kv_heads, key, dim = state.shape
+        calls.emit(
+            "fused.turn_and_keep", (calls.rows(q), out.outer + 2 * kv_heads, 1), 1, count=calls.count(q),
+            q=from_q.ref, q_row=from_q.row, q_head=from_q.head, k=from_k.ref, k_row=from_k.row, k_head=from_k.head,
+            v=v.ref, v_row=v.row, v_head=v.head, **angles, **writing(out), keys=keys, values=values,
+            **_where(calls, state), positions=calls.inputs.refs["positions"],
+            sequences=calls.inputs.refs["sequences"], heads=out.outer, kv_heads=kv_heads, key_dim=key, value_dim=dim,
+            BLOCK=power(max(key, dim)),
+        )  # fmt: skip
+        return
+    for value in (q, k):
+        if value.id in calls.turning:
+            calls.turn(value)
+    _keep(calls, state, step.inputs[1 : 1 + len(calls.shared.states.refs[state])])
+
+
+def _prepared(calls: Calls, step: Step) -> tuple[Wanted, dict[str, Argument]] | None:
+    """Room for the heads side by side as 8-bit blocks, if a product reads them so and nobody reads them otherwise."""
+    heads, dim = step.outputs[0].shape
+    index = calls.readers.only(step.outputs[0])
+    if index is None or calls.readers.steps[index].op != "reshape" or dim % 32 or heads * dim % 128:
+        return None
+    flat = calls.readers.steps[index].outputs[0]
+    readers = [calls.readers.steps[i].op for i in calls.readers.of(flat)]
+    if set(readers) != {"linear"}:
+        return None
+    found = prepared_for(calls, flat)
+    if found and found[0].kind != "q8":
+        del calls.prepared[flat.id, found[0].kind]
+        return None
+    if found:
+        calls.done.add(index)
+    return found
 
 
 def _tile(calls: Calls, group: int) -> int:

@@ -1,7 +1,7 @@
 """The launches written so far, and the places of the values they pass on."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
@@ -10,6 +10,7 @@ from llamina.backends.cuda.adapters import Table
 from llamina.backends.cuda.bucket import Bucket, power
 from llamina.backends.cuda.device import Argument, Constant, Grid, Kernel, Launch
 from llamina.backends.cuda.inputs import Inputs
+from llamina.backends.cuda.lowering.readers import Readers
 from llamina.backends.cuda.memory import Buffer, Place, Ref, split_shape
 from llamina.backends.cuda.shared import Shared
 from llamina.ops import Step, Value, Weight
@@ -28,19 +29,35 @@ def lowers(*names: str) -> Callable[[Lower], Lower]:
     return register
 
 
+class Turning(NamedTuple):
+    """What is to be rotated, and the arguments that say how."""
+
+    x: Place
+    angles: dict[str, Argument]
+
+
 class Calls:
     """`launches` grows one by one; `buffers` are the arena's tenants."""
 
     def __init__(
-        self, bucket: Bucket, shared: Shared, inputs: Inputs, capacity: Capacity, tables: dict[str, Table]
+        self,
+        bucket: Bucket,
+        readers: Readers,
+        shared: Shared,
+        inputs: Inputs,
+        capacity: Capacity,
+        tables: dict[str, Table],
     ) -> None:
-        self.bucket, self.shared, self.inputs, self.capacity = bucket, shared, inputs, capacity
+        self.bucket, self.readers, self.shared = bucket, readers, shared
+        self.inputs, self.capacity = inputs, capacity
         self.tables = tables  # of adapted matrices, by name
         self.launches: list[Launch] = []
         self.buffers: list[Buffer] = []
         self.places: dict[int, Place] = {}  # by the ids of values
         self.made: dict[Any, Ref] = {}  # what several steps of the plan read, such as angles of rotation
         self.prepared: dict[tuple[int, str], dict[str, Ref]] = {}  # values as products read them, by id and kind
+        self.turning: dict[int, Turning] = {}  # values that are still to be rotated
+        self.done: set[int] = set()  # steps of the plan that launches of earlier ones have computed
         self.step = 0
 
     def emit(self, name: str, grid: Grid, warps: int = 4, stages: int = 3, /, **args: Argument | Constant) -> None:
@@ -123,6 +140,14 @@ class Calls:
             "elementwise.unary", self.elements(value, target), **self.spread(value, target), **reading(source),
             **writing(target), constant=0.0, KIND="copy",
         )  # fmt: skip
+
+    def turn(self, value: Value) -> None:
+        """Rotate a value now."""
+        x, angles = self.turning.pop(value.id)
+        out = self.output(value)
+        self.emit(
+            "rope.rotate", self.elements(value, out), **self.spread(value, out), **reading(x), **writing(out), **angles
+        )
 
     def elements(self, value: Value, place: Place) -> Grid:
         """Programs for each element of a value's rows."""

@@ -1,16 +1,19 @@
 """Launches of what reads matrices: products and embeddings."""
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 
 from llamina.backends.cuda.bucket import power
-from llamina.backends.cuda.kernels.layout import Array
+from llamina.backends.cuda.device import Argument
+from llamina.backends.cuda.kernels.layout import Array, Layout
 from llamina.backends.cuda.kernels.products import Activation, Call, Product, activation_arrays, gather, prepare
 from llamina.backends.cuda.lowering.calls import Calls, lowers
-from llamina.backends.cuda.memory import Place, Ref
+from llamina.backends.cuda.memory import Place, Ref, split_shape
 from llamina.backends.cuda.shared import Matrix
-from llamina.ops import Step, Value
+from llamina.ops import Step, Value, Weight
 
-MATRICES = ("embed", "linear", "head_linear", "expert_linear")  # operations whose weight is one
+WIDEST = 16384  # columns of a row that one program can hold
 
 
 def _run(calls: Calls, call: Call, names: dict[str, Ref]) -> None:
@@ -25,7 +28,7 @@ def _room(calls: Calls, arrays: dict[str, Array]) -> dict[str, Ref]:
 
 @lowers("embed")
 def _embed(calls: Calls, step: Step) -> None:
-    matrix, ids, out = calls.shared.matrix(step.weights[0]), calls.place(step.inputs[0]), calls.output(step.outputs[0])
+    matrix, ids, out = calls.shared.matrix(step.weights), calls.place(step.inputs[0]), calls.output(step.outputs[0])
     items, layout = calls.rows(step.inputs[0]) * ids.width, matrix.layout
     if layout.form:
         _run(calls, gather(layout, items, layout.columns), {**matrix.arrays, "ids": ids.ref, "out": out.ref})
@@ -33,65 +36,147 @@ def _embed(calls: Calls, step: Step) -> None:
     block = min(1024, power(layout.columns))
     calls.emit(
         "embed.embed", (items, -(-layout.columns // block), 1), ids=ids.ref, table=matrix.arrays["low"], out=out.ref,
-        gain=_gain(matrix), width=layout.columns, padded=layout.padded, FRAGMENTS=int(layout.format != "F32"),
-        BLOCK=block,
+        gain=matrix.gain if layout.format == "BF16" else 1.0, width=layout.columns, padded=layout.padded,
+        FRAGMENTS=int(layout.format != "F32"), BLOCK=block,
     )  # fmt: skip
 
 
-def _gain(matrix: Matrix) -> float:
-    """What the numbers of a plain matrix were multiplied by when it was laid out."""
-    return matrix.gain if matrix.layout.format == "BF16" else 1.0
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """What follows a product and is computed with it: a bias, a value to add; and where the sum goes."""
+
+    out: Value
+    bias: Weight | None = None
+    add: Place | None = None
+    steps: tuple[int, ...] = ()
+
+
+def _ending(calls: Calls, step: Step) -> _Ending:
+    """The additions right behind a product that nobody else sees."""
+    found = _Ending(step.outputs[0])
+    while (index := calls.readers.only(found.out)) is not None and len(found.out.shape) == 1 and not found.add:
+        following = calls.readers.steps[index]
+        steps = (*found.steps, index)
+        if following.op != "add":
+            break
+        if following.weights:
+            if found.bias or following.weights[0].shape != found.out.shape:
+                break
+            found = replace(found, out=following.outputs[0], bias=following.weights[0], steps=steps)
+        elif add := _other(calls, following, found.out):
+            found = replace(found, out=following.outputs[0], add=add, steps=steps)
+        else:
+            break
+    return found
+
+
+def _other(calls: Calls, step: Step, value: Value) -> Place | None:
+    """What a step adds to a value, if it is there already and lies as a product's result does."""
+    other = step.inputs[0] if step.inputs[1] is value else step.inputs[1]
+    place = calls.places.get(other.id)
+    return place if place and other.shape == value.shape and place.row == place.width else None
 
 
 @lowers("linear")
 def _linear(calls: Calls, step: Step) -> None:
-    matrix, value = calls.shared.matrix(step.weights[0]), step.inputs[0]
-    items = calls.rows(value) * calls.place(value).outer
-    _multiply(calls, value, Product(matrix.layout, items, matrix.gain), matrix, calls.output(step.outputs[0]), {})
+    """One product, or several of the same vector in one."""
+    group = calls.readers.groups.get(calls.step, (calls.step,))
+    steps = [calls.readers.steps[index] for index in group]
+    value, matrix = step.inputs[0], calls.shared.matrix([s.weights[0] for s in steps])
+    endings = [_ending(calls, s) for s in steps]
+    if len(steps) > 1 and not all(ending.bias and not ending.add for ending in endings):
+        endings = [_Ending(s.outputs[0]) for s in steps]
+    calls.done.update(group, *(ending.steps for ending in endings))
+    bias = calls.shared.joined([ending.bias for ending in endings if ending.bias]) if endings[0].bias else None
+    add = endings[0].add
+    tokens = calls.rows(value) * split_shape(value.shape)[0]
+    product = Product(matrix.layout, tokens, matrix.gain, add=add is not None, bias=bias is not None)
+    names = ({"add": add.ref} if add else {}) | ({"bias": bias} if bias else {})
+    if len(steps) == 1:
+        _multiply(calls, value, product, matrix, calls.output(endings[0].out).ref, names)
+        return
+    rows, at = matrix.layout.rows, 0
+    out = calls.new(rows * calls.rows(value))
+    _multiply(calls, value, product, matrix, out, names)
+    for ending in endings:
+        calls.places[ending.out.id] = Place(out.at(at), rows, ending.out.size, 1, ending.out.size)
+        at += ending.out.size
 
 
 @lowers("head_linear", "expert_linear")
 def _experts(calls: Calls, step: Step) -> None:
     """Items are a row's vectors, each for one expert; a head's expert is its own."""
-    matrix, value, out = calls.shared.matrix(step.weights[0]), step.inputs[0], calls.output(step.outputs[0])
+    matrix, value, out = calls.shared.matrix(step.weights), step.inputs[0], calls.output(step.outputs[0])
     items = calls.rows(value) * out.outer
     product = Product(matrix.layout, items, matrix.gain, grouped=True)
     item = np.arange(items, dtype=np.int32)
     shared = out.outer if calls.place(value).outer == 1 else 1  # experts that read the same vector
     expert = calls.place(step.inputs[1]).ref if step.op == "expert_linear" else calls.array(item % out.outer)
-    _multiply(calls, value, product, matrix, out, {"expert": expert, "source": calls.array(item // shared)})
+    _multiply(calls, value, product, matrix, out.ref, {"expert": expert, "source": calls.array(item // shared)})
 
 
-def _multiply(calls: Calls, value: Value, product: Product, matrix: Matrix, out: Place, names: dict[str, Ref]) -> None:
-    names |= matrix.arrays | {"out": out.ref} | _activation(calls, value, product.activation, matrix)
+def _multiply(calls: Calls, value: Value, product: Product, matrix: Matrix, out: Ref, names: dict[str, Ref]) -> None:
+    names = names | matrix.arrays | {"out": out} | _activation(calls, value, product.activation, matrix.layout)
     names |= _room(calls, product.workspace)
     for call in product.calls:
         _run(calls, call, names)
 
 
-def _activation(calls: Calls, value: Value, kind: Activation, matrix: Matrix) -> dict[str, Ref]:
+def _activation(calls: Calls, value: Value, kind: Activation, layout: Layout) -> dict[str, Ref]:
     """A value as a product reads it; made once for all products that read it so."""
-    rows, layout = _even(calls, value), matrix.layout
+    if (value.id, kind) in calls.prepared:
+        return calls.prepared[value.id, kind]
+    rows = _even(calls, value, kind)
     if kind == "f32":
         return {"x": rows.ref}
     items, stride = calls.rows(value) * rows.outer, rows.head if rows.outer > 1 else rows.row
-    key = value.id, kind
-    if key not in calls.prepared:
-        made = _room(calls, activation_arrays(kind, items, layout))
-        call = prepare(kind, items, layout, stride)
-        assert call is not None
-        _run(calls, call, {"x": rows.ref} | made)
-        calls.prepared[key] = made
-    return calls.prepared[key]
+    made = _room(calls, activation_arrays(kind, items, layout))
+    call = prepare(kind, items, layout, stride)
+    assert call is not None
+    _run(calls, call, {"x": rows.ref} | made)
+    calls.prepared[value.id, kind] = made
+    return made
 
 
-def _even(calls: Calls, value: Value) -> Place:
-    """The value's vectors at even distances: as they are, or copied."""
+def _even(calls: Calls, value: Value, kind: Activation) -> Place:
+    """The value's vectors at even distances, and without gaps for a product that reads them as they are; or a copy."""
     place = calls.place(value)
     even = place.outer == 1 or place.row == place.outer * place.head
-    if even and (place.head if place.outer > 1 else place.row) == place.inner:
+    stride = place.head if place.outer > 1 else place.row
+    if even and (kind != "f32" or stride == place.inner):
         return place
     copy = calls.fresh(value)
     calls.copy(value, place, copy)
     calls.places[value.id] = copy
     return copy
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How products read a value: the kind of activation, its columns with their padding, and if others read it too."""
+
+    kind: Activation
+    padded: int
+    others: bool
+
+
+def prepared_for(calls: Calls, value: Value) -> tuple[Wanted, dict[str, Argument]] | None:
+    """Room for a value as all products that read it want it, under the names of kernels' parameters.
+
+    Whoever is given it must fill it. None where products do not agree, or read float32, or there are none.
+    """
+    kinds, others, layout = set[Activation](), False, None
+    for index in calls.readers.of(value) if len(value.shape) == 1 else ():
+        step = calls.readers.steps[index]
+        if step.op == "linear":
+            group = calls.readers.groups.get(index, (index,))
+            layout = calls.shared.matrix([calls.readers.steps[i].weights[0] for i in group]).layout
+            kinds.add(Product(layout, calls.rows(value)).activation)
+        else:
+            others = True
+    if layout is None or len(kinds) != 1 or kinds == {"f32"} or layout.padded > WIDEST:
+        return None
+    kind = kinds.pop()
+    made = _room(calls, activation_arrays(kind, calls.rows(value), layout))
+    calls.prepared[value.id, kind] = made
+    return Wanted(kind, layout.padded, others), {name: made.get(name) for name in ("x8", "xd", "xs", "xf", "xe")}

@@ -3,7 +3,9 @@
 from math import prod
 
 from llamina.backends.cuda.bucket import power
-from llamina.backends.cuda.lowering.calls import Calls, block_of, lowers, reading, writing
+from llamina.backends.cuda.device import Argument
+from llamina.backends.cuda.lowering.calls import Calls, Turning, block_of, lowers, reading, writing
+from llamina.backends.cuda.lowering.matrices import prepared_for
 from llamina.backends.cuda.memory import Place, Ref, split_shape
 from llamina.ops import Step, Weight
 from llamina.ops.rotation import frequencies
@@ -22,7 +24,28 @@ def _unary(calls: Calls, step: Step) -> None:
     )  # fmt: skip
 
 
-@lowers("add", "mul", "div", "gated")
+@lowers("gated")
+def _gated(calls: Calls, step: Step) -> None:
+    """Right into what the next product reads, if nobody else reads it."""
+    value, others = step.outputs[0], [i for i in calls.readers.of(step.outputs[0]) if not _multiplies(calls, i)]
+    found = prepared_for(calls, value) if not others else None
+    if not found:
+        _binary(calls, step)
+        return
+    (wanted, room), (x, y) = found, (calls.place(v) for v in step.inputs)
+    block = min(1024, power(wanted.padded)) if wanted.kind == "q8" else power(wanted.padded)
+    calls.emit(
+        "fused.gated", (calls.rows(value), -(-wanted.padded // block), 1), 4 if block < 4096 else 8,
+        count=calls.count(value), x=x.ref, x_row=x.row, y=y.ref, y_row=y.row, **room, inner=x.inner,
+        GATE=step.attrs["kind"], KIND=wanted.kind, PADDED=wanted.padded, BLOCK=block,
+    )  # fmt: skip
+
+
+def _multiplies(calls: Calls, index: int) -> bool:
+    return calls.readers.steps[index].op == "linear"
+
+
+@lowers("add", "mul", "div")
 def _binary(calls: Calls, step: Step) -> None:
     x, out = calls.place(step.inputs[0]), calls.output(step.outputs[0])
     y = step.weights[0] if step.weights else step.inputs[1]
@@ -72,8 +95,18 @@ def _sinkhorn(calls: Calls, step: Step) -> None:
 @lowers("rms_norm", "layer_norm")
 def _norm(calls: Calls, step: Step) -> None:
     value = step.inputs[0]
-    x, out = calls.place(value), calls.output(step.outputs[0])
-    refs = [calls.constant(w) for w in step.weights]
+    x, refs = calls.place(value), [calls.constant(w) for w in step.weights]
+    if found := prepared_for(calls, step.outputs[0]):
+        wanted, room = found
+        out = calls.output(step.outputs[0]) if wanted.others else None
+        calls.emit(
+            "fused.normalize", (calls.rows(value), 1, 1), 8, count=calls.count(value), x=x.ref, x_row=x.row,
+            out=out.ref if out else None, out_row=out.row if out else 0, w=refs[0] if refs else None,
+            bias=refs[1] if len(refs) > 1 else None, **room, inner=x.inner, eps=float(step.attrs["eps"]),
+            CENTRE=int(step.op == "layer_norm"), KIND=wanted.kind, PADDED=wanted.padded, BLOCK=power(wanted.padded),
+        )  # fmt: skip
+        return
+    out = calls.output(step.outputs[0])
     wide = bool(step.weights) and x.outer > 1 and prod(step.weights[0].shape) == x.width
     calls.emit(
         "norm.normalize", (calls.rows(value), x.outer, 1), count=calls.count(value), **reading(x), **writing(out),
@@ -85,12 +118,14 @@ def _norm(calls: Calls, step: Step) -> None:
 
 @lowers("rope")
 def _rope(calls: Calls, step: Step) -> None:
-    value, rope = step.inputs[0], step.attrs["rope"]
-    x, out, pairs = calls.place(value), calls.output(step.outputs[0]), rope.dims // 2
-    calls.emit(
-        "rope.rotate", calls.elements(value, out), **calls.spread(value, out), **reading(x), **writing(out),
-        angles=_angles(calls, step), pairs=pairs, near=1 if rope.neox else 2, far=pairs if rope.neox else 1,
-    )  # fmt: skip
+    """What attention alone reads is rotated by it."""
+    value, rope, pairs = step.outputs[0], step.attrs["rope"], step.attrs["rope"].dims // 2
+    angles: dict[str, Argument] = {"angles": _angles(calls, step), "pairs": pairs}
+    angles |= {"near": 1, "far": pairs} if rope.neox else {"near": 2, "far": 1}
+    calls.turning[value.id] = Turning(calls.place(step.inputs[0]), angles)
+    reader = calls.readers.only(value)
+    if reader is None or calls.readers.steps[reader].op != "attend":
+        calls.turn(value)
 
 
 def _angles(calls: Calls, step: Step) -> Ref:
