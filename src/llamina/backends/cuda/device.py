@@ -72,6 +72,11 @@ class Device(Protocol):
         """How many programs run side by side, at the least."""
         ...
 
+    @property
+    def early(self) -> bool:
+        """Whether a kernel can begin while the one before it ends."""
+        ...
+
     def free_bytes(self) -> int: ...
 
     def allocate(self, nbytes: int) -> int:

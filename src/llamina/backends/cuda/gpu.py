@@ -47,6 +47,7 @@ class Gpu:
             self._driver.number("cuDeviceGetAttribute", attribute, device) for attribute in (PROCESSORS, MAJOR, MINOR)
         )
         self.target = 10 * major + minor
+        self.early = self.target >= 90
         self.enter()
         self._stream = self._driver.make("cuStreamCreate", STREAM_NON_BLOCKING)
         self._loaded: dict[Kernel, tuple[int, Code]] = {}

@@ -27,6 +27,7 @@ class Interpreter:
 
     name = "Triton's interpreter"
     processors = 4
+    early = False
 
     def __init__(self) -> None:
         os.environ["TRITON_INTERPRET"] = "1"

@@ -3,6 +3,8 @@
 import triton
 import triton.language as tl
 
+from llamina.backends.cuda.kernels.early import begin
+
 
 @triton.jit
 def tanh(x):
@@ -50,8 +52,9 @@ def activation(x, KIND: tl.constexpr):
 
 @triton.jit
 def unary(x, x_row, x_head, out, out_row, out_head, count, outer, inner, constant,
-          KIND: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+          KIND: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
     """out = a function of x and a constant; KIND "copy" is x itself, whatever its type."""
+    begin(EARLY)
     row = tl.program_id(0).to(tl.int64)
     if row >= tl.load(count):
         return
@@ -75,8 +78,9 @@ def unary(x, x_row, x_head, out, out_row, out_head, count, outer, inner, constan
 
 @triton.jit
 def binary(x, x_row, x_head, y, y_row, y_head, y_step, out, out_row, out_head, count, outer, inner,
-           KIND: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+           KIND: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
     """out = a function of x and y; y_step 0 has one y for all elements of a head."""
+    begin(EARLY)
     row = tl.program_id(0).to(tl.int64)
     if row >= tl.load(count):
         return

@@ -4,6 +4,8 @@ import triton
 import triton.language as tl
 
 from llamina.backends.cuda.kernels.activations import power_below, store_f16, store_q8
+from llamina.backends.cuda.kernels.attention import merged
+from llamina.backends.cuda.kernels.early import begin
 from llamina.backends.cuda.kernels.elementwise import activation
 
 
@@ -22,8 +24,9 @@ def store_activation(v, row, at, x8, xd, xs, xf, xe, KIND: tl.constexpr, PADDED:
 
 @triton.jit
 def normalize(x, x_row, out, out_row, w, bias, x8, xd, xs, xf, xe, count, inner, eps,
-              CENTRE: tl.constexpr, KIND: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+              CENTRE: tl.constexpr, KIND: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
     """RMS norm, or with CENTRE layer norm, of a whole row; `out`, weight and bias may be None."""
+    begin(EARLY)
     row = tl.program_id(0).to(tl.int64)
     if row >= tl.load(count):
         return
@@ -44,8 +47,9 @@ def normalize(x, x_row, out, out_row, w, bias, x8, xd, xs, xf, xe, count, inner,
 
 @triton.jit
 def gated(x, x_row, y, y_row, x8, xd, xs, xf, xe, count, inner,
-          GATE: tl.constexpr, KIND: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+          GATE: tl.constexpr, KIND: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
     """activation(x) × y; BLOCK columns of a row, which must be all of them where KIND is "f16"."""
+    begin(EARLY)
     row = tl.program_id(0).to(tl.int64)
     if row >= tl.load(count):
         return
@@ -61,28 +65,24 @@ def gated(x, x_row, y, y_row, x8, xd, xs, xf, xe, count, inner,
 
 @triton.jit
 def merge(partials, x8, xd, xs, count, heads, value_dim,
-          SPLITS: tl.constexpr, PADDED: tl.constexpr, VALUE: tl.constexpr):  # fmt: skip
+          SPLITS: tl.constexpr, PADDED: tl.constexpr, VALUE: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
     """`attention.merge` into 8-bit blocks; heads are whole blocks."""
+    begin(EARLY)
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     if row >= tl.load(count):
         return
-    s, d = tl.arange(0, SPLITS), tl.arange(0, VALUE)
-    items = partials + ((row * heads + head) * SPLITS + s) * (value_dim + 2)
-    top = tl.load(items + value_dim)
-    weight = tl.exp(top - tl.max(top, 0))
-    total = tl.sum(tl.load(items + value_dim + 1) * weight, 0)
-    result = tl.load(items[:, None] + d[None, :], mask=(d < value_dim)[None, :] & (s >= 0)[:, None], other=0.0)
-    result = tl.reshape(tl.sum(result * weight[:, None], 0) / total, [VALUE // 32, 32])
+    result = merged(partials, row * heads + head, value_dim, SPLITS, VALUE)
     block = tl.arange(0, VALUE // 32)
     mask = block < value_dim // 32
-    store_q8(result, row, head * (value_dim // 32) + block, x8, xd, xs, mask, PADDED)
+    store_q8(tl.reshape(result, [VALUE // 32, 32]), row, head * (value_dim // 32) + block, x8, xd, xs, mask, PADDED)
 
 
 @triton.jit
 def turn_and_keep(q, q_row, q_head, k, k_row, k_head, v, v_row, v_head, angles, out, out_row, out_head, keys, values,
                   tables, tables_row, positions, sequences, count, heads, kv_heads, key_dim, value_dim, pairs, near, far,
-                  BLOCK: tl.constexpr):  # fmt: skip
+                  BLOCK: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
     """Rotate q and k; q goes to `out`, k and v into their sequence's page. A program takes one head of a token."""
+    begin(EARLY)
     row, number = tl.program_id(0).to(tl.int64), tl.program_id(1)
     if row >= tl.load(count):
         return

@@ -1,5 +1,7 @@
 """Launches of attention and of the choice of what it looks at."""
 
+from dataclasses import dataclass
+
 from llamina.backends.cuda.bucket import power
 from llamina.backends.cuda.device import Argument
 from llamina.backends.cuda.lowering.calls import Calls, lowers, reading, writing
@@ -11,6 +13,7 @@ from llamina.ops.rotation import alibi_slopes
 
 ROWS = 64  # of a tile: tokens × heads that share a key head
 MOST_SPLITS = 32  # of the keys of a tile
+BATCH = ("positions", "sequences", "starts")
 
 
 def _keep(calls: Calls, state: State, values: tuple[Value, ...]) -> None:
@@ -37,44 +40,68 @@ def _where(calls: Calls, state: State) -> dict[str, Argument]:
 @lowers("attend")
 def _attend(calls: Calls, step: Step) -> None:
     how: Attention = step.attrs["how"]
-    state, value = step.states[0], step.inputs[0]
+    state, value, refs = step.states[0], step.inputs[0], calls.inputs.refs
     stores = calls.shared.states.refs[state]
     _turn_and_keep(calls, step)
     q = calls.place(value)
     seen = calls.place(step.inputs[1 + len(stores)]) if len(step.inputs) > 1 + len(stores) else None
     kv_heads, key, dim = state.shape
-    group = q.outer // kv_heads
-    tile = _tile(calls, group)
-    tiles = min(calls.bucket.tokens, calls.bucket.tokens // tile + calls.bucket.sequences)
-    splits = _splits(calls, tiles * kv_heads)
-    rows = max(16, power(tile * group))
-    partials = calls.new(calls.bucket.tokens * q.outer * splits * (dim + 2)) if splits > 1 else None
+    shape = tiling(calls, state, q.outer // kv_heads)
+    partials = calls.new(calls.bucket.tokens * q.outer * shape.splits * (dim + 2)) if shape.splits > 1 else None
     merged = _prepared(calls, step) if partials else None
     out = q if merged else calls.output(step.outputs[0])  # nothing is written there if there is a merge
     first, more = _parts(key)
     calls.emit(
-        "attention.attend", (tiles, kv_heads, splits), 8 if rows * power(dim) > 8192 else 4, 2, q=q.ref,
-        q_row=q.row, q_head=q.head, keys=stores[0], values=stores[-1],
-        value_row=dim if state.kind == "kv" else key, **_where(calls, state), spans=calls.sequences,
-        positions=calls.inputs.refs["positions"], starts=calls.inputs.refs["starts"], **writing(out),
+        "attention.attend", (shape.tiles, kv_heads, shape.splits), shape.warps, shape.stages, q=q.ref, q_row=q.row,
+        q_head=q.head, keys=stores[0], values=stores[-1], value_row=dim if state.kind == "kv" else key,
+        **_where(calls, state), spans=calls.sequences, **{name: refs[name] for name in BATCH}, **writing(out),
         sinks=calls.constant(step.weights[0]) if step.weights else None,
         slopes=calls.array(alibi_slopes(q.outer, how.alibi)) if how.alibi else None, **_seen(seen), partials=partials,
-        kv_heads=kv_heads, key_dim=key, value_dim=dim, behind=how.behind, ahead=how.ahead, chunk=how.chunk,
-        seen_block=how.block, scale=float(how.scale), cap=float(how.softcap), CAP=int(how.softcap > 0), GROUP=group,
-        TILE=tile, ROWS=rows, KEY=first, MORE=more, VALUE=max(16, power(dim)), BLOCK=_block(calls, key), SPLITS=splits,
+        kv_heads=kv_heads, key_dim=key, value_dim=dim, behind=how.behind or None, ahead=how.ahead or None,
+        chunk=how.chunk or None, seen_block=how.block, scale=float(how.scale), cap=float(how.softcap) or None,
+        GROUP=q.outer // kv_heads, TILE=shape.tile, SEQUENCES=power(calls.bucket.sequences), ROWS=shape.rows,
+        KEY=first, MORE=more, VALUE=max(16, power(dim)), BLOCK=shape.block, SPLITS=shape.splits, EARLY=calls.early,
     )  # fmt: skip
     if merged:
         wanted, room = merged
         calls.emit(
             "fused.merge", (calls.bucket.tokens, q.outer, 1), partials=partials, count=calls.count(value),
-            x8=room["x8"], xd=room["xd"], xs=room["xs"], heads=q.outer, value_dim=dim, SPLITS=splits,
-            PADDED=wanted.padded, VALUE=power(dim),
+            x8=room["x8"], xd=room["xd"], xs=room["xs"], heads=q.outer, value_dim=dim, SPLITS=shape.splits,
+            PADDED=wanted.padded, VALUE=power(dim), EARLY=calls.early,
         )  # fmt: skip
     elif partials:
         calls.emit(
             "attention.merge", (calls.bucket.tokens, q.outer, 1), partials=partials, **writing(out),
-            count=calls.count(value), heads=q.outer, value_dim=dim, SPLITS=splits, VALUE=power(dim),
+            count=calls.count(value), heads=q.outer, value_dim=dim, SPLITS=shape.splits, VALUE=power(dim),
+            EARLY=calls.early,
         )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How attention is cut: tiles of `tile` tokens, which are `rows` of a matrix, by `block` keys in `splits` parts."""
+
+    tile: int
+    tiles: int
+    rows: int
+    block: int
+    splits: int
+    warps: int
+    stages: int
+
+
+def tiling(calls: Calls, state: State, group: int) -> Tiling:
+    """So that no processor is idle, and that what a program holds fits it."""
+    kv_heads, key, dim = state.shape
+    bucket, wide = calls.bucket, power(max(key, dim))
+    tile = 1 if bucket.tokens == bucket.sequences else max(1, ROWS // power(group))
+    tiles = min(bucket.tokens, bucket.tokens // tile + bucket.sequences)
+    rows = max(16, power(tile * group))
+    room = 64 if calls.capacity.kv_type == "f16" else 32
+    block = max(16, min(room, room * 256 // wide))
+    most = min(MOST_SPLITS, power(calls.inputs.table_row * PAGE // 64))
+    splits = min(power(calls.shared.device.processors // max(1, tiles * kv_heads)), most)
+    return Tiling(tile, tiles, rows, block, splits, 8 if rows * wide > 8192 else 4, 2)
 
 
 def _turn_and_keep(calls: Calls, step: Step) -> None:
@@ -92,7 +119,7 @@ def _turn_and_keep(calls: Calls, step: Step) -> None:
             v=v.ref, v_row=v.row, v_head=v.head, **angles, **writing(out), keys=keys, values=values,
             **_where(calls, state), positions=calls.inputs.refs["positions"],
             sequences=calls.inputs.refs["sequences"], heads=out.outer, kv_heads=kv_heads, key_dim=key, value_dim=dim,
-            BLOCK=power(max(key, dim)),
+            BLOCK=power(max(key, dim)), EARLY=calls.early,
         )  # fmt: skip
         return
     for value in (q, k):
@@ -120,19 +147,6 @@ def _prepared(calls: Calls, step: Step) -> tuple[Wanted, dict[str, Argument]] | 
     return found
 
 
-def _tile(calls: Calls, group: int) -> int:
-    """Tokens of a tile: one where each sequence has one."""
-    if calls.bucket.tokens == calls.bucket.sequences:
-        return 1
-    return max(1, ROWS // power(group))
-
-
-def _splits(calls: Calls, programs: int) -> int:
-    """Into how many parts the keys go, so that no processor is idle."""
-    wanted = power(calls.shared.device.processors // max(1, programs))
-    return min(wanted, MOST_SPLITS, power(calls.inputs.table_row * PAGE // 64))
-
-
 def _parts(dim: int) -> tuple[int, int]:
     """A key's elements as powers of two: all of them at once, or a large part and the rest; 16 at the least."""
     whole = max(16, power(dim))
@@ -140,12 +154,6 @@ def _parts(dim: int) -> tuple[int, int]:
     if large < 16 or max(16, power(dim - large)) >= large:
         return whole, 0
     return large, max(16, power(dim - large))
-
-
-def _block(calls: Calls, key: int) -> int:
-    """Keys that are looked at together: as many as fit beside the queries."""
-    room = 64 if calls.capacity.kv_type == "f16" else 32
-    return max(16, min(room, room * 256 // power(key)))
 
 
 def _seen(seen: Place | None) -> dict[str, Argument]:

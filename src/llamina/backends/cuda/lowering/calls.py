@@ -78,11 +78,17 @@ class Calls:
                 passed[key] = value
         types = tuple((key, type_of(value)) for key, value in passed.items())
         aligned = tuple(k for k, v in passed.items() if isinstance(v, Ref) and v.offset % 16 == 0)
-        kernel = Kernel(name, types, tuple(constants.items()), aligned, warps, stages)
+        early = bool(constants.get("EARLY"))
+        kernel = Kernel(name, types, tuple(constants.items()), aligned, warps, stages, early)
         for value in passed.values():
             if isinstance(value, Ref):
                 value.buffer.touch(len(self.launches))
         self.launches.append(Launch(kernel, grid, passed, self.step))
+
+    @property
+    def early(self) -> int:
+        """1 if kernels may begin while the one before them ends; those that have EARLY wait by themselves."""
+        return int(self.shared.device.early)
 
     def rows(self, value: Value) -> int:
         """The most rows that a value has in a step of this size."""
@@ -138,7 +144,7 @@ class Calls:
         """Rows of one place to another."""
         self.emit(
             "elementwise.unary", self.elements(value, target), **self.spread(value, target), **reading(source),
-            **writing(target), constant=0.0, KIND="copy",
+            **writing(target), constant=0.0, KIND="copy", EARLY=self.early,
         )  # fmt: skip
 
     def turn(self, value: Value) -> None:

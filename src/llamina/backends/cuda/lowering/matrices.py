@@ -90,7 +90,7 @@ def _linear(calls: Calls, step: Step) -> None:
     bias = calls.shared.joined([ending.bias for ending in endings if ending.bias]) if endings[0].bias else None
     add = endings[0].add
     tokens = calls.rows(value) * split_shape(value.shape)[0]
-    product = Product(matrix.layout, tokens, matrix.gain, add=add is not None, bias=bias is not None)
+    product = _product(calls, matrix, tokens, add=add is not None, bias=bias is not None)
     names = ({"add": add.ref} if add else {}) | ({"bias": bias} if bias else {})
     if len(steps) == 1:
         _multiply(calls, value, product, matrix, calls.output(endings[0].out).ref, names)
@@ -108,11 +108,16 @@ def _experts(calls: Calls, step: Step) -> None:
     """Items are a row's vectors, each for one expert; a head's expert is its own."""
     matrix, value, out = calls.shared.matrix(step.weights), step.inputs[0], calls.output(step.outputs[0])
     items = calls.rows(value) * out.outer
-    product = Product(matrix.layout, items, matrix.gain, grouped=True)
+    product = _product(calls, matrix, items, grouped=True)
     item = np.arange(items, dtype=np.int32)
     shared = out.outer if calls.place(value).outer == 1 else 1  # experts that read the same vector
     expert = calls.place(step.inputs[1]).ref if step.op == "expert_linear" else calls.array(item % out.outer)
     _multiply(calls, value, product, matrix, out.ref, {"expert": expert, "source": calls.array(item // shared)})
+
+
+def _product(calls: Calls, matrix: Matrix, tokens: int, **how: bool) -> Product:
+    device = calls.shared.device
+    return Product(matrix.layout, tokens, matrix.gain, **how, processors=device.processors, early=device.early)
 
 
 def _multiply(calls: Calls, value: Value, product: Product, matrix: Matrix, out: Ref, names: dict[str, Ref]) -> None:

@@ -20,7 +20,7 @@ def _unary(calls: Calls, step: Step) -> None:
     kind = step.attrs["kind"] if step.op == "activate" else step.op
     calls.emit(
         "elementwise.unary", calls.elements(step.outputs[0], out), **calls.spread(step.outputs[0], out), **reading(x),
-        **writing(out), constant=float(step.attrs.get(CONSTANTS.get(step.op, ""), 0.0)), KIND=kind,
+        **writing(out), constant=float(step.attrs.get(CONSTANTS.get(step.op, ""), 0.0)), KIND=kind, EARLY=calls.early,
     )  # fmt: skip
 
 
@@ -37,7 +37,7 @@ def _gated(calls: Calls, step: Step) -> None:
     calls.emit(
         "fused.gated", (calls.rows(value), -(-wanted.padded // block), 1), 4 if block < 4096 else 8,
         count=calls.count(value), x=x.ref, x_row=x.row, y=y.ref, y_row=y.row, **room, inner=x.inner,
-        GATE=step.attrs["kind"], KIND=wanted.kind, PADDED=wanted.padded, BLOCK=block,
+        GATE=step.attrs["kind"], KIND=wanted.kind, PADDED=wanted.padded, BLOCK=block, EARLY=calls.early,
     )  # fmt: skip
 
 
@@ -58,7 +58,7 @@ def _binary(calls: Calls, step: Step) -> None:
     calls.emit(
         "elementwise.binary", calls.elements(step.outputs[0], out), **calls.spread(step.outputs[0], out), **reading(x),
         y=ref, y_row=row, y_head=head if outer > 1 else 0, y_step=1 if inner > 1 or out.inner == 1 else 0,
-        **writing(out), KIND=step.attrs["kind"] if step.op == "gated" else step.op,
+        **writing(out), KIND=step.attrs["kind"] if step.op == "gated" else step.op, EARLY=calls.early,
     )  # fmt: skip
 
 
@@ -104,6 +104,7 @@ def _norm(calls: Calls, step: Step) -> None:
             out=out.ref if out else None, out_row=out.row if out else 0, w=refs[0] if refs else None,
             bias=refs[1] if len(refs) > 1 else None, **room, inner=x.inner, eps=float(step.attrs["eps"]),
             CENTRE=int(step.op == "layer_norm"), KIND=wanted.kind, PADDED=wanted.padded, BLOCK=power(wanted.padded),
+            EARLY=calls.early,
         )  # fmt: skip
         return
     out = calls.output(step.outputs[0])
