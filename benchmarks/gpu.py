@@ -188,7 +188,7 @@ def profile(program: Any, batch: Any) -> list[Row]:
     """The time of a step's launches by kernel: all of one kernel in a row, as often as the step has them."""
     from llamina.backends.cuda.bucket import Bucket
 
-    device, bucket = program._device, Bucket.of(batch, batch.n_tokens, batch.n_outputs, batch.n_sequences)
+    device, bucket = program._device, Bucket.of(batch)
     program.launch(batch).result()
     kinds: dict[str, list[Any]] = {}
     for launch in program._launches(bucket).launches:

@@ -1,6 +1,6 @@
 """What a program asks of a device. The driver has one implementation of it, Triton's interpreter another."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -45,6 +45,33 @@ class Launch:
     step: int  # of the plan
 
 
+def launch_of(
+    name: str,
+    grid: Grid,
+    warps: int,
+    stages: int,
+    args: Mapping[str, Argument],
+    constants: Mapping[str, Constant],
+    step: int = 0,
+) -> Launch:
+    """A launch of a kernel that is compiled for these arguments; those that are None are constants too."""
+    constants = {**constants, **{key: None for key, value in args.items() if value is None}}
+    passed = {key: value for key, value in args.items() if value is not None}
+    types = tuple((key, type_of(value)) for key, value in passed.items())
+    aligned = tuple(key for key, value in passed.items() if isinstance(value, Ref) and value.offset % 16 == 0)
+    early = bool(constants.get("EARLY"))
+    return Launch(Kernel(name, types, tuple(constants.items()), aligned, warps, stages, early), grid, passed, step)
+
+
+def type_of(value: Ref | int | float) -> str:
+    """Triton's name for the type of an argument."""
+    if isinstance(value, Ref):
+        return f"*{value.type}"
+    if isinstance(value, float):
+        return "fp32"
+    return "i32" if -(1 << 31) <= value < 1 << 31 else "i64"
+
+
 class Mark(Protocol):
     """A point in the device's work."""
 
@@ -75,6 +102,11 @@ class Device(Protocol):
     @property
     def early(self) -> bool:
         """Whether a kernel can begin while the one before it ends."""
+        ...
+
+    @property
+    def interpreted(self) -> bool:
+        """Whether kernels are so slow that NumPy does what it can."""
         ...
 
     def free_bytes(self) -> int: ...

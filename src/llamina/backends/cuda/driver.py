@@ -17,7 +17,7 @@ EVENT_NO_TIMING = 2
 HOST_PORTABLE = 1
 SHARED_BYTES = 8  # function attribute: dynamic shared memory
 EARLY = 6  # launch attribute: programmatic stream serialization
-PROCESSORS, MAJOR, MINOR = 16, 75, 76  # device attributes
+PROCESSORS, MAJOR, MINOR, MOST_SHARED = 16, 75, 76, 97  # device attributes
 
 
 class Attribute(Structure):

@@ -19,6 +19,7 @@ from llamina.backends.cuda.driver import (
     HOST_PORTABLE,
     MAJOR,
     MINOR,
+    MOST_SHARED,
     PROCESSORS,
     SHARED_BYTES,
     STREAM_NON_BLOCKING,
@@ -34,6 +35,8 @@ STAGING = 32 << 20  # bytes of pinned memory that uploads of weights go through,
 class Gpu:
     """Calls come back before the work is done, unless they read."""
 
+    interpreted = False
+
     def __init__(self, index: int = 0) -> None:
         self._driver = open_driver()
         count = self._driver.device_count()
@@ -43,8 +46,9 @@ class Gpu:
         self.name = self._driver.device_name(device)
         self._context = self._driver.make("cuDevicePrimaryCtxRetain", device)
         self._thread = threading.local()
-        self.processors, major, minor = (
-            self._driver.number("cuDeviceGetAttribute", attribute, device) for attribute in (PROCESSORS, MAJOR, MINOR)
+        self.processors, major, minor, self._shared = (
+            self._driver.number("cuDeviceGetAttribute", attribute, device)
+            for attribute in (PROCESSORS, MAJOR, MINOR, MOST_SHARED)
         )
         self.target = 10 * major + minor
         self.early = self.target >= 90
@@ -127,6 +131,10 @@ class Gpu:
         for kernel, code in prepare(missing, self.target, progress).items():
             module = self._driver.make("cuModuleLoadData", code.binary)
             function = self._driver.make("cuModuleGetFunction", c_void_p(module), code.entry.encode())
+            if code.shared > self._shared:
+                raise KernelError(
+                    f"{kernel} needs {code.shared} bytes of shared memory, and {self.name} has {self._shared}"
+                )
             if code.shared > 48 << 10:
                 self._driver.call("cuFuncSetAttribute", c_void_p(function), SHARED_BYTES, code.shared)
             self._loaded[kernel] = function, code

@@ -28,6 +28,7 @@ class Interpreter:
     name = "Triton's interpreter"
     processors = 4
     early = False
+    interpreted = True
 
     def __init__(self) -> None:
         os.environ["TRITON_INTERPRET"] = "1"

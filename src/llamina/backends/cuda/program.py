@@ -69,7 +69,7 @@ class CudaProgram:
     def _sizes(self) -> list[Bucket]:
         """Sizes whose kernels and memory are made ready at once: a token, and a prompt; the others when they come."""
         tokens, outputs = len(self._batch.tokens), len(self._batch.outputs)
-        return [Bucket.of(self._batch, 1, 1, 1), Bucket.of(self._batch, tokens, outputs, 1)]
+        return [Bucket.fit(self._batch, 1, 1, 1, 1), Bucket.fit(self._batch, tokens, outputs, 1, tokens)]
 
     @property
     def states(self) -> DeviceStates:
@@ -97,7 +97,7 @@ class CudaProgram:
 
     def launch(self, batch: Batch) -> Logits:
         """Begin a step."""
-        bucket = Bucket.of(self._batch, batch.n_tokens, batch.n_outputs, batch.n_sequences)
+        bucket = Bucket.of(batch)
         if bucket not in self._graphs:
             self._graphs[bucket] = self._device.record(self._launches(bucket).launches)
         self._inputs.upload(batch)
@@ -114,7 +114,7 @@ class CudaProgram:
 
     def trace(self, batch: Batch) -> Iterator[tuple[int, dict[int, npt.NDArray[Any]]]]:
         """Walk step by step: the index of each step of the plan, and copies of its outputs by their ids."""
-        calls = self._launches(Bucket.of(self._batch, batch.n_tokens, batch.n_outputs, batch.n_sequences))
+        calls = self._launches(Bucket.of(batch))
         self._inputs.upload(batch)
         launches: list[list[Launch]] = [[] for _ in self._plan.steps]
         for launch in calls.launches:

@@ -1,19 +1,15 @@
 """What the programs of one model share on a device: weights, constants, and the states of sequences."""
 
 import hashlib
-from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from llamina.backends import host
 from llamina.backends.base import Capacity, Progress
 from llamina.backends.cuda.device import Device
-from llamina.backends.cuda.kernels.layout import Layout
+from llamina.backends.cuda.loading import Matrix, load
 from llamina.backends.cuda.memory import Buffer, Ref
 from llamina.backends.cuda.states import DeviceStates
 from llamina.ops import State, Weight
@@ -21,35 +17,6 @@ from llamina.quant import decode
 
 TYPES = {"float32": "fp32", "float16": "fp16", "int32": "i32", "int64": "i64", "uint8": "u8", "int8": "i8",
          "float64": "fp64", "uint64": "i64"}  # fmt: skip
-AHEAD = 32  # matrices that are re-laid before their turn comes
-
-
-@dataclass(frozen=True, slots=True)
-class Matrix:
-    """A weight on the device: its layout, the arrays by name, and what tensor cores' products are divided by."""
-
-    layout: Layout
-    arrays: dict[str, Ref]
-    gain: float
-
-
-Packed = tuple[Layout, dict[str, npt.NDArray[Any]], float]
-
-
-def _pack(weights: Sequence[Weight]) -> Packed:
-    """Matrices as they will be on the device, one below the other."""
-    parts: list[Packed] = []
-    for w in weights:
-        *experts, rows, columns = w.shape
-        layout = Layout.of(w.format.name, rows, columns, experts[0] if experts else 1)
-        data = w.data.reshape(-1, w.data.nbytes // (rows * layout.experts))
-        parts.append((layout, layout.pack(data), layout.gain(data)))
-    layout, arrays, gain = parts[0]
-    if len(parts) > 1:
-        layout = replace(layout, rows=sum(part[0].rows for part in parts))
-        arrays = {name: np.concatenate([part[1][name] for part in parts]) for name in arrays}
-        gain = min(part[2] for part in parts)
-    return layout, arrays, gain
 
 
 def _key(w: Weight) -> tuple[Any, ...]:
@@ -99,21 +66,11 @@ class Shared:
         return self._matrices[key]
 
     def load(self, matrices: Sequence[Sequence[Weight]], progress: Progress | None = None) -> None:
-        """Have matrices on the device: some threads re-lay the next ones while one is copied."""
-        keys = {tuple(map(_key, weights)): weights for weights in matrices}
-        waiting = deque((key, weights) for key, weights in keys.items() if key not in self._matrices)
-        total = len(waiting)
-        with ThreadPoolExecutor(host.usable_cores()) as threads:
-            packing = deque[tuple[Any, Future[Packed]]]()
-            while waiting or packing:
-                while waiting and len(packing) < AHEAD:
-                    key, weights = waiting.popleft()
-                    packing.append((key, threads.submit(_pack, weights)))
-                key, packed = packing.popleft()
-                if progress:
-                    progress(key[0][0], total - len(waiting) - len(packing) - 1, total)
-                layout, arrays, gain = packed.result()
-                self._matrices[key] = Matrix(layout, {n: self._upload(a) for n, a in arrays.items()}, gain)
+        """Have matrices on the device."""
+        wanted = {tuple(map(_key, weights)): weights for weights in matrices}
+        wanted = {key: weights for key, weights in wanted.items() if key not in self._matrices}
+        for key, matrix in zip(wanted, load(self.device, list(wanted.values()), progress), strict=True):
+            self._matrices[key] = matrix
 
     def _upload(self, array: npt.NDArray[Any]) -> Ref:
         address = self.device.allocate(array.nbytes)

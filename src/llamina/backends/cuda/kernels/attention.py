@@ -64,8 +64,8 @@ def attend(q, q_row, q_head, keys, values, value_row, tables, tables_row, positi
            SPLITS: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
     """One tile, key head and split of the keys; a split's result goes to `partials`.
 
-    A head's key is taken in two parts, KEY elements and MORE (0: none); GROUP heads share a key head. What is None is not
-    there: the window (`behind`), what comes after a token (`ahead`), `chunk`, `cap`. Scores are logarithms of base 2.
+    A head's key is taken in two parts, KEY elements and MORE (0: none); GROUP heads share a key head. What is None is
+    not there: the window (`behind`), what is after a token (`ahead`), `chunk`, `cap`. Scores are logarithms of base 2.
     """
     begin(EARLY)
     number, kv_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)

@@ -8,11 +8,11 @@ from llamina.backends.cuda.lowering.calls import Calls, lowers, reading, writing
 from llamina.backends.cuda.lowering.matrices import Wanted, prepared_for
 from llamina.backends.cuda.memory import Place, Ref
 from llamina.ops import Attention, Selection, State, Step, Value
-from llamina.ops.batch import PAGE
 from llamina.ops.rotation import alibi_slopes
 
 ROWS = 64  # of a tile: tokens × heads that share a key head
-MOST_SPLITS = 32  # of the keys of a tile
+MOST_SPLITS = 64  # of the keys of a tile
+PROGRAMS = 4  # of attention for each processor
 BATCH = ("positions", "sequences", "starts")
 
 
@@ -65,7 +65,7 @@ def _attend(calls: Calls, step: Step) -> None:
     if merged:
         wanted, room = merged
         calls.emit(
-            "fused.merge", (calls.bucket.tokens, q.outer, 1), partials=partials, count=calls.count(value),
+            "endings.merge", (calls.bucket.tokens, q.outer, 1), partials=partials, count=calls.count(value),
             x8=room["x8"], xd=room["xd"], xs=room["xs"], heads=q.outer, value_dim=dim, SPLITS=shape.splits,
             PADDED=wanted.padded, VALUE=power(dim), EARLY=calls.early,
         )  # fmt: skip
@@ -99,8 +99,8 @@ def tiling(calls: Calls, state: State, group: int) -> Tiling:
     rows = max(16, power(tile * group))
     room = 64 if calls.capacity.kv_type == "f16" else 32
     block = max(16, min(room, room * 256 // wide))
-    most = min(MOST_SPLITS, power(calls.inputs.table_row * PAGE // 64))
-    splits = min(power(calls.shared.device.processors // max(1, tiles * kv_heads)), most)
+    programs = PROGRAMS * calls.shared.device.processors // max(1, tiles * kv_heads)
+    splits = min(power(programs), MOST_SPLITS, bucket.context // 64)
     return Tiling(tile, tiles, rows, block, splits, 8 if rows * wide > 8192 else 4, 2)
 
 
@@ -114,7 +114,7 @@ def _turn_and_keep(calls: Calls, step: Step) -> None:
         out, v, (keys, values) = calls.output(q), calls.place(step.inputs[2]), calls.shared.states.refs[state]
         kv_heads, key, dim = state.shape
         calls.emit(
-            "fused.turn_and_keep", (calls.rows(q), out.outer + 2 * kv_heads, 1), 1, count=calls.count(q),
+            "endings.turn_and_keep", (calls.rows(q), out.outer + 2 * kv_heads, 1), 1, count=calls.count(q),
             q=from_q.ref, q_row=from_q.row, q_head=from_q.head, k=from_k.ref, k_row=from_k.row, k_head=from_k.head,
             v=v.ref, v_row=v.row, v_head=v.head, **angles, **writing(out), keys=keys, values=values,
             **_where(calls, state), positions=calls.inputs.refs["positions"],

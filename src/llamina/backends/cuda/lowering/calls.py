@@ -1,6 +1,6 @@
 """The launches written so far, and the places of the values they pass on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy.typing as npt
@@ -8,7 +8,7 @@ import numpy.typing as npt
 from llamina.backends.base import Capacity
 from llamina.backends.cuda.adapters import Table
 from llamina.backends.cuda.bucket import Bucket, power
-from llamina.backends.cuda.device import Argument, Constant, Grid, Kernel, Launch
+from llamina.backends.cuda.device import Argument, Constant, Grid, Launch, launch_of
 from llamina.backends.cuda.inputs import Inputs
 from llamina.backends.cuda.lowering.readers import Readers
 from llamina.backends.cuda.memory import Buffer, Place, Ref, split_shape
@@ -61,29 +61,26 @@ class Calls:
         self.step = 0
 
     def emit(self, name: str, grid: Grid, warps: int = 4, stages: int = 3, /, **args: Argument | Constant) -> None:
-        """Launch a kernel, if there is anything to do.
+        """Launch a kernel. Arguments in capitals are constants that it is compiled for."""
+        constants = {key: value for key, value in args.items() if key.isupper() and not isinstance(value, Ref)}
+        passed: dict[str, Any] = {key: value for key, value in args.items() if key not in constants}
+        self.launch(name, grid, warps, stages, passed, constants)  # type: ignore[arg-type]
 
-        Arguments in capitals, and those that are None, are constants that it is compiled for.
-        """
-        if not min(grid):
-            return
-        constants: dict[str, Constant] = {}
-        passed: dict[str, Ref | int | float] = {}
-        for key, value in args.items():
-            if isinstance(value, Ref):
-                passed[key] = value
-            elif key.isupper() or value is None or isinstance(value, str):
-                constants[key] = value
-            else:
-                passed[key] = value
-        types = tuple((key, type_of(value)) for key, value in passed.items())
-        aligned = tuple(k for k, v in passed.items() if isinstance(v, Ref) and v.offset % 16 == 0)
-        early = bool(constants.get("EARLY"))
-        kernel = Kernel(name, types, tuple(constants.items()), aligned, warps, stages, early)
-        for value in passed.values():
-            if isinstance(value, Ref):
-                value.buffer.touch(len(self.launches))
-        self.launches.append(Launch(kernel, grid, passed, self.step))
+    def launch(
+        self,
+        name: str,
+        grid: Grid,
+        warps: int,
+        stages: int,
+        args: Mapping[str, Argument],
+        constants: Mapping[str, Constant],
+    ) -> None:
+        """Launch a kernel, if there is anything to do; arguments that are None are constants too."""
+        if min(grid):
+            for value in args.values():
+                if isinstance(value, Ref):
+                    value.buffer.touch(len(self.launches))
+            self.launches.append(launch_of(name, grid, warps, stages, args, constants, self.step))
 
     @property
     def early(self) -> int:
@@ -174,15 +171,6 @@ class Calls:
 def block_of(place: Place) -> int:
     """Elements of a row that one program of an elementwise kernel takes."""
     return max(64, min(1024, power(place.width)))
-
-
-def type_of(value: Ref | int | float) -> str:
-    """Triton's name for the type of an argument."""
-    if isinstance(value, Ref):
-        return f"*{value.type}"
-    if isinstance(value, float):
-        return "fp32"
-    return "i32" if -(1 << 31) <= value < 1 << 31 else "i64"
 
 
 def reading(x: Place) -> dict[str, Argument]:

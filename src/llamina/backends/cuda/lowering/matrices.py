@@ -8,9 +8,9 @@ from llamina.backends.cuda.bucket import power
 from llamina.backends.cuda.device import Argument
 from llamina.backends.cuda.kernels.layout import Array, Layout
 from llamina.backends.cuda.kernels.products import Activation, Call, Product, activation_arrays, gather, prepare
+from llamina.backends.cuda.loading import Matrix
 from llamina.backends.cuda.lowering.calls import Calls, lowers
 from llamina.backends.cuda.memory import Place, Ref, split_shape
-from llamina.backends.cuda.shared import Matrix
 from llamina.ops import Step, Value, Weight
 
 WIDEST = 16384  # columns of a row that one program can hold
@@ -19,7 +19,7 @@ WIDEST = 16384  # columns of a row that one program can hold
 def _run(calls: Calls, call: Call, names: dict[str, Ref]) -> None:
     """A call of the products' own, its names put in."""
     args = {key: names[value] if isinstance(value, str) else value for key, value in call.args.items()}
-    calls.emit(call.kernel, call.grid, call.warps, call.stages, **args, **call.constants)
+    calls.launch(call.kernel, call.grid, call.warps, call.stages, args, call.constants)
 
 
 def _room(calls: Calls, arrays: dict[str, Array]) -> dict[str, Ref]:

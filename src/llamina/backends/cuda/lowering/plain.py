@@ -35,7 +35,7 @@ def _gated(calls: Calls, step: Step) -> None:
     (wanted, room), (x, y) = found, (calls.place(v) for v in step.inputs)
     block = min(1024, power(wanted.padded)) if wanted.kind == "q8" else power(wanted.padded)
     calls.emit(
-        "fused.gated", (calls.rows(value), -(-wanted.padded // block), 1), 4 if block < 4096 else 8,
+        "endings.gated", (calls.rows(value), -(-wanted.padded // block), 1), 4 if block < 4096 else 8,
         count=calls.count(value), x=x.ref, x_row=x.row, y=y.ref, y_row=y.row, **room, inner=x.inner,
         GATE=step.attrs["kind"], KIND=wanted.kind, PADDED=wanted.padded, BLOCK=block, EARLY=calls.early,
     )  # fmt: skip
@@ -100,7 +100,7 @@ def _norm(calls: Calls, step: Step) -> None:
         wanted, room = found
         out = calls.output(step.outputs[0]) if wanted.others else None
         calls.emit(
-            "fused.normalize", (calls.rows(value), 1, 1), 8, count=calls.count(value), x=x.ref, x_row=x.row,
+            "endings.normalize", (calls.rows(value), 1, 1), 8, count=calls.count(value), x=x.ref, x_row=x.row,
             out=out.ref if out else None, out_row=out.row if out else 0, w=refs[0] if refs else None,
             bias=refs[1] if len(refs) > 1 else None, **room, inner=x.inner, eps=float(step.attrs["eps"]),
             CENTRE=int(step.op == "layer_norm"), KIND=wanted.kind, PADDED=wanted.padded, BLOCK=power(wanted.padded),

@@ -24,7 +24,8 @@ def store_activation(v, row, at, x8, xd, xs, xf, xe, KIND: tl.constexpr, PADDED:
 
 @triton.jit
 def normalize(x, x_row, out, out_row, w, bias, x8, xd, xs, xf, xe, count, inner, eps,
-              CENTRE: tl.constexpr, KIND: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
+              CENTRE: tl.constexpr, KIND: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr,
+              EARLY: tl.constexpr):  # fmt: skip
     """RMS norm, or with CENTRE layer norm, of a whole row; `out`, weight and bias may be None."""
     begin(EARLY)
     row = tl.program_id(0).to(tl.int64)
@@ -47,7 +48,8 @@ def normalize(x, x_row, out, out_row, w, bias, x8, xd, xs, xf, xe, count, inner,
 
 @triton.jit
 def gated(x, x_row, y, y_row, x8, xd, xs, xf, xe, count, inner,
-          GATE: tl.constexpr, KIND: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
+          GATE: tl.constexpr, KIND: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr,
+          EARLY: tl.constexpr):  # fmt: skip
     """activation(x) × y; BLOCK columns of a row, which must be all of them where KIND is "f16"."""
     begin(EARLY)
     row = tl.program_id(0).to(tl.int64)
@@ -79,8 +81,8 @@ def merge(partials, x8, xd, xs, count, heads, value_dim,
 
 @triton.jit
 def turn_and_keep(q, q_row, q_head, k, k_row, k_head, v, v_row, v_head, angles, out, out_row, out_head, keys, values,
-                  tables, tables_row, positions, sequences, count, heads, kv_heads, key_dim, value_dim, pairs, near, far,
-                  BLOCK: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
+                  tables, tables_row, positions, sequences, count, heads, kv_heads, key_dim, value_dim, pairs, near,
+                  far, BLOCK: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
     """Rotate q and k; q goes to `out`, k and v into their sequence's page. A program takes one head of a token."""
     begin(EARLY)
     row, number = tl.program_id(0).to(tl.int64), tl.program_id(1)
