@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,13 @@ def layout_of(weights: Sequence[Weight]) -> Layout:
     *experts, rows, columns = weights[0].shape
     layout = Layout.of(weights[0].format.name, rows, columns, experts[0] if experts else 1)
     return replace(layout, rows=sum(w.shape[-2] for w in weights))
+
+
+def halves(matrix: Matrix) -> tuple[Layout, dict[str, Ref], dict[str, Ref]]:
+    """A matrix seen as two of half the rows."""
+    layout = replace(matrix.layout, rows=matrix.layout.rows // 2)
+    offsets = {name: prod(array.shape) for name, array in layout.arrays.items()}
+    return layout, matrix.arrays, {name: ref.at(offsets[name]) for name, ref in matrix.arrays.items()}
 
 
 def load(device: Device, matrices: Sequence[Sequence[Weight]], progress: Progress | None = None) -> Iterator[Matrix]:

@@ -12,7 +12,7 @@ from llamina.ops.rotation import alibi_slopes
 
 ROWS = 64  # of a tile: tokens × heads that share a key head
 MOST_SPLITS = 64  # of the keys of a tile
-PROGRAMS = 4  # of attention for each processor
+PROGRAMS = 4  # of attention for each processor, where sequences have one token each
 BATCH = ("positions", "sequences", "starts")
 
 
@@ -99,7 +99,7 @@ def tiling(calls: Calls, state: State, group: int) -> Tiling:
     rows = max(16, power(tile * group))
     room = 64 if calls.capacity.kv_type == "f16" else 32
     block = max(16, min(room, room * 256 // wide))
-    programs = PROGRAMS * calls.shared.device.processors // max(1, tiles * kv_heads)
+    programs = (PROGRAMS if tile == 1 else 1) * calls.shared.device.processors // max(1, tiles * kv_heads)
     splits = min(power(programs), MOST_SPLITS, bucket.context // 64)
     return Tiling(tile, tiles, rows, block, splits, 8 if rows * wide > 8192 else 4, 2)
 

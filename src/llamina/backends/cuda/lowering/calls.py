@@ -36,6 +36,14 @@ class Turning(NamedTuple):
     angles: dict[str, Argument]
 
 
+class Norming(NamedTuple):
+    """A norm that is left to the products that read it: of what, by which weight."""
+
+    x: Place
+    w: Ref
+    eps: float
+
+
 class Calls:
     """`launches` grows one by one; `buffers` are the arena's tenants."""
 
@@ -57,6 +65,7 @@ class Calls:
         self.made: dict[Any, Ref] = {}  # what several steps of the plan read, such as angles of rotation
         self.prepared: dict[tuple[int, str], dict[str, Ref]] = {}  # values as products read them, by id and kind
         self.turning: dict[int, Turning] = {}  # values that are still to be rotated
+        self.norming: dict[int, Norming] = {}  # values whose norm is left to products
         self.done: set[int] = set()  # steps of the plan that launches of earlier ones have computed
         self.step = 0
 

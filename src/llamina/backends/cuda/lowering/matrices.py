@@ -1,25 +1,22 @@
 """Launches of what reads matrices: products and embeddings."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from llamina.backends.cuda.bucket import power
 from llamina.backends.cuda.device import Argument
+from llamina.backends.cuda.kernels.calls import Activation
 from llamina.backends.cuda.kernels.layout import Array, Layout
-from llamina.backends.cuda.kernels.products import Activation, Call, Product, activation_arrays, gather, prepare
+from llamina.backends.cuda.kernels.products import Product, activation_arrays, gather, prepare
 from llamina.backends.cuda.loading import Matrix
+from llamina.backends.cuda.lowering import few
 from llamina.backends.cuda.lowering.calls import Calls, lowers
+from llamina.backends.cuda.lowering.following import products_at, run
 from llamina.backends.cuda.memory import Place, Ref, split_shape
-from llamina.ops import Step, Value, Weight
+from llamina.ops import Step, Value
 
 WIDEST = 16384  # columns of a row that one program can hold
-
-
-def _run(calls: Calls, call: Call, names: dict[str, Ref]) -> None:
-    """A call of the products' own, its names put in."""
-    args = {key: names[value] if isinstance(value, str) else value for key, value in call.args.items()}
-    calls.launch(call.kernel, call.grid, call.warps, call.stages, args, call.constants)
 
 
 def _room(calls: Calls, arrays: dict[str, Array]) -> dict[str, Ref]:
@@ -31,7 +28,7 @@ def _embed(calls: Calls, step: Step) -> None:
     matrix, ids, out = calls.shared.matrix(step.weights), calls.place(step.inputs[0]), calls.output(step.outputs[0])
     items, layout = calls.rows(step.inputs[0]) * ids.width, matrix.layout
     if layout.form:
-        _run(calls, gather(layout, items, layout.columns), {**matrix.arrays, "ids": ids.ref, "out": out.ref})
+        run(calls, gather(layout, items, layout.columns), {**matrix.arrays, "ids": ids.ref, "out": out.ref})
         return
     block = min(1024, power(layout.columns))
     calls.emit(
@@ -41,66 +38,18 @@ def _embed(calls: Calls, step: Step) -> None:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Ending:
-    """What follows a product and is computed with it: a bias, a value to add; and where the sum goes."""
-
-    out: Value
-    bias: Weight | None = None
-    add: Place | None = None
-    steps: tuple[int, ...] = ()
-
-
-def _ending(calls: Calls, step: Step) -> _Ending:
-    """The additions right behind a product that nobody else sees."""
-    found = _Ending(step.outputs[0])
-    while (index := calls.readers.only(found.out)) is not None and len(found.out.shape) == 1 and not found.add:
-        following = calls.readers.steps[index]
-        steps = (*found.steps, index)
-        if following.op != "add":
-            break
-        if following.weights:
-            if found.bias or following.weights[0].shape != found.out.shape:
-                break
-            found = replace(found, out=following.outputs[0], bias=following.weights[0], steps=steps)
-        elif add := _other(calls, following, found.out):
-            found = replace(found, out=following.outputs[0], add=add, steps=steps)
-        else:
-            break
-    return found
-
-
-def _other(calls: Calls, step: Step, value: Value) -> Place | None:
-    """What a step adds to a value, if it is there already and lies as a product's result does."""
-    other = step.inputs[0] if step.inputs[1] is value else step.inputs[1]
-    place = calls.places.get(other.id)
-    return place if place and other.shape == value.shape and place.row == place.width else None
-
-
 @lowers("linear")
 def _linear(calls: Calls, step: Step) -> None:
     """One product, or several of the same vector in one."""
-    group = calls.readers.groups.get(calls.step, (calls.step,))
-    steps = [calls.readers.steps[index] for index in group]
-    value, matrix = step.inputs[0], calls.shared.matrix([s.weights[0] for s in steps])
-    endings = [_ending(calls, s) for s in steps]
-    if len(steps) > 1 and not all(ending.bias and not ending.add for ending in endings):
-        endings = [_Ending(s.outputs[0]) for s in steps]
-    calls.done.update(group, *(ending.steps for ending in endings))
-    bias = calls.shared.joined([ending.bias for ending in endings if ending.bias]) if endings[0].bias else None
-    add = endings[0].add
-    tokens = calls.rows(value) * split_shape(value.shape)[0]
-    product = _product(calls, matrix, tokens, add=add is not None, bias=bias is not None)
-    names = ({"add": add.ref} if add else {}) | ({"bias": bias} if bias else {})
-    if len(steps) == 1:
-        _multiply(calls, value, product, matrix, calls.output(endings[0].out).ref, names)
+    if few.multiply(calls, step):
         return
-    rows, at = matrix.layout.rows, 0
-    out = calls.new(rows * calls.rows(value))
-    _multiply(calls, value, product, matrix, out, names)
-    for ending in endings:
-        calls.places[ending.out.id] = Place(out.at(at), rows, ending.out.size, 1, ending.out.size)
-        at += ending.out.size
+    products = products_at(calls, calls.step)
+    value, matrix = step.inputs[0], calls.shared.matrix(products.weights)
+    tokens = calls.rows(value) * split_shape(value.shape)[0]
+    product = _product(calls, matrix, tokens, add=products.endings[0].add is not None, bias=products.biased)
+    names = products.names | ({"bias": products.bias(calls)} if products.biased else {})
+    products.finish(calls)
+    _multiply(calls, value, product, matrix, products.out(calls), names)
 
 
 @lowers("head_linear", "expert_linear")
@@ -124,7 +73,7 @@ def _multiply(calls: Calls, value: Value, product: Product, matrix: Matrix, out:
     names = names | matrix.arrays | {"out": out} | _activation(calls, value, product.activation, matrix.layout)
     names |= _room(calls, product.workspace)
     for call in product.calls:
-        _run(calls, call, names)
+        run(calls, call, names)
 
 
 def _activation(calls: Calls, value: Value, kind: Activation, layout: Layout) -> dict[str, Ref]:
@@ -138,7 +87,7 @@ def _activation(calls: Calls, value: Value, kind: Activation, layout: Layout) ->
     made = _room(calls, activation_arrays(kind, items, layout))
     call = prepare(kind, items, layout, stride)
     assert call is not None
-    _run(calls, call, {"x": rows.ref} | made)
+    run(calls, call, {"x": rows.ref} | made)
     calls.prepared[value.id, kind] = made
     return made
 

@@ -4,7 +4,8 @@ from math import prod
 
 from llamina.backends.cuda.bucket import power
 from llamina.backends.cuda.device import Argument
-from llamina.backends.cuda.lowering.calls import Calls, Turning, block_of, lowers, reading, writing
+from llamina.backends.cuda.lowering import few
+from llamina.backends.cuda.lowering.calls import Calls, Norming, Turning, block_of, lowers, reading, writing
 from llamina.backends.cuda.lowering.matrices import prepared_for
 from llamina.backends.cuda.memory import Place, Ref, split_shape
 from llamina.ops import Step, Weight
@@ -96,6 +97,9 @@ def _sinkhorn(calls: Calls, step: Step) -> None:
 def _norm(calls: Calls, step: Step) -> None:
     value = step.inputs[0]
     x, refs = calls.place(value), [calls.constant(w) for w in step.weights]
+    if step.op == "rms_norm" and len(refs) == 1 and few.postpones(calls, step.outputs[0]):
+        calls.norming[step.outputs[0].id] = Norming(x, refs[0], float(step.attrs["eps"]))
+        return
     if found := prepared_for(calls, step.outputs[0]):
         wanted, room = found
         out = calls.output(step.outputs[0]) if wanted.others else None
