@@ -46,7 +46,7 @@ def main() -> None:
     plan, batch = record(forward), Batch(512, 128, 128, 1024)
     choices = {
         "decode": [dict(zip(("block", "warps", "stages", "splits"), c, strict=True)) for c in
-                   itertools.product((32, 64, 128), (2, 4), (2, 3, 4), (1, 4, 8, 32, 64))],
+                   itertools.product((32, 64, 128), (2, 4), (2, 3), (1, 8, 32, 64))],
         "prefill": [dict(zip(("rows", "block", "warps", "stages"), c, strict=True)) for c in
                     itertools.product((64, 128), (64, 128), (4, 8), (2, 3))],
     }  # fmt: skip

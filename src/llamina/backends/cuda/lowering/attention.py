@@ -39,7 +39,7 @@ def _where(calls: Calls, state: State) -> dict[str, Argument]:
 
 @lowers("attend")
 def _attend(calls: Calls, step: Step) -> None:
-    how: Attention = step.attrs["how"]
+    params: Attention = step.attrs["params"]
     state, value, refs = step.states[0], step.inputs[0], calls.inputs.refs
     stores = calls.shared.states.refs[state]
     _turn_and_keep(calls, step)
@@ -56,11 +56,12 @@ def _attend(calls: Calls, step: Step) -> None:
         q_head=q.head, keys=stores[0], values=stores[-1], value_row=dim if state.kind == "kv" else key,
         **_where(calls, state), spans=calls.sequences, **{name: refs[name] for name in BATCH}, **writing(out),
         sinks=calls.constant(step.weights[0]) if step.weights else None,
-        slopes=calls.array(alibi_slopes(q.outer, how.alibi)) if how.alibi else None, **_seen(seen), partials=partials,
-        kv_heads=kv_heads, key_dim=key, value_dim=dim, behind=how.behind or None, ahead=how.ahead or None,
-        chunk=how.chunk or None, seen_block=how.block, scale=float(how.scale), cap=float(how.softcap) or None,
-        GROUP=q.outer // kv_heads, TILE=shape.tile, SEQUENCES=power(calls.bucket.sequences), ROWS=shape.rows,
-        KEY=first, MORE=more, VALUE=max(16, power(dim)), BLOCK=shape.block, SPLITS=shape.splits, EARLY=calls.early,
+        slopes=calls.array(alibi_slopes(q.outer, params.alibi)) if params.alibi else None, **_seen(seen),
+        partials=partials, kv_heads=kv_heads, key_dim=key, value_dim=dim, behind=params.behind or None,
+        ahead=params.ahead or None, chunk=params.chunk or None, seen_block=params.block, scale=float(params.scale),
+        cap=float(params.softcap) or None, GROUP=q.outer // kv_heads, TILE=shape.tile,
+        SEQUENCES=power(calls.bucket.sequences), ROWS=shape.rows, KEY=first, MORE=more, VALUE=max(16, power(dim)),
+        BLOCK=shape.block, SPLITS=shape.splits, EARLY=calls.early,
     )  # fmt: skip
     if merged:
         wanted, room = merged
@@ -164,24 +165,24 @@ def _seen(seen: Place | None) -> dict[str, Argument]:
 
 @lowers("select")
 def _select(calls: Calls, step: Step) -> None:
-    how: Selection = step.attrs["how"]
+    params: Selection = step.attrs["params"]
     state, value = step.states[0], step.inputs[0]
     _keep(calls, state, step.inputs[1:2])
     q, out = calls.place(value), calls.output(step.outputs[0])
     weights = calls.place(step.inputs[2]) if len(step.inputs) > 2 else None
-    blocks = how.words * 32
+    blocks = params.words * 32
     found: Ref = calls.new(calls.rows(value) * out.outer * blocks)
     calls.emit(
         "select.scores", (calls.rows(value), out.outer, -(-blocks // 64)), count=calls.count(value), q=q.ref,
         q_row=q.row, q_head=q.head, weights=weights.ref if weights else None,
         weights_row=weights.row if weights else 0, keys=calls.shared.states.refs[state][0], **_where(calls, state),
         positions=calls.inputs.refs["positions"], sequences=calls.inputs.refs["sequences"], out=found, heads=q.outer,
-        groups=out.outer, dim=q.inner, blocks=blocks, block=how.block, WHOLE=int(how.whole), DIM=power(q.inner),
+        groups=out.outer, dim=q.inner, blocks=blocks, block=params.block, WHOLE=int(params.whole), DIM=power(q.inner),
         BLOCK=64,
     )  # fmt: skip
     calls.emit(
         "select.choose", (calls.rows(value), out.outer, 1), count=calls.count(value), scores=found,
-        positions=calls.inputs.refs["positions"], **writing(out), groups=out.outer, blocks=blocks, words=how.words,
-        top=min(how.top, 1 << 30), block=how.block, local=how.local, WHOLE=int(how.whole),
+        positions=calls.inputs.refs["positions"], **writing(out), groups=out.outer, blocks=blocks, words=params.words,
+        top=min(params.top, 1 << 30), block=params.block, local=params.local, WHOLE=int(params.whole),
         BLOCK=max(32, min(1024, power(blocks))),
     )  # fmt: skip

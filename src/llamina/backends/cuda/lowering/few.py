@@ -9,6 +9,7 @@ from llamina.backends.cuda.lowering.following import Products, products_at, run,
 from llamina.backends.cuda.memory import Ref
 from llamina.ops import Step, Value
 
+TOKENS = 2
 MOST = 3  # matrices of different formats that one kernel takes
 GATES = ("silu", "gelu")
 
@@ -30,7 +31,7 @@ def _groups(calls: Calls, value: Value) -> list[int]:
 
 def _fits(calls: Calls, value: Value, index: int) -> bool:
     layout = calls.shared.matrix(products_at(calls, index).weights).layout
-    return layout.form is not None and fits(layout, calls.rows(value))
+    return calls.rows(value) <= TOKENS and fits(layout, calls.rows(value))
 
 
 def multiply(calls: Calls, step: Step) -> bool:

@@ -125,7 +125,7 @@ def prepared_for(calls: Calls, value: Value) -> tuple[Wanted, dict[str, Argument
         if step.op == "linear":
             group = calls.readers.groups.get(index, (index,))
             layout = calls.shared.matrix([calls.readers.steps[i].weights[0] for i in group]).layout
-            kinds.add(Product(layout, calls.rows(value)).activation)
+            kinds.add(Product(layout, calls.rows(value), 1.0).activation)
         else:
             others = True
     if layout is None or len(kinds) != 1 or kinds == {"f32"} or layout.padded > WIDEST:

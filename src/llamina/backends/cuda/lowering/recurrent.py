@@ -67,16 +67,16 @@ def _pool(calls: Calls, step: Step) -> None:
 
 @lowers("ngrams")
 def _ngrams(calls: Calls, step: Step) -> None:
-    how: Ngrams = step.attrs["how"]
+    params: Ngrams = step.attrs["params"]
     tokens, out = calls.place(step.inputs[0]), calls.output(step.outputs[0])
-    past, tables = len(how.multipliers) - 1, len(how.sizes)
+    past, tables = len(params.multipliers) - 1, len(params.sizes)
     multipliers, sizes, offsets = (
-        calls.array(np.array(numbers, np.uint64)) for numbers in (how.multipliers, how.sizes, how.offsets)
+        calls.array(np.array(numbers, np.uint64)) for numbers in (params.multipliers, params.sizes, params.offsets)
     )
     calls.emit(
         "recurrent.ngrams", (calls.bucket.tokens, 1, 1), 1, **_by_token(calls, step), tokens=tokens.ref,
         multipliers=multipliers, sizes=sizes, offsets=offsets, out=out.ref, out_row=out.row, past=past, tables=tables,
-        each=tables // past, end=how.end, BLOCK=power(tables),
+        each=tables // past, end=params.end, BLOCK=power(tables),
     )  # fmt: skip
     _keep_recent(calls, step, tokens)
 

@@ -7,16 +7,16 @@ from llamina.ops import Routing, Step
 
 @lowers("route")
 def _route(calls: Calls, step: Step) -> None:
-    how: Routing = step.attrs["how"]
+    params: Routing = step.attrs["params"]
     value = step.inputs[0]
     x, (ids, weights) = calls.contiguous(value), (calls.output(v) for v in step.outputs)
-    each = x.width // how.groups
+    each = x.width // params.groups
     calls.emit(
         "routing.route", (calls.rows(value), 1, 1), 1 if x.width <= 256 else 4, count=calls.count(value),
         x=x.ref, x_row=x.row, bias=calls.constant(step.weights[0]) if step.weights else None, ids=ids.ref,
-        weights=weights.ref, used=how.used, groups=how.groups, groups_used=how.groups_used, each=each,
-        share=how.share, factor=float(how.scale), SCORING=how.scoring, NORMALIZE=int(how.normalize),
-        GROUPED=int(how.groups > 1), GROUPS=power(how.groups), EACH=power(each), USED=power(how.used),
+        weights=weights.ref, used=params.used, groups=params.groups, groups_used=params.groups_used, each=each,
+        share=params.share, factor=float(params.scale), SCORING=params.scoring, NORMALIZE=int(params.normalize),
+        GROUPED=int(params.groups > 1), GROUPS=power(params.groups), EACH=power(each), USED=power(params.used),
     )  # fmt: skip
 
 
