@@ -135,7 +135,7 @@ def check_model(name: str, args: argparse.Namespace) -> Row:
     def errors() -> Iterator[float]:
         for size in (64, 7):
             with llamina.load(path, backend=args.backend, kv_type="f32", max_tokens=size, context=64) as engine:
-                if size >= len(tokens) or engine.model.causal:
+                if size >= len(tokens) or engine.runner.model.causal:
                     got = engine.logits(tokens)
                     yield float(np.sum((got - want) ** 2, dtype=np.float64) / np.sum(want**2, dtype=np.float64))
 
@@ -154,7 +154,7 @@ def speed(args: argparse.Namespace) -> list[Row]:
     with llamina.load(args.model, backend=args.backend, max_sequences=128, context=9216, cache_tokens=65536) as engine:
         print(f"loaded in {time.perf_counter() - begun:.1f} s", flush=True)
         rows.append({"name": "load", "seconds": round(time.perf_counter() - begun, 2), "ok": True})
-        program, batch = engine.program, engine.batch
+        program, batch = engine.runner.program, engine.runner.batch
 
         def measured(name: str, spans: list[Span], repeats: int) -> None:
             tokens = sum(len(span.tokens) for span in spans)
@@ -175,9 +175,9 @@ def speed(args: argparse.Namespace) -> list[Row]:
         for count, depth in ((1, 512), (1, 8192), (8, 256), (32, 256), (64, 256), (128, 256)):
             measured(f"decode {count} at {depth}", decode(count, depth), 20)
         if args.profile:
-            rows += profile(engine.program, batch.fill(decode(1, 512)))
-            rows += profile(engine.program, batch.fill(decode(64, 256)))
-            rows += profile(engine.program, batch.fill([Span([5] * 512, 0, range(32), 0, [511])]))
+            rows += profile(program, batch.fill(decode(1, 512)))
+            rows += profile(program, batch.fill(decode(64, 256)))
+            rows += profile(program, batch.fill([Span([5] * 512, 0, range(32), 0, [511])]))
         for start in (0, 1536, 7680):
             span = Span([5] * 512, start, range(-(-(start + 512) // PAGE)), 0, [511])
             measured(f"prefill 512 at {start}", [span], 5)
