@@ -58,7 +58,7 @@ def main() -> None:
         program.launch(batch.fill(spans)).result()
         for how in choices["decode" if new == 1 else "prefill"]:
             attention.tiling = lambda *args, how=how: tuned(tiling(*args), how)  # type: ignore[misc]
-            found.append((name, how, program._lower(Bucket.of(batch)).launches))
+            found.append((name, how, program._lower(Bucket.of(batch), program._readers).launches))
     kernels = {x.kernel for _, _, launches in found for x in launches}
     start = time.perf_counter()
     device.device.prepare(kernels)

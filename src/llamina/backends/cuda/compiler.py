@@ -152,8 +152,9 @@ def source_hash(file: str) -> str:
 
 def _read(kernel: Kernel, target: int) -> Code | None:
     """None for a file that is missing or damaged: it is compiled again."""
+    path = _path(kernel, target)
     try:
-        line, _, binary = _path(kernel, target).read_bytes().partition(b"\n")
+        line, _, binary = path.read_bytes().partition(b"\n")
         facts = json.loads(line)
     except (OSError, ValueError):
         return None

@@ -19,8 +19,9 @@ Grid = tuple[int, int, int]
 class Kernel:
     """A Triton function and what it is compiled for: the types of its parameters, and the constants among them.
 
-    `name` is "file.function" under `kernels`. Parameters in `aligned` are pointers to multiples of 16 bytes. With
-    `early`, it may begin before the kernel ahead of it has ended (programmatic dependent launch); it waits by itself.
+    `name` is "file.function" under `kernels`. Parameters in `aligned` are multiples of 16, of which Triton makes wide
+    loads: addresses in bytes, and strides. With `early`, it may begin before the kernel ahead of it has ended
+    (programmatic dependent launch); it waits by itself.
     """
 
     name: str
@@ -58,9 +59,16 @@ def launch_of(
     constants = {**constants, **{key: None for key, value in args.items() if value is None}}
     passed = {key: value for key, value in args.items() if value is not None}
     types = tuple((key, type_of(value)) for key, value in passed.items())
-    aligned = tuple(key for key, value in passed.items() if isinstance(value, Ref) and value.offset % 16 == 0)
+    aligned = tuple(key for key, value in passed.items() if _aligned(value))
     early = bool(constants.get("EARLY"))
     return Launch(Kernel(name, types, tuple(constants.items()), aligned, warps, stages, early), grid, passed, step)
+
+
+def _aligned(value: Ref | int | float) -> bool:
+    """Whether an argument is known to be a multiple of 16; buffers begin at such."""
+    if isinstance(value, Ref):
+        return value.offset % 16 == 0
+    return isinstance(value, int) and value > 0 and value % 16 == 0
 
 
 def type_of(value: Ref | int | float) -> str:

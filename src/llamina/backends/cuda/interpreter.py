@@ -1,10 +1,11 @@
 """A device that is none: Triton's interpreter runs the kernels over memory of the host, for tests without a GPU.
 
-It must be made before the kernels are first imported: Triton decides then whether a function is interpreted.
+Triton decides when it is imported whether functions are interpreted.
 """
 
 import ctypes
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import import_module
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from llamina.backends.base import Progress
 from llamina.backends.cuda.device import Kernel, Launch
 from llamina.backends.cuda.memory import Ref
+from llamina.errors import RequestError
 
 ALIGN = 256
 NAMES = {"fp32": "float32", "i32": "int32", "fp16": "float16", "bf16": "bfloat16", "u8": "uint8", "i8": "int8",
@@ -31,6 +33,8 @@ class Interpreter:
     interpreted = True
 
     def __init__(self) -> None:
+        if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
+            raise RequestError("Triton is imported already and compiles: set TRITON_INTERPRET=1 before", "backend")
         os.environ["TRITON_INTERPRET"] = "1"
         _mend_interpreter()
         self._memory: dict[int, npt.NDArray[np.uint8]] = {}

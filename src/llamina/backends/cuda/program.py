@@ -61,7 +61,7 @@ class CudaProgram:
         self._readers = Readers(plan)
         self._shared.load(self._readers.matrices(), progress)
         sizes = self._sizes()
-        lowered = [self._lower(bucket) for bucket in sizes]
+        lowered = [self._lower(bucket, self._readers) for bucket in sizes]
         device.prepare({launch.kernel for calls in lowered for launch in calls.launches}, progress)
         self._arena_bytes = max(pack(calls.buffers) for calls in lowered)
         self._arena = device.allocate(self._arena_bytes)
@@ -79,14 +79,14 @@ class CudaProgram:
     def workspace(self) -> int:
         return self._arena_bytes + self._logits.buffer.nbytes
 
-    def _lower(self, bucket: Bucket) -> Calls:
-        calls = Calls(bucket, self._readers, self._shared, self._inputs, self._capacity, self._tables)
+    def _lower(self, bucket: Bucket, readers: Readers) -> Calls:
+        calls = Calls(bucket, readers, self._shared, self._inputs, self._capacity, self._tables)
         lower(self._plan, calls, self._logits)
         return calls
 
-    def _launches(self, bucket: Bucket) -> Calls:
+    def _launches(self, bucket: Bucket, readers: Readers | None = None) -> Calls:
         """What a step of this size does, in the arena."""
-        calls = self._lower(bucket)
+        calls = self._lower(bucket, readers or self._readers)
         size = pack(calls.buffers)
         if size > self._arena_bytes:  # graphs hold addresses, so the old arena stays for the others
             self._arena, self._arena_bytes = self._device.allocate(size), size
@@ -113,8 +113,11 @@ class CudaProgram:
             table.put(slot, pairs.get(name))
 
     def trace(self, batch: Batch) -> Iterator[tuple[int, dict[int, npt.NDArray[Any]]]]:
-        """Walk step by step: the index of each step of the plan, and copies of its outputs by their ids."""
-        calls = self._launches(Bucket.of(batch))
+        """Walk step by step: the index of each step of the plan, and copies of its outputs by their ids.
+
+        Nothing is fused, and matrices that are one otherwise are loaded apart.
+        """
+        calls = self._launches(Bucket.of(batch), Readers(self._plan, fuse=False))
         self._inputs.upload(batch)
         launches: list[list[Launch]] = [[] for _ in self._plan.steps]
         for launch in calls.launches:

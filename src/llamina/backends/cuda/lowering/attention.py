@@ -12,6 +12,7 @@ from llamina.ops.rotation import alibi_slopes
 
 ROWS = 64  # of a tile: tokens × heads that share a key head
 MOST_SPLITS = 64  # of the keys of a tile
+LONG = 2048  # positions from which on tiles and blocks are larger
 PROGRAMS = 4  # of attention for each processor, where sequences have one token each
 BATCH = ("positions", "sequences", "starts")
 
@@ -94,15 +95,19 @@ class Tiling:
 def tiling(calls: Calls, state: State, group: int) -> Tiling:
     """So that no processor is idle, and that what a program holds fits it."""
     kv_heads, key, dim = state.shape
-    bucket, wide = calls.bucket, power(max(key, dim))
-    tile = 1 if bucket.tokens == bucket.sequences else max(1, ROWS // power(group))
+    bucket, wide, half = calls.bucket, power(max(key, dim)), calls.capacity.kv_type == "f16"
+    alone = bucket.tokens == bucket.sequences  # a token of each sequence
+    long = half and wide <= 128 and bucket.context >= LONG
+    rows = (2 if long else 1) * ROWS
+    tile = 1 if alone else max(1, rows // power(group))
     tiles = min(bucket.tokens, bucket.tokens // tile + bucket.sequences)
     rows = max(16, power(tile * group))
-    room = 64 if calls.capacity.kv_type == "f16" else 32
+    room = (128 if long else 64) if half else 32
     block = max(16, min(room, room * 256 // wide))
-    programs = (PROGRAMS if tile == 1 else 1) * calls.shared.device.processors // max(1, tiles * kv_heads)
+    programs = (PROGRAMS if alone else 1) * calls.shared.device.processors // max(1, tiles * kv_heads)
     splits = min(power(programs), MOST_SPLITS, bucket.context // 64)
-    return Tiling(tile, tiles, rows, block, splits, 8 if rows * wide > 8192 else 4, 2)
+    warps = 8 if rows * wide > 8192 else 2 if alone and splits == 1 and wide <= 128 else 4
+    return Tiling(tile, tiles, rows, block, splits, warps, 2)
 
 
 def _turn_and_keep(calls: Calls, step: Step) -> None:

@@ -17,7 +17,12 @@ GATES = ("silu", "gelu")
 def postpones(calls: Calls, value: Value) -> bool:
     """Whether a norm can be left to the products that read it: all that read it are some, and few."""
     readers = calls.readers.of(value)
-    if not readers or any(calls.readers.steps[i].op != "linear" for i in readers) or len(value.shape) > 1:
+    if (
+        not calls.readers.fuse
+        or not readers
+        or any(calls.readers.steps[i].op != "linear" for i in readers)
+        or len(value.shape) > 1
+    ):
         return False
     groups = _groups(calls, value)
     return len(groups) <= MOST and all(_fits(calls, value, group) for group in groups)
@@ -58,6 +63,8 @@ def _single(calls: Calls, value: Value, products: Products, norming: Norming | N
     kind, eps, tokens = "norm" if norming else "f32", norming.eps if norming else 0.0, calls.rows(value)
     if (gate := _gate(calls, products)) is not None:
         layout, first, second = halves(matrix)
+        if gate.inputs[0] is not products.endings[0].out:
+            first, second = second, first
         call = gated(layout, tokens, kind, gate.attrs["kind"], x.row, eps, device.early, device.processors)
         names |= first | {f"{name}2": ref for name, ref in second.items()}
         run(calls, call, names | {"out": calls.output(gate.outputs[0]).ref})
@@ -80,7 +87,7 @@ def _gate(calls: Calls, products: Products) -> Step | None:
     step = calls.readers.steps[index] if index is not None else None
     if step is None or step.op != "gated" or step.attrs["kind"] not in GATES or first.size != second.size:
         return None
-    return step if calls.readers.only(second) == index and step.inputs == (first, second) else None
+    return step if calls.readers.only(second) == index else None
 
 
 def _together(calls: Calls, value: Value, groups: list[Products], norming: Norming) -> None:

@@ -120,7 +120,7 @@ def prepared_for(calls: Calls, value: Value) -> tuple[Wanted, dict[str, Argument
     Whoever is given it must fill it. None where products do not agree, or read float32, or there are none.
     """
     kinds, others, layout = set[Activation](), False, None
-    for index in calls.readers.of(value) if len(value.shape) == 1 else ():
+    for index in calls.readers.of(value) if len(value.shape) == 1 and calls.readers.fuse else ():
         step = calls.readers.steps[index]
         if step.op == "linear":
             group = calls.readers.groups.get(index, (index,))

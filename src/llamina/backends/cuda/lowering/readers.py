@@ -8,15 +8,16 @@ GROUP = 8  # rows of a matrix that lie together on the device
 
 
 class Readers:
-    """The steps of a plan by what they read."""
+    """The steps of a plan by what they read. Without `fuse`, no step is computed together with another."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, fuse: bool = True) -> None:
         self.steps, self._logits = plan.steps, plan.logits.id
         self._by: dict[int, list[int]] = {}
         for index, step in enumerate(plan.steps):
             for value in step.inputs:
                 self._by.setdefault(value.id, []).append(index)
-        self.groups = {group[0]: group for group in self._groups()}
+        self.fuse = fuse
+        self.groups = {group[0]: group for group in self._groups()} if fuse else {}
 
     def of(self, value: Value) -> list[int]:
         """The indexes of the steps that read a value."""
@@ -25,7 +26,7 @@ class Readers:
     def only(self, value: Value) -> int | None:
         """The one step that reads a value; None if there are several, or if it is the plan's result."""
         found = self.of(value)
-        return found[0] if len(found) == 1 and value.id != self._logits else None
+        return found[0] if self.fuse and len(found) == 1 and value.id != self._logits else None
 
     def matrices(self) -> list[tuple[Weight, ...]]:
         """The weights that the plan multiplies or looks up, those of one product together."""
