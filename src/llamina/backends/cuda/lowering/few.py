@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from llamina.backends.cuda.kernels.calls import Input
 from llamina.backends.cuda.kernels.fused import fits, gated, single, together
 from llamina.backends.cuda.loading import halves
 from llamina.backends.cuda.lowering.calls import Calls, Norming
@@ -60,7 +61,8 @@ def _single(calls: Calls, value: Value, products: Products, norming: Norming | N
     matrix, device = calls.shared.matrix(products.weights), calls.shared.device
     x = norming.x if norming else calls.place(value)
     names = {"x": x.ref} | ({"norm": norming.w} if norming else {})
-    kind, eps, tokens = "norm" if norming else "f32", norming.eps if norming else 0.0, calls.rows(value)
+    kind: Input = "norm" if norming else "f32"
+    eps, tokens = norming.eps if norming else 0.0, calls.rows(value)
     if (gate := _gate(calls, products)) is not None:
         layout, first, second = halves(matrix)
         if gate.inputs[0] is not products.endings[0].out:
