@@ -134,7 +134,7 @@ def check_model(name: str, args: argparse.Namespace) -> Row:
 
     def errors() -> Iterator[float]:
         for size in (64, 7):
-            with llamina.load(path, backend=args.backend, kv_type="f32", max_tokens=size, context=64) as engine:
+            with llamina.load(path, backend=args.backend, kv_type="f32", step_tokens=size, context=64) as engine:
                 if size >= len(tokens) or engine.runner.model.causal:
                     got = engine.logits(tokens)
                     yield float(np.sum((got - want) ** 2, dtype=np.float64) / np.sum(want**2, dtype=np.float64))
