@@ -35,7 +35,7 @@ __all__ = [
     "state_bytes",
 ]
 
-BACKENDS = ("cpu", "reference")  # the default first
+BACKENDS = ("cpu", "cuda", "reference")  # the default first
 
 
 def __getattr__(name: str) -> Any:
@@ -58,6 +58,10 @@ def backend(name: str, **options: Any) -> "Backend":
         from llamina.backends.cpu import CpuBackend
 
         made = CpuBackend
+    elif name == "cuda":
+        from llamina.backends.cuda import CudaBackend
+
+        made = CudaBackend
     elif name == "reference":
         from llamina.backends.reference import ReferenceBackend
 

@@ -1,0 +1,263 @@
+"""Check and time backend='cuda' on this machine's GPU; writes gpu.json and gpu.md.
+
+    python benchmarks/gpu.py --out DIR [--only ops,formats,golden,speed] [--golden DIR] [--model FILE] [--backend cuda]
+
+`ops`: every operation against its NumPy meaning. `formats`: products and embeddings of every format. `golden`: every
+architecture's tiny model against llama.cpp's logits, at once and in pieces. `speed`: decode and prefill of a model.
+"""
+
+import argparse
+import importlib.util
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests" / "backends")]
+
+import numpy as np  # noqa: E402
+
+EXACT, ROUNDED = 1e-8, 2e-4  # normalised mean squared errors: of float32, and where activations are rounded
+Row = dict[str, Any]
+
+
+def checked(name: str, limit: float, errors: Callable[[], list[float]]) -> Row:
+    """The largest of some errors, and whether all are within the limit; an exception is a failure."""
+    start = time.perf_counter()
+    try:
+        found = errors()
+        worst = max(found) if all(e == e for e in found) else float("nan")
+        row: Row = {"name": name, "error": worst, "ok": worst < limit}
+    except Exception as error:
+        row = {"name": name, "ok": False, "exception": f"{type(error).__name__}: {error}"[:500]}
+        print("".join(traceback.format_exception(error)[-3:]), flush=True)
+    row["seconds"] = round(time.perf_counter() - start, 2)
+    shown = row.get("exception") or f"{row['error']:.1e}"
+    print(f"{'ok  ' if row['ok'] else 'BAD '} {name:44s} {shown} {row['seconds']} s", flush=True)
+    return row
+
+
+def spread(check: Callable[[str, argparse.Namespace], Row], names: list[str], args: argparse.Namespace) -> list[Row]:
+    """A check of each name, by several processes: one compiles while another computes."""
+    names = [name for name in names if args.match in name]
+    with ProcessPoolExecutor(args.processes, mp_context=get_context("spawn")) as pool:
+        return list(pool.map(check, names, [args] * len(names)))
+
+
+def ops(args: argparse.Namespace) -> list[Row]:
+    from test_cpu_ops import PLANS
+
+    return spread(check_op, list(PLANS), args)
+
+
+def check_op(name: str, args: argparse.Namespace) -> Row:
+    """A plan of the CPU's own test: at once, beside others, and in pieces of three tokens and of one."""
+    import plans
+    from test_cpu_ops import PLANS, TOKENS
+
+    plan, first = PLANS[name], [[plans.whole(TOKENS)]]
+    others = [plans.whole([1, 2, 3], 20, 1), plans.whole(TOKENS, slot=3), plans.whole([9], 30, 2)]
+
+    def errors() -> list[float]:
+        want = plans.run("reference", plan, first)
+        got = [
+            plans.run(args.backend, plan, first),
+            plans.run(args.backend, plan, [others])[3:-1],
+            plans.run(args.backend, plan, plans.pieces(TOKENS, 3, 5, 2)),
+            plans.run(args.backend, plan, plans.pieces(TOKENS, 1, 5, 2)),
+        ]
+        return [plans.error(g, want) for g in got]
+
+    return checked(name, EXACT, errors)
+
+
+def formats(args: argparse.Namespace) -> list[Row]:
+    from llamina.backends.cuda.kernels.formats import FORMS, PLAIN
+
+    return spread(check_format, [*PLAIN, *FORMS], args)
+
+
+def check_format(kind: str, args: argparse.Namespace) -> Row:
+    """An embedding, a product and products of experts of a format, for 1, 3 and 37 tokens."""
+    import plans
+
+    from llamina.ops import Routing, concat, embed, expert_linear, flat, linear, mix, norm, pick, route
+
+    rng = np.random.default_rng(3)
+
+    def weight(kind: str, name: str, *shape: int) -> Any:
+        if kind in ("F32", "F16", "BF16"):
+            return plans.float_weight(name, 0.3 * rng.standard_normal(shape), kind)
+        return plans.block_weight(name, kind, shape, len(name))
+
+    table, matrix = weight(kind, "token_embd.weight", 32, 512), weight(kind, "matrix", 300, 512)
+    experts, router = weight(kind, "experts", 4, 72, 512), weight("F32", "router", 4, 512)
+
+    def plan(tokens: Any, positions: Any) -> Any:
+        x = norm(embed(tokens, table), None, 1e-6)
+        chosen, weights = route(linear(x, router), Routing(2))
+        answers = expert_linear(x, experts, chosen)
+        return pick(concat(concat(linear(x, matrix), mix(answers, weights)), flat(answers)))
+
+    def errors() -> list[float]:
+        found = []
+        for count in (1, 3, 37):
+            spans = [[plans.whole([int(t) for t in rng.integers(0, 32, count)])]]
+            found.append(plans.error(plans.run(args.backend, plan, spans), plans.run("reference", plan, spans)))
+        return found
+
+    return checked(kind, EXACT if kind == "F32" else ROUNDED, errors)
+
+
+def golden(args: argparse.Namespace) -> list[Row]:
+    return spread(check_model, list(json.loads((args.golden / "archs.json").read_text())), args)
+
+
+def check_model(name: str, args: argparse.Namespace) -> Row:
+    """One tiny model: 40 tokens at once, and seven at a time."""
+    import llamina
+
+    script = importlib.util.spec_from_file_location("arch_models", args.golden / "arch_models.py")
+    assert script and script.loader
+    module = importlib.util.module_from_spec(script)
+    script.loader.exec_module(module)
+    path = args.out / f"{name}.gguf"
+    module.write(json.loads((args.golden / "archs.json").read_text())[name], path)
+    truth = np.load(args.golden / "arch_logits.npz")
+    tokens, want = [int(t) for t in truth[f"{name}.tokens"]], truth[name]
+
+    def errors() -> Iterator[float]:
+        for size in (64, 7):
+            with llamina.load(path, backend=args.backend, kv_type="f32", step_tokens=size, context=64) as engine:
+                if size >= len(tokens) or engine.runner.model.causal:
+                    got = engine.logits(tokens)
+                    yield float(np.sum((got - want) ** 2, dtype=np.float64) / np.sum(want**2, dtype=np.float64))
+
+    row = checked(name, 1e-6, lambda: list(errors()))
+    path.unlink()
+    return row
+
+
+def speed(args: argparse.Namespace) -> list[Row]:
+    """Steps of the engine's own programs: one sequence and several at some depths, and prompts."""
+    import llamina
+    from llamina.ops.batch import PAGE, Span
+
+    begun = time.perf_counter()
+    rows: list[Row] = []
+    with llamina.load(args.model, backend=args.backend, max_sequences=128, context=9216, cache_tokens=65536) as engine:
+        print(f"loaded in {time.perf_counter() - begun:.1f} s", flush=True)
+        rows.append({"name": "load", "seconds": round(time.perf_counter() - begun, 2), "ok": True})
+        program, batch = engine.runner.program, engine.runner.batch
+
+        def measured(name: str, spans: list[Span], repeats: int) -> None:
+            tokens = sum(len(span.tokens) for span in spans)
+            for _ in range(2):
+                program.launch(batch.fill(spans)).result()
+            start = time.perf_counter()
+            for _ in range(repeats):
+                program.launch(batch.fill(spans)).result()
+            seconds = (time.perf_counter() - start) / repeats
+            row = {"name": name, "us": round(seconds * 1e6, 1), "rate": round(tokens / seconds, 1), "ok": True}
+            rows.append(row)
+            print(row, flush=True)
+
+        def decode(count: int, depth: int) -> list[Span]:
+            pages = -(-(depth + 1) // PAGE)
+            return [Span([7], depth, range(i * pages, (i + 1) * pages), i, [0]) for i in range(count)]
+
+        for count, depth in ((1, 512), (1, 8192), (8, 256), (32, 256), (64, 256), (128, 256)):
+            measured(f"decode {count} at {depth}", decode(count, depth), 20)
+        if args.profile:
+            rows += profile(program, batch.fill(decode(1, 512)))
+            rows += profile(program, batch.fill(decode(64, 256)))
+            rows += profile(program, batch.fill([Span([5] * 512, 0, range(32), 0, [511])]))
+        for start in (0, 1536, 7680):
+            span = Span([5] * 512, start, range(-(-(start + 512) // PAGE)), 0, [511])
+            measured(f"prefill 512 at {start}", [span], 5)
+    return rows
+
+
+def profile(program: Any, batch: Any) -> list[Row]:
+    """The time of a step's launches by kernel: all of one kernel in a row, as often as the step has them."""
+    from llamina.backends.cuda.bucket import Bucket
+
+    device, bucket = program._device, Bucket.of(batch)
+    program.launch(batch).result()
+    kinds: dict[str, list[Any]] = {}
+    for launch in program._launches(bucket).launches:
+        constants = [str(value) for key, value in launch.kernel.constants if key in ("FORM", "KIND", "TILES", "K")]
+        kinds.setdefault(" ".join([launch.kernel.name, *constants]), []).append(launch)
+    rows = []
+    for name, launches in kinds.items():
+        graph, times = device.record(launches), []
+        for _ in range(4):
+            device.synchronize()
+            start = time.perf_counter()
+            graph.replay()
+            device.synchronize()
+            times.append(time.perf_counter() - start)
+        rows.append(
+            {
+                "name": f"{bucket.tokens} tokens: {name}",
+                "launches": len(launches),
+                "us": round(min(times) * 1e6, 1),
+                "ok": True,
+            }
+        )
+        graph.close()
+    rows.sort(key=lambda row: -row["us"])
+    print(f"profile of {bucket}: {sum(row['us'] for row in rows):.0f} us", flush=True)
+    for row in rows[:24]:
+        print(f"  {row['us']:9.1f} us {row['launches']:4d} x {row['name']}", flush=True)
+    return rows
+
+
+SECTIONS = {"ops": ops, "formats": formats, "golden": golden, "speed": speed}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--only", default="ops,formats,golden")
+    parser.add_argument("--golden", type=Path, default=ROOT / "tests" / "golden")
+    parser.add_argument("--match", default="", help="part of the names of architectures")
+    parser.add_argument("--model", help="a GGUF file to time")
+    parser.add_argument("--backend", default="cuda")
+    parser.add_argument("--profile", action="store_true", help="with speed: the time of each kernel")
+    parser.add_argument("--processes", type=int, default=6)
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    results: dict[str, list[Row]] = {}
+    for name in args.only.split(","):
+        start = time.perf_counter()
+        results[name] = SECTIONS[name](args)
+        good = sum(row["ok"] for row in results[name])
+        print(f"{name}: {good} of {len(results[name])}, {time.perf_counter() - start:.0f} s", flush=True)
+        (args.out / "gpu.json").write_text(json.dumps(results, indent=1))
+        (args.out / "gpu.md").write_text(report(results))
+
+
+def report(results: dict[str, list[Row]]) -> str:
+    """Markdown: a table for each section."""
+    lines: list[str] = []
+    for section, rows in results.items():
+        columns = list(dict.fromkeys(key for row in rows for key in row))
+        lines += [f"## {section}: {sum(row['ok'] for row in rows)} of {len(rows)}", ""]
+        lines += [" | ".join(columns), " | ".join("---" for _ in columns)]
+        lines += [" | ".join(_shown(row.get(column, "")) for column in columns) for row in rows] + [""]
+    return "\n".join(lines)
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.1e}" if isinstance(value, float) and 0 < value < 0.01 else str(value).replace("|", "/")
+
+
+if __name__ == "__main__":
+    main()

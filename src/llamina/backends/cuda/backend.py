@@ -1,0 +1,86 @@
+"""NVIDIA GPUs as a backend, and Triton's interpreter in their place. Nothing is loaded until it is asked for."""
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from llamina.backends.base import Capacity, Program, Progress
+from llamina.errors import KernelError, RequestError
+from llamina.ops.batch import Batch
+from llamina.plan import Plan
+
+if TYPE_CHECKING:
+    from llamina.backends.cuda.device import Device
+    from llamina.backends.cuda.program import CudaProgram
+
+
+class CudaBackend:
+    """One GPU, by its number. Raises RequestError where there is no driver, no such GPU, or no Triton."""
+
+    name = "cuda"
+
+    def __init__(self, device: int = 0, offload: str = "none") -> None:
+        if offload != "none":
+            raise RequestError(f"offload is {offload!r}: backend='cuda' keeps all weights on the GPU", "offload")
+        self.device: Device = open_gpu(device)
+
+    @property
+    def formats(self) -> frozenset[str]:
+        from llamina.backends.cuda.kernels.formats import FORMS, PLAIN
+
+        return frozenset((*FORMS, *PLAIN))
+
+    def free_bytes(self) -> int:
+        return self.device.free_bytes()
+
+    def weight_bytes(self, nbytes: int) -> int:
+        return nbytes
+
+    def check(self, plan: Plan) -> None:
+        from llamina.backends.cuda.lowering import OPS
+        from llamina.backends.cuda.lowering.readers import MATRICES
+
+        for step in plan.steps:
+            if step.op not in OPS:
+                raise KernelError(f"backend='cuda' has no kernel for {step.op}: use backend='cpu'")
+            for weight in step.weights if step.op in MATRICES else ():
+                if weight.format.name not in self.formats:
+                    raise KernelError(
+                        f"{weight.name} is {weight.format.name}, which has no kernel: requantize the model"
+                    )
+
+    def describe(self) -> dict[str, str]:
+        return {"backend": self.name, "device": self.device.name}
+
+    def compile(
+        self,
+        plan: Plan,
+        batch: Batch,
+        capacity: Capacity,
+        progress: Progress | None = None,
+        before: Program | None = None,
+    ) -> "CudaProgram":
+        from llamina.backends.cuda.program import CudaProgram
+
+        self.check(plan)
+        return CudaProgram(self.device, plan, batch, capacity, progress, before)
+
+
+class InterpreterBackend(CudaBackend):
+    """The same programs without a GPU, thousands of times slower: for tests."""
+
+    name = "interpreter"
+
+    def __init__(self, offload: str = "none") -> None:
+        from llamina.backends.cuda.interpreter import Interpreter
+
+        if offload != "none":
+            raise RequestError(f"offload is {offload!r}: the interpreter keeps all weights in memory", "offload")
+        self.device = Interpreter()
+
+
+@cache
+def open_gpu(index: int) -> "Device":
+    """A GPU; one object serves all programs of the process."""
+    from llamina.backends.cuda.gpu import Gpu
+
+    return Gpu(index)

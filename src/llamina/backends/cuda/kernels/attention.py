@@ -1,0 +1,178 @@
+"""Attention over keys and values in pages of 16 positions, [pages, heads, 16, dim].
+
+A tile is some tokens of one sequence with all query heads that share a key head; the rows of its matrices are token by
+token, head by head. Tiles are cut at the starts of sequences and every TILE tokens from there.
+"""
+
+import triton
+import triton.language as tl
+
+from llamina.backends.cuda.kernels.early import begin
+
+PAGE = tl.constexpr(16)
+NONE = tl.constexpr(float("-inf"))
+LOG2E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def keep(x, x_row, x_head, pages, tables, tables_row, positions, sequences, count, heads, dim, BLOCK: tl.constexpr):
+    """Each token's heads into its sequence's page."""
+    row = tl.program_id(0).to(tl.int64)
+    if row >= tl.load(count):
+        return
+    position = tl.load(positions + row)
+    page = tl.load(tables + tl.load(sequences + row) * tables_row + position // PAGE).to(tl.int64)
+    i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    head, at, inside = i // dim, i % dim, i < heads * dim
+    v = tl.load(x + row * x_row + head * x_head + at, mask=inside, other=0.0)
+    target = pages + ((page * heads + head) * PAGE + position % PAGE) * dim + at
+    tl.store(target, v.to(pages.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def tile_of(number, starts, sequences, spans, TILE: tl.constexpr, SEQUENCES: tl.constexpr):
+    """(sequence, first token, tokens) of a tile; no tokens if there are not so many tiles.
+
+    SEQUENCES are the most there can be; where each has one token (TILE 1), a tile is a token.
+    """
+    count = tl.load(spans)
+    if TILE == 1:
+        inside = number < tl.load(starts + count)
+        sequence, first = tl.load(sequences + number, mask=inside, other=0), number
+        tokens = tl.where(inside, 1, 0)
+    else:
+        s = tl.arange(0, SEQUENCES)
+        lengths = tl.load(starts + s + 1, mask=s < count, other=0) - tl.load(starts + s, mask=s < count, other=0)
+        ends = tl.cumsum((lengths + TILE - 1) // TILE, 0)
+        sequence = tl.minimum(tl.sum((ends <= number).to(tl.int32), 0), count - 1)
+        first = (number - tl.max(tl.where(ends <= number, ends, 0), 0)) * TILE + tl.load(starts + sequence)
+        tokens = tl.minimum(TILE, tl.load(starts + sequence + 1) - first)
+    return sequence, first, tokens
+
+
+@triton.jit
+def part(rows, row_mask, at, size):
+    """A tile of a matrix whose rows begin at `rows`; `at` are its columns, of which there are `size`."""
+    return tl.load(rows[:, None] + at[None, :], mask=row_mask[:, None] & (at < size)[None, :], other=0.0)
+
+
+@triton.jit
+def attend(q, q_row, q_head, keys, values, value_row, tables, tables_row, positions, sequences, starts, spans, out,
+           out_row, out_head, sinks, slopes, seen, seen_row, seen_head, partials, kv_heads, key_dim, value_dim, behind,
+           ahead, chunk, seen_block, scale, cap, GROUP: tl.constexpr, TILE: tl.constexpr, SEQUENCES: tl.constexpr,
+           ROWS: tl.constexpr, KEY: tl.constexpr, MORE: tl.constexpr, VALUE: tl.constexpr, BLOCK: tl.constexpr,
+           SPLITS: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
+    """One tile, key head and split of the keys; a split's result goes to `partials`.
+
+    A head's key is taken in two parts, KEY elements and MORE (0: none); GROUP heads share a key head. What is None is
+    not there: the window (`behind`), what is after a token (`ahead`), `chunk`, `cap`. Scores are logarithms of base 2.
+    """
+    begin(EARLY)
+    number, kv_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    sequence, first, tokens = tile_of(number, starts, sequences, spans, TILE, SEQUENCES)
+    if tokens <= 0:
+        return
+    r = tl.arange(0, ROWS)
+    token, head, alive = (first + r // GROUP).to(tl.int64), kv_head * GROUP + r % GROUP, r < tokens * GROUP
+    position = tl.load(positions + token, mask=alive, other=0)
+    start, last = tl.load(positions + first), tl.load(positions + first + tokens - 1)
+    if ahead is not None:
+        last = tl.minimum(last + ahead, tl.load(positions + tl.load(starts + sequence + 1) - 1))
+    low = 0
+    if behind is not None:
+        low = tl.maximum(low, start - behind + 1)
+    if chunk is not None:
+        low = tl.maximum(low, start // chunk * chunk)
+    low = low // BLOCK
+    blocks = last // BLOCK + 1 - low
+    each = (blocks + SPLITS - 1) // SPLITS
+    stop = tl.minimum(blocks, (split + 1) * each)
+
+    d, more, dv = tl.arange(0, KEY), KEY + tl.arange(0, MORE if MORE else 1), tl.arange(0, VALUE)
+    source = q + token * q_row + head * q_head
+    query = part(source, alive, d, key_dim).to(keys.dtype.element_ty)
+    if MORE:
+        rest = part(source, alive, more, key_dim).to(keys.dtype.element_ty)
+    top = tl.full([ROWS], NONE, tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    result = tl.zeros([ROWS, VALUE], tl.float32)
+    if sinks is not None:
+        top = tl.where(split == 0, tl.load(sinks + head, mask=alive, other=0.0) * LOG2E, NONE)
+        total += tl.where(split == 0, 1.0, 0.0)
+    table = tables + sequence * tables_row
+    for b in range(split * each, stop):
+        n = (low + b) * BLOCK + tl.arange(0, BLOCK)
+        known = n <= last
+        page = tl.load(table + n // PAGE, mask=known, other=0).to(tl.int64)
+        line = (page * kv_heads + kv_head) * PAGE + n % PAGE
+        k = part(keys + line * key_dim, known, d, key_dim)
+        scores = tl.dot(query, tl.trans(k), input_precision="ieee")
+        if MORE:
+            k = part(keys + line * key_dim, known, more, key_dim)
+            scores += tl.dot(rest, tl.trans(k), input_precision="ieee")
+        if cap is not None:
+            x = scores * (scale / cap)
+            e = tl.exp2(-2.0 * LOG2E * tl.abs(x))
+            scores = tl.where(x < 0, -cap, cap) * ((1.0 - e) / (1.0 + e)) * LOG2E
+        else:
+            scores *= scale * LOG2E
+        if slopes is not None:
+            distance = tl.abs(position[:, None] - n[None, :])
+            scores -= tl.load(slopes + head, mask=alive, other=0.0)[:, None] * distance * LOG2E
+        visible = known[None, :] & alive[:, None]
+        if ahead is None:
+            visible = visible & (n[None, :] <= position[:, None])
+        else:
+            visible = visible & (n[None, :] <= position[:, None] + ahead)
+        if behind is not None:
+            visible = visible & (position[:, None] - n[None, :] < behind)
+        if chunk is not None:
+            visible = visible & (n[None, :] >= (position // chunk * chunk)[:, None])
+        if seen is not None:
+            bit = n // seen_block
+            words = tl.load(seen + (token * seen_row + kv_head * seen_head)[:, None] + (bit // 32)[None, :],
+                            mask=alive[:, None] & known[None, :], other=0)  # fmt: skip
+            visible = visible & (((words >> (bit % 32)[None, :]) & 1) != 0)
+        scores = tl.where(visible, scores, NONE)
+        most = tl.maximum(top, tl.max(scores, 1))
+        level = tl.where(most == NONE, 0.0, most)  # nothing seen yet
+        weights = tl.exp2(scores - level[:, None])
+        shrink = tl.exp2(top - level)
+        total = total * shrink + tl.sum(weights, 1)
+        v = part(values + line * value_row, known, dv, value_dim)
+        result = tl.dot(weights.to(v.dtype), v, result * shrink[:, None], input_precision="ieee")
+        top = most
+    if SPLITS == 1:
+        target = out + token * out_row + head * out_head
+        result = result / tl.where(alive, total, 1.0)[:, None]
+        tl.store(target[:, None] + dv[None, :], result, mask=alive[:, None] & (dv < value_dim)[None, :])
+    else:
+        item = (token * kv_heads * GROUP + head) * SPLITS + split
+        target = partials + item * (value_dim + 2)
+        tl.store(target[:, None] + dv[None, :], result, mask=alive[:, None] & (dv < value_dim)[None, :])
+        tl.store(target + value_dim, top, mask=alive)
+        tl.store(target + value_dim + 1, total, mask=alive)
+
+
+@triton.jit
+def merged(partials, item, value_dim, SPLITS: tl.constexpr, VALUE: tl.constexpr):
+    """One head of a token from its splits, added in order: [VALUE]."""
+    s, d = tl.arange(0, SPLITS), tl.arange(0, VALUE)
+    items = partials + (item * SPLITS + s) * (value_dim + 2)
+    top = tl.load(items + value_dim)
+    weight = tl.exp2(top - tl.max(top, 0))
+    total = tl.sum(tl.load(items + value_dim + 1) * weight, 0)
+    result = tl.load(items[:, None] + d[None, :], mask=(d < value_dim)[None, :] & (s >= 0)[:, None], other=0.0)
+    return tl.sum(result * weight[:, None], 0) / total
+
+
+@triton.jit
+def merge(partials, out, out_row, out_head, count, heads, value_dim,
+          SPLITS: tl.constexpr, VALUE: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
+    """What the splits of each head and token have found, put together."""
+    begin(EARLY)
+    row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    if row >= tl.load(count):
+        return
+    result, d = merged(partials, row * heads + head, value_dim, SPLITS, VALUE), tl.arange(0, VALUE)
+    tl.store(out + row * out_row + head * out_head + d, result, mask=d < value_dim)

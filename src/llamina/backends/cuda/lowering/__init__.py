@@ -1,0 +1,26 @@
+"""From a plan's steps to launches: which kernel, how many programs of it, with which arguments, in which memory."""
+
+from llamina.backends.cuda.lowering import (  # noqa: F401 (they fill the table)
+    adapted,
+    attention,
+    matrices,
+    plain,
+    recurrent,
+    routing,
+)
+from llamina.backends.cuda.lowering.calls import OPS, Calls
+from llamina.backends.cuda.memory import Place, Ref
+from llamina.plan import Plan
+
+__all__ = ["OPS", "Calls", "lower"]
+
+
+def lower(plan: Plan, calls: Calls, logits: Ref) -> None:
+    """Write the launches of a plan; logits go to `logits`."""
+    for value, name in ((plan.tokens, "tokens"), (plan.positions, "positions")):
+        calls.places[value.id] = Place(calls.inputs.refs[name], 1, 1, 1, 1)
+    size = plan.logits.size
+    calls.places[plan.logits.id] = Place(logits, size, 0, 1, size)
+    for calls.step, step in enumerate(plan.steps):
+        if calls.step not in calls.done:
+            OPS[step.op](calls, step)

@@ -1,0 +1,193 @@
+"""Launches of attention and of the choice of what it looks at."""
+
+from dataclasses import dataclass
+
+from llamina.backends.cuda.bucket import power
+from llamina.backends.cuda.device import Argument
+from llamina.backends.cuda.lowering.calls import Calls, lowers, reading, writing
+from llamina.backends.cuda.lowering.matrices import Wanted, prepared_for
+from llamina.backends.cuda.memory import Place, Ref
+from llamina.ops import Attention, Selection, State, Step, Value
+from llamina.ops.rotation import alibi_slopes
+
+ROWS = 64  # of a tile: tokens × heads that share a key head
+MOST_SPLITS = 64  # of the keys of a tile
+LONG = 2048  # positions from which on tiles and blocks are larger
+PROGRAMS = 4  # of attention for each processor, where sequences have one token each
+BATCH = ("positions", "sequences", "starts")
+
+
+def _keep(calls: Calls, state: State, values: tuple[Value, ...]) -> None:
+    """Each token's rows into the pages of its sequence."""
+    for value, store in zip(values, calls.shared.states.refs[state], strict=False):
+        x = calls.place(value)
+        block = min(1024, power(x.width))
+        calls.emit(
+            "attention.keep", (calls.rows(value), -(-x.width // block), 1), count=calls.count(value), **reading(x),
+            pages=store, **_where(calls, state), positions=calls.inputs.refs["positions"],
+            sequences=calls.inputs.refs["sequences"], heads=state.shape[0], dim=x.inner, BLOCK=block,
+        )  # fmt: skip
+
+
+def _where(calls: Calls, state: State) -> dict[str, Argument]:
+    """The pages of each sequence in which a state is."""
+    window = calls.capacity.unit(state) == "window"
+    return {
+        "tables": calls.inputs.refs["window_tables" if window else "tables"],
+        "tables_row": calls.inputs.table_row,
+    }
+
+
+@lowers("attend")
+def _attend(calls: Calls, step: Step) -> None:
+    params: Attention = step.attrs["params"]
+    state, value, refs = step.states[0], step.inputs[0], calls.inputs.refs
+    stores = calls.shared.states.refs[state]
+    _turn_and_keep(calls, step)
+    q = calls.place(value)
+    seen = calls.place(step.inputs[1 + len(stores)]) if len(step.inputs) > 1 + len(stores) else None
+    kv_heads, key, dim = state.shape
+    shape = tiling(calls, state, q.outer // kv_heads)
+    partials = calls.new(calls.bucket.tokens * q.outer * shape.splits * (dim + 2)) if shape.splits > 1 else None
+    merged = _prepared(calls, step) if partials else None
+    out = q if merged else calls.output(step.outputs[0])  # nothing is written there if there is a merge
+    first, more = _parts(key)
+    calls.emit(
+        "attention.attend", (shape.tiles, kv_heads, shape.splits), shape.warps, shape.stages, q=q.ref, q_row=q.row,
+        q_head=q.head, keys=stores[0], values=stores[-1], value_row=dim if state.kind == "kv" else key,
+        **_where(calls, state), spans=calls.sequences, **{name: refs[name] for name in BATCH}, **writing(out),
+        sinks=calls.constant(step.weights[0]) if step.weights else None,
+        slopes=calls.array(alibi_slopes(q.outer, params.alibi)) if params.alibi else None, **_seen(seen),
+        partials=partials, kv_heads=kv_heads, key_dim=key, value_dim=dim, behind=params.behind or None,
+        ahead=params.ahead or None, chunk=params.chunk or None, seen_block=params.block, scale=float(params.scale),
+        cap=float(params.softcap) or None, GROUP=q.outer // kv_heads, TILE=shape.tile,
+        SEQUENCES=power(calls.bucket.sequences), ROWS=shape.rows, KEY=first, MORE=more, VALUE=max(16, power(dim)),
+        BLOCK=shape.block, SPLITS=shape.splits, EARLY=calls.early,
+    )  # fmt: skip
+    if merged:
+        wanted, room = merged
+        calls.emit(
+            "endings.merge", (calls.bucket.tokens, q.outer, 1), partials=partials, count=calls.count(value),
+            x8=room["x8"], xd=room["xd"], xs=room["xs"], heads=q.outer, value_dim=dim, SPLITS=shape.splits,
+            PADDED=wanted.padded, VALUE=power(dim), EARLY=calls.early,
+        )  # fmt: skip
+    elif partials:
+        calls.emit(
+            "attention.merge", (calls.bucket.tokens, q.outer, 1), partials=partials, **writing(out),
+            count=calls.count(value), heads=q.outer, value_dim=dim, SPLITS=shape.splits, VALUE=power(dim),
+            EARLY=calls.early,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How attention is cut: tiles of `tile` tokens, which are `rows` of a matrix, by `block` keys in `splits` parts."""
+
+    tile: int
+    tiles: int
+    rows: int
+    block: int
+    splits: int
+    warps: int
+    stages: int
+
+
+def tiling(calls: Calls, state: State, group: int) -> Tiling:
+    """So that no processor is idle, and that what a program holds fits it."""
+    kv_heads, key, dim = state.shape
+    bucket, wide, half = calls.bucket, power(max(key, dim)), calls.capacity.kv_type == "f16"
+    alone = bucket.tokens == bucket.sequences  # a token of each sequence
+    long = half and wide <= 128 and bucket.context >= LONG
+    rows = (2 if long else 1) * ROWS
+    tile = 1 if alone else max(1, rows // power(group))
+    tiles = min(bucket.tokens, bucket.tokens // tile + bucket.sequences)
+    rows = max(16, power(tile * group))
+    room = (128 if long else 64) if half else 32
+    block = max(16, min(room, room * 256 // wide))
+    programs = (PROGRAMS if alone else 1) * calls.shared.device.processors // max(1, tiles * kv_heads)
+    splits = min(power(programs), MOST_SPLITS, bucket.context // 64)
+    warps = 8 if rows * wide > 8192 else 2 if alone and splits == 1 and wide <= 128 else 4
+    return Tiling(tile, tiles, rows, block, splits, warps, 2)
+
+
+def _turn_and_keep(calls: Calls, step: Step) -> None:
+    """Keys and values into their pages; queries and keys are rotated before, all at once if they turn alike."""
+    state, (q, k, *_) = step.states[0], step.inputs
+    turns = [calls.turning.get(value.id) for value in (q, k)]
+    if state.kind == "kv" and turns[0] and turns[1] and turns[0].angles == turns[1].angles and q is not k:
+        del calls.turning[q.id], calls.turning[k.id]
+        (from_q, angles), (from_k, _) = turns[0], turns[1]
+        out, v, (keys, values) = calls.output(q), calls.place(step.inputs[2]), calls.shared.states.refs[state]
+        kv_heads, key, dim = state.shape
+        calls.emit(
+            "endings.turn_and_keep", (calls.rows(q), out.outer + 2 * kv_heads, 1), 1, count=calls.count(q),
+            q=from_q.ref, q_row=from_q.row, q_head=from_q.head, k=from_k.ref, k_row=from_k.row, k_head=from_k.head,
+            v=v.ref, v_row=v.row, v_head=v.head, **angles, **writing(out), keys=keys, values=values,
+            **_where(calls, state), positions=calls.inputs.refs["positions"],
+            sequences=calls.inputs.refs["sequences"], heads=out.outer, kv_heads=kv_heads, key_dim=key, value_dim=dim,
+            BLOCK=power(max(key, dim)), EARLY=calls.early,
+        )  # fmt: skip
+        return
+    for value in (q, k):
+        if value.id in calls.turning:
+            calls.turn(value)
+    _keep(calls, state, step.inputs[1 : 1 + len(calls.shared.states.refs[state])])
+
+
+def _prepared(calls: Calls, step: Step) -> tuple[Wanted, dict[str, Argument]] | None:
+    """Room for the heads side by side as 8-bit blocks, if a product reads them so and nobody reads them otherwise."""
+    heads, dim = step.outputs[0].shape
+    index = calls.readers.only(step.outputs[0])
+    if index is None or calls.readers.steps[index].op != "reshape" or dim % 32 or heads * dim % 128:
+        return None
+    flat = calls.readers.steps[index].outputs[0]
+    readers = [calls.readers.steps[i].op for i in calls.readers.of(flat)]
+    if set(readers) != {"linear"}:
+        return None
+    found = prepared_for(calls, flat)
+    if found and found[0].kind != "q8":
+        del calls.prepared[flat.id, found[0].kind]
+        return None
+    if found:
+        calls.done.add(index)
+    return found
+
+
+def _parts(dim: int) -> tuple[int, int]:
+    """A key's elements as powers of two: all of them at once, or a large part and the rest; 16 at the least."""
+    whole = max(16, power(dim))
+    large = whole // 2
+    if large < 16 or max(16, power(dim - large)) >= large:
+        return whole, 0
+    return large, max(16, power(dim - large))
+
+
+def _seen(seen: Place | None) -> dict[str, Argument]:
+    if seen is None:
+        return {"seen": None, "seen_row": 0, "seen_head": 0}
+    return {"seen": seen.ref, "seen_row": seen.row, "seen_head": seen.head if seen.outer > 1 else 0}
+
+
+@lowers("select")
+def _select(calls: Calls, step: Step) -> None:
+    params: Selection = step.attrs["params"]
+    state, value = step.states[0], step.inputs[0]
+    _keep(calls, state, step.inputs[1:2])
+    q, out = calls.place(value), calls.output(step.outputs[0])
+    weights = calls.place(step.inputs[2]) if len(step.inputs) > 2 else None
+    blocks = params.words * 32
+    found: Ref = calls.new(calls.rows(value) * out.outer * blocks)
+    calls.emit(
+        "select.scores", (calls.rows(value), out.outer, -(-blocks // 64)), count=calls.count(value), q=q.ref,
+        q_row=q.row, q_head=q.head, weights=weights.ref if weights else None,
+        weights_row=weights.row if weights else 0, keys=calls.shared.states.refs[state][0], **_where(calls, state),
+        positions=calls.inputs.refs["positions"], sequences=calls.inputs.refs["sequences"], out=found, heads=q.outer,
+        groups=out.outer, dim=q.inner, blocks=blocks, block=params.block, WHOLE=int(params.whole), DIM=power(q.inner),
+        BLOCK=64,
+    )  # fmt: skip
+    calls.emit(
+        "select.choose", (calls.rows(value), out.outer, 1), count=calls.count(value), scores=found,
+        positions=calls.inputs.refs["positions"], **writing(out), groups=out.outer, blocks=blocks, words=params.words,
+        top=min(params.top, 1 << 30), block=params.block, local=params.local, WHOLE=int(params.whole),
+        BLOCK=max(32, min(1024, power(blocks))),
+    )  # fmt: skip

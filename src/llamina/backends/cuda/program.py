@@ -1,0 +1,147 @@
+"""A plan as launches over one arena, recorded into a graph for each size of step and replayed once a step."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from llamina.backends.base import Capacity, Program, Progress
+from llamina.backends.cuda.adapters import Table
+from llamina.backends.cuda.bucket import Bucket
+from llamina.backends.cuda.device import Device, Graph, Launch, Mark
+from llamina.backends.cuda.inputs import Inputs
+from llamina.backends.cuda.lowering import Calls, lower
+from llamina.backends.cuda.lowering.readers import Readers
+from llamina.backends.cuda.memory import Buffer, Place, Ref, pack
+from llamina.backends.cuda.shared import Shared
+from llamina.backends.cuda.states import DeviceStates
+from llamina.ops import LowRank, Value
+from llamina.ops.batch import Batch
+from llamina.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Logits:
+    """The outputs of a step that may still be running."""
+
+    _rows: npt.NDArray[np.float32]
+    _mark: Mark
+
+    def result(self) -> npt.NDArray[np.float32]:
+        """Logits [outputs, vocab], once they are there; the array is overwritten by the next step's."""
+        self._mark.wait()
+        return self._rows
+
+
+class CudaProgram:
+    """Launches are written when a step of a new size comes, and kept as a graph."""
+
+    def __init__(
+        self,
+        device: Device,
+        plan: Plan,
+        batch: Batch,
+        capacity: Capacity,
+        progress: Progress | None = None,
+        before: Program | None = None,
+    ) -> None:
+        self._device, self._plan, self._batch, self._capacity = device, plan, batch, capacity
+        shared = before._shared if isinstance(before, CudaProgram) else Shared(device, plan.states, capacity)
+        self._shared: Shared = shared
+        self._shared.users += 1
+        adapters = any(step.op == "adapt" for step in plan.steps)
+        self._inputs = Inputs(device, batch, adapters=adapters, windows=capacity.window_pages > 0)
+        self._tables: dict[str, Table] = {}
+        self._graphs: dict[Bucket, Graph] = {}
+        nbytes = 4 * len(batch.outputs) * plan.vocab
+        self._logits = Ref(Buffer(nbytes, device.allocate(nbytes)))
+        self._host = device.pinned(nbytes)
+        self._readers = Readers(plan)
+        self._shared.load(self._readers.matrices(), progress)
+        sizes = self._sizes()
+        lowered = [self._lower(bucket, self._readers) for bucket in sizes]
+        device.prepare({launch.kernel for calls in lowered for launch in calls.launches}, progress)
+        self._arena_bytes = max(pack(calls.buffers) for calls in lowered)
+        self._arena = device.allocate(self._arena_bytes)
+
+    def _sizes(self) -> list[Bucket]:
+        """Sizes whose kernels and memory are made ready at once: a token, and a prompt; the others when they come."""
+        tokens, outputs = len(self._batch.tokens), len(self._batch.outputs)
+        return [Bucket.fit(self._batch, 1, 1, 1, 1), Bucket.fit(self._batch, tokens, outputs, 1, tokens)]
+
+    @property
+    def states(self) -> DeviceStates:
+        return self._shared.states
+
+    @property
+    def workspace(self) -> int:
+        return self._arena_bytes + self._logits.buffer.nbytes
+
+    def _lower(self, bucket: Bucket, readers: Readers) -> Calls:
+        calls = Calls(bucket, readers, self._shared, self._inputs, self._capacity, self._tables)
+        lower(self._plan, calls, self._logits)
+        return calls
+
+    def _launches(self, bucket: Bucket, readers: Readers | None = None) -> Calls:
+        """What a step of this size does, in the arena."""
+        calls = self._lower(bucket, readers or self._readers)
+        size = pack(calls.buffers)
+        if size > self._arena_bytes:  # graphs hold addresses, so the old arena stays for the others
+            self._arena, self._arena_bytes = self._device.allocate(size), size
+        for buffer in calls.buffers:
+            buffer.address += self._arena
+        self._device.prepare({launch.kernel for launch in calls.launches})
+        return calls
+
+    def launch(self, batch: Batch) -> Logits:
+        """Begin a step."""
+        bucket = Bucket.of(batch)
+        if bucket not in self._graphs:
+            self._graphs[bucket] = self._device.record(self._launches(bucket).launches)
+        self._inputs.upload(batch)
+        self._graphs[bucket].replay()
+        n, vocab = batch.n_outputs, self._plan.vocab
+        rows = self._host[: 4 * n * vocab]
+        if n:
+            self._device.download(self._logits.address, rows)
+        return Logits(rows.view(np.float32).reshape(n, vocab), self._device.mark())
+
+    def adapt(self, slot: int, pairs: Mapping[str, LowRank]) -> None:
+        for name, table in self._tables.items():
+            table.put(slot, pairs.get(name))
+
+    def trace(self, batch: Batch) -> Iterator[tuple[int, dict[int, npt.NDArray[Any]]]]:
+        """Walk step by step: the index of each step of the plan, and copies of its outputs by their ids.
+
+        Nothing is fused, and matrices that are one otherwise are loaded apart.
+        """
+        calls = self._launches(Bucket.of(batch), Readers(self._plan, fuse=False))
+        self._inputs.upload(batch)
+        launches: list[list[Launch]] = [[] for _ in self._plan.steps]
+        for launch in calls.launches:
+            launches[launch.step].append(launch)
+        for index, step in enumerate(self._plan.steps):
+            self._device.run(launches[index])
+            yield index, {v.id: self._read(v, calls.places[v.id], batch) for v in step.outputs}
+
+    def _read(self, value: Value, place: Place, batch: Batch) -> npt.NDArray[Any]:
+        """A copy of a value, [rows, *shape]."""
+        rows = batch.n_tokens if value.rows == "tokens" else batch.n_outputs
+        reach = (rows - 1) * place.row + (place.outer - 1) * place.head + place.inner
+        data = self._device.read(place.ref.address, 4 * reach).view(np.int32 if value.integer else np.float32)
+        strides = (4 * place.row, 4 * place.head, 4)
+        view = np.lib.stride_tricks.as_strided(data, (rows, place.outer, place.inner), strides)
+        return view.reshape(rows, *value.shape).copy()
+
+    def close(self) -> None:
+        for graph in self._graphs.values():
+            graph.close()
+        self._graphs.clear()
+        for table in self._tables.values():
+            table.close()
+        self._inputs.close()
+        for address in (self._arena, self._logits.address):
+            self._device.free(address)
+        self._shared.release()
