@@ -8,9 +8,9 @@ How a weight gets there, at load:
 
 Tiles are 8 rows by 128 columns; rows and columns are padded (`layout.padded` columns).
 
-What a product reads, besides the weight. `layout.activation(tokens, exact)` says which kind:
+What a product reads, besides the weight. `product.activation` says which kind:
 
-    "q8"   8-bit blocks of 32, natural order, for up to 4 tokens of quantized weights:
+    "q8"   8-bit blocks of 32, natural order, for few tokens and quantized weights:
                x8 i8 [tokens, padded], xd f32 [tokens, padded/32] scales,
                xs i32 [tokens, padded/32] sums of the first 16 (lower half word) and of the last 16 (upper half word)
     "f16"  float16 for the tensor cores, columns in fragment order (`fragment` below), and for F16 and BF16 weights always:
@@ -21,7 +21,7 @@ What a product reads, besides the weight. `layout.activation(tokens, exact)` say
 `activations.prepare_q8` and `activations.prepare_f16` make them of float32 rows; kernels that compute such rows (norm, silu · up,
 attention) can end in `activations.store_q8` or `activations.store_f16` instead. Padding is written as zeros.
 
-    product(layout, tokens, exact=False, add=False, bias=False, grouped=0) → [Call, …]
+    Product(layout, tokens, gain, …).calls → [Call, …], to be run in order
 
 A `Call` is a kernel ("file.function" under kernels), its grid, constants, warps, stages, and its arguments: numbers, or the names
 of what the caller puts there: the layout's arrays, those of the activation, and
@@ -29,16 +29,255 @@ of what the caller puts there: the layout's arrays, those of the activation, and
     out     f32 [tokens, rows]: the product
     add     f32 [tokens, rows]: added to it (the residual stream; may be `out` itself)
     bias    f32 [rows]
-    parts   f32 [split, tokens, rows]: workspace, where `call.parts` is not 0 (floats)
-    image   f16 [rows, padded]: workspace for a dequantized weight (long prompts), where `call.image` is not 0 (halves)
-    expert  i32 [items]: grouped products: the expert of each item
-    source  i32 [items]: grouped products: the row of the activation that an item reads
-    order, starts: of `group` (below)
+    expert  i32 [tokens]: the expert of each item, of grouped products; an item is a token for one of its experts
+    source  i32 [tokens]: the row of the activation that an item reads
+    and what `product.workspace` lists: parts, image, order, starts
 
-Tokens are a bucket: `tokens` is what the grid is made for; the number that there really are is the argument "count"
-(i32, on the host: part of a captured graph). Rows of activations beyond it are read, and may hold anything finite; rows of `out` are
-written for all of `tokens`.
+A name that a kernel has a parameter for and does not read is `None`: any address does.
+
+`tokens` is a number that a graph is captured for; there may be less of them if nobody
+looks at the rest of `out`, but activations there must be numbers.
 
 Same bits: products by tensor cores sum in an order that depends on rows and columns alone, never on the number of tokens.
 `exact=True` uses them for one token as well.
 """
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from llamina.backends.cuda.kernels.layout import GROUP, TILE, Array, Layout
+
+Activation = Literal["q8", "f16", "f32"]
+Constant = int | float | str
+Argument = int | float | str | None
+
+FEW = 4  # tokens that dot products of 8-bit activations are for
+FEW_ITEMS = 32  # the same of grouped products, which read a matrix for each item
+MANY = 512  # tokens from which on a weight is dequantized first
+WARPS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A kernel to be launched."""
+
+    kernel: str
+    grid: tuple[int, int, int]
+    constants: dict[str, Constant]
+    args: dict[str, Argument]
+    warps: int = WARPS
+    stages: int = 3
+
+
+def activation_arrays(kind: Activation, tokens: int, layout: Layout) -> dict[str, Array]:
+    """What an activation consists of."""
+    padded = layout.padded
+    if kind == "q8":
+        runs = (tokens, padded // 32)
+        return {"x8": Array("i8", (tokens, padded)), "xd": Array("fp32", runs), "xs": Array("i32", runs)}
+    if kind == "f16":
+        return {"xf": Array("fp16", (tokens, padded)), "xe": Array("fp32", (tokens,))}
+    return {"x": Array("fp32", (tokens, layout.columns))}
+
+
+def prepare(kind: Activation, tokens: int, layout: Layout, stride: int) -> Call | None:
+    """The kernel that makes an activation of float32 rows `x`, which begin `stride` numbers apart; None where rows do as they are."""
+    constants: dict[str, Constant] = {"K": layout.columns, "PADDED": layout.padded}
+    if kind == "q8":
+        blocks = min(32, _power(layout.padded // 32))
+        names: dict[str, Argument] = {"x": "x", "x8": "x8", "xd": "xd", "xs": "xs", "stride": stride}
+        grid = (tokens, -(-layout.padded // (32 * blocks)), 1)
+        return Call("activations.prepare_q8", grid, constants | {"BLOCKS": blocks}, names)
+    if kind == "f16":
+        names = {"x": "x", "xf": "xf", "xe": "xe", "stride": stride}
+        block = min(4096, _power(layout.padded))
+        return Call("activations.prepare_f16", (tokens, 1, 1), constants | {"BLOCK": block}, names, warps=8)
+    return None
+
+
+@dataclass(frozen=True)
+class Product:
+    """A weight's product with a number of tokens."""
+
+    layout: Layout
+    tokens: int
+    gain: float = 1.0  # of `Layout.gain`
+    exact: bool = False
+    add: bool = False
+    bias: bool = False
+    grouped: bool = False  # tokens are items, each with an expert and a row of the activation
+    processors: int = 132
+    early: bool = False  # kernels begin while the one before them ends, and wait by themselves
+
+    @property
+    def few(self) -> bool:
+        return self.tokens <= (FEW_ITEMS if self.grouped else FEW) and not self.exact
+
+    @property
+    def activation(self) -> Activation:
+        if self.layout.format == "F32":
+            return "f32"
+        return "q8" if self.few and self.layout.form else "f16"
+
+    @property
+    def workspace(self) -> dict[str, Array]:
+        """What the kernels need besides: nobody else's while they run."""
+        found: dict[str, Array] = {}
+        if not self.few:
+            if self.parts > 1:
+                found["parts"] = Array("fp32", (self.parts, self.tokens, self.layout.rows))
+            if self.dequantized:
+                found["image"] = Array("fp16", (self.height * self.layout.experts, self.layout.padded))
+            if self.grouped:
+                found["order"] = Array("i32", (self.tokens,))
+                found["starts"] = Array("i32", (self.layout.experts + 1,))
+        return found
+
+    @property
+    def dequantized(self) -> bool:
+        return self.layout.form is not None and self.tokens >= MANY and not self.grouped
+
+    @property
+    def height(self) -> int:
+        """Rows of an expert's matrix, where it is numbers."""
+        return self.layout.groups * GROUP if self.layout.form else self.layout.rows
+
+    @property
+    def split(self) -> int:
+        """In how many parts columns are summed, whatever the number of tokens."""
+        if self.layout.format == "F32":
+            return 1
+        blocks = -(-self.layout.rows // (16 * WARPS))
+        split = 1
+        while split < 8 and blocks * split < self.processors and self.layout.padded // TILE >= 8 * split:
+            split *= 2
+        return split
+
+    @property
+    def parts(self) -> int:
+        """In how many of these by programs of their own."""
+        return self.split if self.tokens <= 256 else 1
+
+    @cached_property
+    def calls(self) -> list[Call]:
+        if self.few:
+            return [self._gemv() if self.layout.form else self._gemv_plain()]
+        calls = []
+        if self.grouped:
+            calls.append(self._group())
+        if self.layout.form and not self.dequantized:
+            calls.append(self._gemm())
+        else:
+            calls += [self._image()] if self.dequantized else []
+            calls.append(self._gemm_plain())
+        if self.parts > 1:
+            calls.append(self._combine())
+        return calls
+
+    def _after(self, apart: bool = False) -> tuple[dict[str, Constant], dict[str, Argument]]:
+        """Constants and arguments of what follows a product; nothing follows parts of it."""
+        add, bias = self.add and not apart, self.bias and not apart
+        constants: dict[str, Constant] = {"ADD": int(add), "BIAS": int(bias), "EARLY": int(self.early)}
+        args: dict[str, Argument] = {"out": "parts" if apart else "out"}
+        args |= {"add": "add" if add else None, "bias": "bias" if bias else None, "N": self.layout.rows}
+        return constants, args
+
+    def _weight(self) -> dict[str, Argument]:
+        have = self.layout.arrays
+        return {name: name if name in have else None for name in ("low", "high", "scale", "top")}
+
+    def _items(self) -> dict[str, Argument]:
+        return {name: name if self.grouped else None for name in ("expert", "source")}
+
+    def _gemv(self) -> Call:
+        layout = self.layout
+        constants, args = self._after()
+        at_once = min(16, _power(layout.tiles))
+        constants |= {"FORM": str(layout.form), "TILES": layout.tiles, "T": at_once, "GROUPED": int(self.grouped)}
+        constants["M"] = 1 if self.grouped else _power(self.tokens)
+        args |= {"x8": "x8", "xd": "xd", "xs": "xs", **self._weight(), **self._items()}
+        args |= {"groups": layout.groups, "count": 1 if self.grouped else self.tokens}
+        grid = (layout.groups, self.tokens if self.grouped else 1, 1)
+        return Call("gemv.gemv", grid, constants, args, warps=min(8, at_once))
+
+    def _gemv_plain(self) -> Call:
+        constants, args = self._after()
+        block = min(1024, _power(self.layout.padded))
+        constants |= {"K": self.layout.padded, "ROWS": 4, "BK": block, "GROUPED": int(self.grouped)}
+        constants |= {"M": 1 if self.grouped else _power(self.tokens), "POWERS": int(self.activation == "f16")}
+        args |= {**self._plain(), **self._items(), "count": 1 if self.grouped else self.tokens}
+        grid = (-(-self.layout.rows // 4), self.tokens if self.grouped else 1, 1)
+        return Call("plain.gemv_plain", grid, constants, args)
+
+    def _plain(self) -> dict[str, Argument]:
+        powers = self.activation == "f16"
+        weight = "image" if self.dequantized else "low"
+        return {"x": "xf" if powers else "x", "xe": "xe" if powers else None, "low": weight, "gain": self.gain}
+
+    @property
+    def _tokens_at_once(self) -> int:
+        return max(16, min(128, _power(self.tokens)))
+
+    def _blocks(self, tokens: int) -> int:
+        """Blocks of tokens; of grouped ones, each expert may have one that is not full."""
+        return -(-self.tokens // tokens) + (min(self.layout.experts, self.tokens) if self.grouped else 0)
+
+    def _sorted(self) -> tuple[dict[str, Constant], dict[str, Argument]]:
+        names = ("source", "order", "starts")
+        return {"EXPERTS": self.layout.experts if self.grouped else 0}, {n: n if self.grouped else None for n in names}
+
+    def _gemm(self) -> Call:
+        layout, tokens = self.layout, self._tokens_at_once
+        constants, args = self._after(self.parts > 1)
+        more, names = self._sorted()
+        constants |= {"FORM": str(layout.form), "TILES": layout.tiles, "BM": tokens, "SPLIT": self.split}
+        constants |= {"WARPS": WARPS, "STAGES": 4, **more}
+        args |= {"xf": "xf", "xe": "xe", **self._weight(), **names}
+        args |= {"groups": layout.groups, "count": self.tokens, "gain": self.gain}
+        grid = (-(-layout.groups // (2 * WARPS)), self._blocks(tokens), self.split)
+        return Call("gemm.gemm", grid, constants, args, stages=4)
+
+    def _gemm_plain(self) -> Call:
+        tokens, rows, columns = self._tokens_at_once, 128 if self.tokens > 64 else 64, self.layout.padded
+        constants, args = self._after(self.parts > 1)
+        more, names = self._sorted()
+        exact = self.activation == "f32"
+        constants |= {"K": columns, "BM": tokens, "BN": rows, "BK": 32 if exact else 64, "SPLIT": self.split}
+        constants |= {"PARTS": self.parts, "STAGES": 3, "SWEEP": 8, "POWERS": int(not exact), **more}
+        args |= {**self._plain(), **names, "height": self.height, "count": self.tokens}
+        grid = (-(-self.layout.rows // rows) * self._blocks(tokens), 1, self.parts)
+        return Call("plain.gemm_plain", grid, constants, args, warps=8 if rows == 128 else 4)
+
+    def _image(self) -> Call:
+        layout, step = self.layout, 4
+        constants: dict[str, Constant] = {"FORM": str(layout.form), "TILES": layout.tiles, "WARPS": WARPS, "STEP": step}
+        args = {**self._weight(), "out": "image", "groups": layout.groups * layout.experts, "gain": self.gain}
+        grid = (-(-layout.groups * layout.experts // (2 * WARPS)), -(-layout.tiles // step), 1)
+        return Call("dequantize.image", grid, constants, args)
+
+    def _combine(self) -> Call:
+        constants, args = self._after()
+        constants |= {"SPLIT": self.split, "BLOCK": 1024, "GROUPED": int(self.grouped)}
+        args |= {"parts": "parts", "xe": "xe", "source": "source" if self.grouped else None}
+        args |= {"count": self.tokens, "gain": self.gain}
+        return Call("gemm.combine", (-(-self.layout.rows // 1024), self.tokens, 1), constants, args)
+
+    def _group(self) -> Call:
+        args: dict[str, Argument] = {"expert": "expert", "order": "order", "starts": "starts", "count": self.tokens}
+        return Call("grouping.group", (self.layout.experts, 1, 1), {"BLOCK": min(1024, _power(self.tokens))}, args)
+
+
+def gather(layout: Layout, count: int, stride: int) -> Call:
+    """Rows `ids` i32 [count] of a quantized weight as float32 `out` [count, stride], exactly: the embeddings of tokens."""
+    at_once = min(4, _power(layout.tiles))
+    constants: dict[str, Constant] = {"K": layout.columns, "FORM": str(layout.form), "TILES": layout.tiles, "T": at_once}
+    have = layout.arrays
+    args: dict[str, Argument] = {name: name if name in have else None for name in ("low", "high", "scale", "top")}
+    args |= {"ids": "ids", "out": "out", "stride": stride}
+    return Call("dequantize.rows", (count, -(-layout.tiles // at_once), 1), constants, args)
+
+
+def _power(n: int) -> int:
+    """The smallest power of two that is not below n."""
+    return 1 << (n - 1).bit_length()

@@ -1,0 +1,244 @@
+"""Several tokens times a quantized weight, by tensor cores: tiles are dequantized to float16 in registers, on their way from memory.
+
+The words that a lane loads become its own elements of the left operand (fragment order, see `activations`), so weights never
+pass through shared memory as float16. Sums are in float32, along the columns in order; `SPLIT` parts of the columns are summed apart
+and added in order. So a token's result does not depend on the other tokens, nor on how many they are.
+"""
+
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from llamina.backends.cuda.kernels.tiles import (
+    INTERPRETED,
+    by_16,
+    bytes_of,
+    has_minima,
+    high_of,
+    load_scales,
+    load_words,
+    look_up,
+    low_of,
+    offset_of,
+    scales_of,
+    table_of,
+)
+
+
+@triton.jit
+def doubled(v):
+    """float32 → float16, twice in a word."""
+    if INTERPRETED:
+        h = v.to(tl.float16).to(tl.int16, bitcast=True).to(tl.int32) & 0xFFFF
+        return h | (h << 16)
+    else:
+        return tl.inline_asm_elementwise(
+            "cvt.rn.f16x2.f32 $0, $1, $1;", "=r,f", [v], dtype=tl.int32, is_pure=True, pack=1
+        )
+
+
+@triton.jit
+def halves_of(v, s, m, OFFSET: tl.constexpr, MINIMA: tl.constexpr):
+    """Four unsigned bytes of v as float16: (byte - OFFSET) · s (+ m); s and m are doubled float16."""
+    if INTERPRETED:
+        scale = (s & 0xFFFF).to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
+        low = (m & 0xFFFF).to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
+        if not MINIMA:
+            low = tl.zeros_like(scale)
+        a = ((((v >> 0) & 255) - OFFSET).to(tl.float32) * scale + low).to(tl.float16)
+        b = ((((v >> 8) & 255) - OFFSET).to(tl.float32) * scale + low).to(tl.float16)
+        c = ((((v >> 16) & 255) - OFFSET).to(tl.float32) * scale + low).to(tl.float16)
+        d = ((((v >> 24) & 255) - OFFSET).to(tl.float32) * scale + low).to(tl.float16)
+        return a, b, c, d
+    else:
+        # 0x64 above a byte is 1024 + byte as float16; -(1024 + OFFSET) is exact as well.
+        less: tl.constexpr = 0xE400 + OFFSET
+        both: tl.constexpr = (less | less << 16) - (1 << 32)
+        if MINIMA:
+            return tl.inline_asm_elementwise(
+                """{ .reg .b32 a, b; prmt.b32 a, $4, 0x64646464, 0x4240; prmt.b32 b, $4, 0x64646464, 0x4341;
+                add.rn.f16x2 a, a, $7; add.rn.f16x2 b, b, $7; fma.rn.f16x2 a, a, $5, $6; fma.rn.f16x2 b, b, $5, $6;
+                mov.b32 {$0, $2}, a; mov.b32 {$1, $3}, b; }""",
+                "=h,=h,=h,=h,r,r,r,r",
+                [v, s, m, both],
+                dtype=(tl.float16, tl.float16, tl.float16, tl.float16),
+                is_pure=True,
+                pack=1,
+            )
+        else:
+            return tl.inline_asm_elementwise(
+                """{ .reg .b32 a, b; prmt.b32 a, $4, 0x64646464, 0x4240; prmt.b32 b, $4, 0x64646464, 0x4341;
+                add.rn.f16x2 a, a, $6; add.rn.f16x2 b, b, $6; mul.rn.f16x2 a, a, $5; mul.rn.f16x2 b, b, $5;
+                mov.b32 {$0, $2}, a; mov.b32 {$1, $3}, b; }""",
+                "=h,=h,=h,=h,r,r,r",
+                [v, s, both],
+                dtype=(tl.float16, tl.float16, tl.float16, tl.float16),
+                is_pure=True,
+                pack=1,
+            )
+
+
+@triton.jit
+def bytes_and_offset(low, high, FORM: tl.constexpr, PASS: tl.constexpr):
+    """The levels of a pass as unsigned bytes, which are `biased(FORM)` too large."""
+    LOW: tl.constexpr = low_of(FORM)
+    HIGH: tl.constexpr = high_of(FORM)
+    TABLE: tl.constexpr = table_of(FORM, 128)
+    v = bytes_of(low, LOW, PASS)
+    if HIGH > 0:
+        v |= bytes_of(high, HIGH, PASS) << LOW
+    if len(TABLE) > 0:
+        v = look_up(v, TABLE)
+    elif LOW == 8:
+        v ^= -0x7F7F7F80  # 0x80808080
+    return v
+
+
+@triton.constexpr_function
+def biased(form):
+    return 128 if low_of(form) == 8 or len(table_of(form, 0)) else offset_of(form)
+
+
+@triton.jit
+def weights(low, high, scale, top, tile, half, gain, FORM: tl.constexpr):
+    """Tiles [T] as float16, of which the first half are the upper and the others the lower 8 of 16 rows: [8 T, 128]."""
+    T: tl.constexpr = tile.shape[0]
+    OFFSET: tl.constexpr = biased(FORM)
+    MINIMA: tl.constexpr = has_minima(FORM)
+    w0 = load_words(low, tile, low_of(FORM), 0)
+    w1 = w0
+    h = w0
+    if low_of(FORM) == 8:
+        w1 = load_words(low, tile, 8, 1)
+    if high_of(FORM) > 0:
+        h = load_words(high, tile, high_of(FORM), 0)
+    s0, s1, m0, m1 = load_scales(scale, top, tile, tile // 2, half, scales_of(FORM), False)
+    v0 = bytes_and_offset(w0, h, FORM, 0)
+    v1 = bytes_and_offset(w1, h, FORM, 1)
+    zero = tl.zeros([T, 8, 4, 4], tl.int32)
+    t0 = doubled(s0 * gain)[:, :, :, None] + zero
+    t1 = t0
+    n0 = t0
+    n1 = t0
+    if by_16(FORM):
+        t1 = doubled(s1 * gain)[:, :, :, None] + zero
+    if MINIMA:
+        n0 = doubled(m0 * gain)[:, :, :, None] + zero
+        n1 = n0
+        if by_16(FORM):
+            n1 = doubled(m1 * gain)[:, :, :, None] + zero
+    a0, a1, a2, a3 = halves_of(v0, t0, n0, OFFSET, MINIMA)
+    b0, b1, b2, b3 = halves_of(v1, t1, n1, OFFSET, MINIMA)
+    a = tl.join(tl.join(a0, a2), tl.join(a1, a3))  # tile g t c e h
+    b = tl.join(tl.join(b0, b2), tl.join(b1, b3))
+    v = tl.reshape(tl.join(a, b), [2, T // 2, 8, 4, 4, 2, 2, 2])  # r w g t c e h s
+    return tl.reshape(tl.permute(v, (1, 0, 2, 7, 4, 6, 3, 5)), [8 * T, 128])  # w r g, s c h t e
+
+
+@triton.jit
+def tile_places(first, groups, WARPS: tl.constexpr):
+    """Row groups [2 · WARPS] that start at `first`, in the order of `weights`; those beyond the last are the last."""
+    p = tl.arange(0, 2 * WARPS)
+    return tl.minimum(first + p % WARPS * 2 + p // WARPS, groups - 1)
+
+
+@triton.jit
+def gemm(
+    xf, xe, low, high, scale, top, out, add, bias, source, order, starts, N, groups, count, gain,
+    FORM: tl.constexpr, TILES: tl.constexpr, BM: tl.constexpr, SPLIT: tl.constexpr, WARPS: tl.constexpr, STAGES: tl.constexpr,
+    ADD: tl.constexpr, BIAS: tl.constexpr, EXPERTS: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    """out [count, N] = x · wᵀ (+ add) (+ bias), 16 · WARPS rows of w by BM tokens a program; grid (row blocks, token blocks, SPLIT).
+
+    With EXPERTS, tokens are items in the order of `grouping.group`. With SPLIT parts, out is [SPLIT, count, N], for `combine`.
+    """
+    PADDED: tl.constexpr = TILES * 128
+    ROWS: tl.constexpr = 16 * WARPS
+    block = tl.program_id(0)
+    part = tl.program_id(2)
+    if EARLY and not INTERPRETED:
+        gdc_launch_dependents()
+        gdc_wait()
+    expert, m, here = tokens_of(tl.program_id(1), order, starts, count, BM, EXPERTS)
+    row = m
+    if EXPERTS > 0:
+        row = tl.load(source + m, mask=here, other=0)
+    group = expert * groups + tile_places(block * (2 * WARPS), groups, WARPS)
+    xp = xf + row[:, None].to(tl.int64) * PADDED + tl.arange(0, 128)[None, :]
+    acc = tl.zeros([ROWS, BM], tl.float32)
+    for k in tl.range(part * TILES // SPLIT, (part + 1) * TILES // SPLIT, num_stages=STAGES):
+        a = weights(low, high, scale, top, group * TILES + k, k & 1, gain, FORM)
+        b = tl.load(xp + k * 128, mask=here[:, None], other=0.0)
+        acc = tl.dot(a, tl.trans(b), acc)
+    n = block * ROWS + tl.arange(0, ROWS)
+    if SPLIT > 1:
+        inside = (n < N)[:, None] & here[None, :]
+        at = m[None, :].to(tl.int64) * N + n[:, None]
+        tl.store(out + part.to(tl.int64) * count * N + at, acc, mask=inside)
+    else:
+        finish(acc, n, m, row, here, xe, out, add, bias, N, gain, True, ADD, BIAS)
+
+
+@triton.jit
+def tokens_of(block, order, starts, count, BM: tl.constexpr, EXPERTS: tl.constexpr):
+    """The expert of a block of tokens, the tokens [BM] of it, and which of these there are."""
+    if EXPERTS == 0:
+        m = block * BM + tl.arange(0, BM)
+        expert = 0
+        here = m < count
+    else:
+        e = tl.arange(0, triton.next_power_of_2(EXPERTS))
+        start = tl.load(starts + e, mask=e < EXPERTS, other=0)
+        end = tl.load(starts + e + 1, mask=e < EXPERTS, other=0)
+        blocks = tl.cumsum((end - start + BM - 1) // BM, 0)  # through each expert
+        expert = tl.sum((blocks <= block).to(tl.int32), 0)
+        mine = e == expert  # of no expert, where the block is beyond the last
+        before = tl.sum(tl.where(mine, blocks - (end - start + BM - 1) // BM, 0), 0)
+        first = tl.sum(tl.where(mine, start, 0), 0) + (block - before) * BM
+        last = tl.sum(tl.where(mine, end, 0), 0)
+        slot = first + tl.arange(0, BM)
+        here = slot < last
+        m = tl.load(order + slot, mask=here, other=0)
+        expert = tl.minimum(expert, EXPERTS - 1)
+    return expert, m, here
+
+
+@triton.jit
+def finish(
+    y, n, m, row, here, xe, out, add, bias, N, gain, POWERS: tl.constexpr, ADD: tl.constexpr, BIAS: tl.constexpr
+):
+    """Undo the powers of two of rows and of the weight, add what is to be added, and store [rows n, tokens m]."""
+    inside = (n < N)[:, None] & here[None, :]
+    at = m[None, :].to(tl.int64) * N + n[:, None]
+    if POWERS:
+        y *= (tl.load(xe + row, mask=here, other=0.0) / gain)[None, :]
+    if BIAS:
+        y += tl.load(bias + n, mask=n < N, other=0.0)[:, None]
+    if ADD:
+        y += tl.load(add + at, mask=inside, other=0.0)
+    tl.store(out + at, y, mask=inside)
+
+
+@triton.jit
+def combine(
+    parts, xe, out, add, bias, source, N, count, gain,
+    SPLIT: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr, BIAS: tl.constexpr, GROUPED: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    """The sum of SPLIT parts in order, and what follows a product; grid (columns / BLOCK, count)."""
+    if EARLY and not INTERPRETED:
+        gdc_launch_dependents()
+        gdc_wait()
+    n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    m = tl.program_id(1).to(tl.int64)
+    row = m
+    if GROUPED:
+        row = tl.load(source + m)
+    y = tl.load(parts + m * N + n, mask=n < N, other=0.0)
+    for part in tl.static_range(1, SPLIT):
+        y += tl.load(parts + (part * count + m) * N + n, mask=n < N, other=0.0)
+    y *= tl.load(xe + row) / gain
+    if BIAS:
+        y += tl.load(bias + n, mask=n < N, other=0.0)
+    if ADD:
+        y += tl.load(add + m * N + n, mask=n < N, other=0.0)
+    tl.store(out + m * N + n, y, mask=n < N)
