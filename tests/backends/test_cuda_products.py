@@ -16,6 +16,7 @@ from llamina.backends.cuda.kernels import activations, dequantize, gemm, gemv, g
 from llamina.backends.cuda.kernels.formats import FORMS
 from llamina.backends.cuda.kernels.layout import Layout
 from llamina.backends.cuda.kernels.products import Call, Product, activation_arrays, gather, prepare
+from llamina.errors import UnsupportedModel
 from llamina.quant import decode, format_of
 
 FILES = {f.__name__.rpartition(".")[2]: f for f in (activations, dequantize, gemm, gemv, grouping, plain)}
@@ -136,3 +137,107 @@ def test_products(kind: str, tokens: int) -> None:
     most = {"q8": 1e-6, "f16": 1e-3, "f32": 1e-6}[product.activation]
     for row, truth in zip(got, want, strict=True):
         assert error(row, truth) < most
+
+
+@pytest.mark.parametrize("kind", ["Q4_K", "Q8_0", "IQ4_XS", "F16", "F32"])
+def test_columns_in_parts_and_dequantized_weights(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter's matrix product has bits that depend on shapes; that a token's do not, `benchmarks/gpu_products.py` checks."""
+    monkeypatch.setattr("llamina.backends.cuda.kernels.products.MANY", 40)
+    rows, columns = 70, 2048
+    data = stored(kind, rows, columns)
+    x = np.random.default_rng(1).standard_normal((50, columns)).astype(np.float32)
+    layout = Layout.of(kind, rows, columns)
+    arrays, gain = layout.pack(data), layout.gain(data)
+    want = x.astype(np.float64) @ decode(data, kind).astype(np.float64).T
+    for tokens, exact in ((1, True), (20, False), (50, False), (50, True)):
+        product = Product(layout, tokens, gain, exact=exact)
+        assert product.split == (1 if kind == "F32" else 4)
+        assert product.dequantized == (kind in FORMS and tokens == 50 and not exact)
+        assert error(run(product, arrays, x[:tokens]), want[:tokens]) < 1e-3
+
+
+@pytest.mark.parametrize("tokens", [2, 20])
+@pytest.mark.parametrize("kind", ["Q6_K", "F16", "F32"])
+def test_what_is_added(kind: str, tokens: int) -> None:
+    rows, columns = 45, 512
+    data = stored(kind, rows, columns)
+    rng = np.random.default_rng(1)
+    x, add, bias = (rng.standard_normal(shape).astype(np.float32) for shape in ((tokens, columns), (tokens, rows), (rows,)))
+    layout = Layout.of(kind, rows, columns)
+    arrays = layout.pack(data)
+    plain = run(Product(layout, tokens), arrays, x)
+    got = run(Product(layout, tokens, add=True, bias=True), arrays, x, add=add, bias=bias)
+    assert np.allclose(got, plain + bias + add, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [*FORMS])
+def test_rows_are_decoded_exactly(kind: str) -> None:
+    columns = WIDTHS[format_of(kind).block]
+    data = stored(kind, 19, columns)
+    layout = Layout.of(kind, 19, columns)
+    ids = np.array([3, 18, 0, 7, 3], np.int32)
+    out = np.full((len(ids), columns + 5), np.nan, np.float32)
+    launch(gather(layout, len(ids), columns + 5), layout.pack(data) | {"ids": ids, "out": out})
+    assert np.array_equal(out[:, :columns], decode(data, kind)[ids])
+    assert np.isnan(out[:, columns:]).all()
+
+
+@pytest.mark.parametrize("kind", ["Q4_K", "MXFP4", "F16", "F32"])
+@pytest.mark.parametrize("items", [7, 45])
+def test_experts(kind: str, items: int) -> None:
+    """Items of several experts, one of which nobody asks for; two items read one row."""
+    experts, rows, columns = 5, 21, 256
+    data = stored(kind, experts * rows, columns)
+    rng = np.random.default_rng(1)
+    source = np.arange(items, dtype=np.int32) // 2
+    expert = rng.choice([0, 1, 2, 4], items).astype(np.int32)
+    x = rng.standard_normal((source[-1] + 1, columns)).astype(np.float32)
+    layout = Layout.of(kind, rows, columns, experts)
+    product = Product(layout, items, layout.gain(data), grouped=True)
+    got = run(product, layout.pack(data), x, expert=expert, source=source)
+    seen = eight_bits(x) if product.activation == "q8" else x.astype(np.float64)
+    weights = decode(data, kind).astype(np.float64).reshape(experts, rows, columns)
+    want = np.einsum("ik,irk->ir", seen[source], weights[expert])
+    assert error(got, want) < (1e-3 if product.activation == "f16" else 1e-6)
+
+
+@pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "F16", "F32"])
+@pytest.mark.parametrize("spoilt", [np.nan, np.inf])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_what_is_no_number_stays_none(kind: str, spoilt: float) -> None:
+    data = stored(kind, 9, 256)
+    layout = Layout.of(kind, 9, 256)
+    arrays = layout.pack(data)
+    for tokens in (2, 5):
+        x = np.ones((tokens, 256), np.float32)
+        x[1, 77] = spoilt
+        got = run(Product(layout, tokens), arrays, x)
+        assert not np.isfinite(got[1]).any()
+        assert np.isfinite(np.delete(got, 1, 0)).all()
+
+
+def test_small_numbers_keep_their_precision() -> None:
+    """Tensor cores multiply float16 numbers, whose reach a matrix and a token may be far below."""
+    data = stored("Q6_K", 16, 512).reshape(16, 2, 210)
+    data[..., 208:] = np.full((16, 2, 1), 3e-7, "<f2").view(np.uint8)
+    data = data.reshape(16, -1)
+    x = np.random.default_rng(1).standard_normal((6, 512)).astype(np.float32) * np.float32(1e-8)
+    layout = Layout.of("Q6_K", 16, 512)
+    got = run(Product(layout, 6, layout.gain(data)), layout.pack(data), x)
+    assert error(got, x.astype(np.float64) @ decode(data, "Q6_K").astype(np.float64).T) < 1e-3
+
+
+def test_layouts_are_about_as_large_as_files() -> None:
+    """What the codebook formats and those of few bits grow by is known."""
+    grown = {}
+    for kind in FORMS:
+        form = format_of(kind)
+        grown[kind] = round(Layout.of(kind, 64, 2048).nbytes / (64 * 2048 // form.block * form.nbytes), 2)
+    larger = {"TQ1_0": 1.48, "TQ2_0": 1.21, "Q1_0": 1.33, "Q2_0": 1.11, "IQ1_S": 2.16, "IQ1_M": 2.07}
+    larger |= {"IQ2_XXS": 1.64, "IQ2_XS": 1.57, "IQ2_S": 1.41, "IQ3_XXS": 1.43, "IQ3_S": 1.27, "Q3_K": 1.05, "IQ4_XS": 1.03}
+    assert {kind: ratio for kind, ratio in grown.items() if ratio > 1.01} == larger
+
+
+def test_a_format_without_layout_is_refused() -> None:
+    with pytest.raises(UnsupportedModel, match="Q8_K weights have no layout on the GPU"):
+        Layout.of("Q8_K", 8, 256)

@@ -162,13 +162,13 @@ def gemm(
     expert, m, here = tokens_of(tl.program_id(1), order, starts, count, BM, EXPERTS)
     row = m
     if EXPERTS > 0:
-        row = tl.load(source + m, mask=here, other=0)
+        row = tl.load(source + m)
     group = expert * groups + tile_places(block * (2 * WARPS), groups, WARPS)
-    xp = xf + row[:, None].to(tl.int64) * PADDED + tl.arange(0, 128)[None, :]
+    xp = xf + row[:, None] * PADDED + tl.arange(0, 128)[None, :]
     acc = tl.zeros([ROWS, BM], tl.float32)
     for k in tl.range(part * TILES // SPLIT, (part + 1) * TILES // SPLIT, num_stages=STAGES):
         a = weights(low, high, scale, top, group * TILES + k, k & 1, gain, FORM)
-        b = tl.load(xp + k * 128, mask=here[:, None], other=0.0)
+        b = tl.load(xp + k * 128)
         acc = tl.dot(a, tl.trans(b), acc)
     n = block * ROWS + tl.arange(0, ROWS)
     if SPLIT > 1:
@@ -181,11 +181,12 @@ def gemm(
 
 @triton.jit
 def tokens_of(block, order, starts, count, BM: tl.constexpr, EXPERTS: tl.constexpr):
-    """The expert of a block of tokens, the tokens [BM] of it, and which of these there are."""
+    """The expert of a block of tokens, the tokens [BM] of it, and which of these there are; the others are repetitions."""
     if EXPERTS == 0:
         m = block * BM + tl.arange(0, BM)
         expert = 0
         here = m < count
+        m = tl.minimum(m, count - 1)
     else:
         e = tl.arange(0, triton.next_power_of_2(EXPERTS))
         start = tl.load(starts + e, mask=e < EXPERTS, other=0)
@@ -211,7 +212,7 @@ def finish(
     inside = (n < N)[:, None] & here[None, :]
     at = m[None, :].to(tl.int64) * N + n[:, None]
     if POWERS:
-        y *= (tl.load(xe + row, mask=here, other=0.0) / gain)[None, :]
+        y *= (tl.load(xe + row) / gain)[None, :]
     if BIAS:
         y += tl.load(bias + n, mask=n < N, other=0.0)[:, None]
     if ADD:

@@ -50,14 +50,14 @@ def gemv_plain(
 @triton.jit
 def gemm_plain(
     x, xe, low, out, add, bias, source, order, starts, N, height, count, gain,
-    K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr, PARTS: tl.constexpr,
-    STAGES: tl.constexpr, SWEEP: tl.constexpr, POWERS: tl.constexpr, ADD: tl.constexpr, BIAS: tl.constexpr,
-    EXPERTS: tl.constexpr, EARLY: tl.constexpr,
+    K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr, STAGES: tl.constexpr,
+    SWEEP: tl.constexpr, POWERS: tl.constexpr, ADD: tl.constexpr, BIAS: tl.constexpr, EXPERTS: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """out [count, N] = x · wᵀ (+ add) (+ bias), BN rows of w by BM tokens a program; an expert has `height` rows of w.
 
-    Grid (row blocks · token blocks, 1, PARTS). Columns are summed in SPLIT parts, as `gemm.gemm` sums them: by PARTS = SPLIT
-    programs (`combine` adds up), or by one. SWEEP row blocks of a column of token blocks are neighbours, so that they share x.
+    Grid (row blocks · token blocks, 1, SPLIT). With SPLIT parts of the columns, out is [SPLIT, count, N], for `gemm.combine`. SWEEP row
+    blocks of a column of token blocks are neighbours, so that they share x.
     """
     if EARLY and not INTERPRETED:
         gdc_launch_dependents()
@@ -71,38 +71,26 @@ def gemm_plain(
     expert, m, here = tokens_of(inner // size, order, starts, count, BM, EXPERTS)
     row = m
     if EXPERTS > 0:
-        row = tl.load(source + m, mask=here, other=0)
+        row = tl.load(source + m)
     n = block * BN + tl.arange(0, BN)
-    wp = low + (expert * height + tl.minimum(n, N - 1)).to(tl.int64)[:, None] * K
-    xp = x + row.to(tl.int64)[:, None] * K
-    STEPS: tl.constexpr = (K + BK - 1) // BK
-    UNIT: tl.constexpr = 128 // BK if BK < 128 else 1  # parts end where tiles do
-    TILES: tl.constexpr = STEPS // UNIT
+    wp = low + (expert * height + tl.minimum(n, N - 1)).to(tl.int64)[:, None] * K + tl.arange(0, BK)[None, :]
+    xp = x + row[:, None] * K + tl.arange(0, BK)[None, :]
     part = tl.program_id(2)
-    total = tl.zeros([BN, BM], tl.float32)
-    for p in tl.static_range(SPLIT // PARTS):
-        begin = (part + p) * TILES // SPLIT * UNIT
-        end = (part + p + 1) * TILES // SPLIT * UNIT
-        if SPLIT == 1:
-            end = STEPS
-        acc = tl.zeros([BN, BM], tl.float32)
-        for i in tl.range(begin, end, num_stages=STAGES):
-            k = i * BK + tl.arange(0, BK)[None, :]
-            if K % BK:
-                a = tl.load(wp + k, mask=k < K, other=0.0)
-                b = tl.load(xp + k, mask=here[:, None] & (k < K), other=0.0)
-            else:
-                a = tl.load(wp + k)
-                b = tl.load(xp + k, mask=here[:, None], other=0.0)
-            acc = tl.dot(a, tl.trans(b), acc, input_precision="tf32x3")
-        if p == 0:
-            total = acc
+    TILES: tl.constexpr = (K + 127) // 128  # parts end where tiles do
+    STEPS: tl.constexpr = 128 // BK
+    acc = tl.zeros([BN, BM], tl.float32)
+    for i in tl.range(part * TILES // SPLIT * STEPS, (part + 1) * TILES // SPLIT * STEPS, num_stages=STAGES):
+        if K % 128:
+            inside = (i * BK + tl.arange(0, BK) < K)[None, :]
+            a = tl.load(wp + i * BK, mask=inside, other=0.0)
+            b = tl.load(xp + i * BK, mask=inside, other=0.0)
         else:
-            total += acc
-    if PARTS > 1:
+            a = tl.load(wp + i * BK)
+            b = tl.load(xp + i * BK)
+        acc = tl.dot(a, tl.trans(b), acc, input_precision="tf32x3")
+    if SPLIT > 1:
         inside = (n < N)[:, None] & here[None, :]
         at = m[None, :].to(tl.int64) * N + n[:, None]
-        tl.store(out + part.to(tl.int64) * count * N + at, total, mask=inside)
+        tl.store(out + part.to(tl.int64) * count * N + at, acc, mask=inside)
     else:
-        finish(total, n, m, row, here, xe, out, add, bias, N, gain, POWERS, ADD, BIAS)
-
+        finish(acc, n, m, row, here, xe, out, add, bias, N, gain, POWERS, ADD, BIAS)

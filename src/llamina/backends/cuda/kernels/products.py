@@ -38,8 +38,8 @@ A name that a kernel has a parameter for and does not read is `None`: any addres
 `tokens` is a number that a graph is captured for; there may be less of them if nobody
 looks at the rest of `out`, but activations there must be numbers.
 
-Same bits: products by tensor cores sum in an order that depends on rows and columns alone, never on the number of tokens.
-`exact=True` uses them for one token as well.
+Same bits: with `exact=True` all products are by tensor cores, and sum in an order that depends on rows and columns alone. Without,
+numbers of tokens up to FEW, to 256, to MANY, and above have bits of their own.
 """
 
 from dataclasses import dataclass
@@ -125,8 +125,8 @@ class Product:
         """What the kernels need besides: nobody else's while they run."""
         found: dict[str, Array] = {}
         if not self.few:
-            if self.parts > 1:
-                found["parts"] = Array("fp32", (self.parts, self.tokens, self.layout.rows))
+            if self.split > 1:
+                found["parts"] = Array("fp32", (self.split, self.tokens, self.layout.rows))
             if self.dequantized:
                 found["image"] = Array("fp16", (self.height * self.layout.experts, self.layout.padded))
             if self.grouped:
@@ -136,7 +136,7 @@ class Product:
 
     @property
     def dequantized(self) -> bool:
-        return self.layout.form is not None and self.tokens >= MANY and not self.grouped
+        return self.layout.form is not None and self.tokens >= MANY and not self.grouped and not self.exact
 
     @property
     def height(self) -> int:
@@ -145,19 +145,14 @@ class Product:
 
     @property
     def split(self) -> int:
-        """In how many parts columns are summed, whatever the number of tokens."""
-        if self.layout.format == "F32":
+        """In how many parts columns are summed, by programs of their own; if `exact`, whatever the number of tokens."""
+        if self.layout.format == "F32" or (self.tokens > 256 and not self.exact):
             return 1
         blocks = -(-self.layout.rows // (16 * WARPS))
         split = 1
         while split < 8 and blocks * split < self.processors and self.layout.padded // TILE >= 8 * split:
             split *= 2
         return split
-
-    @property
-    def parts(self) -> int:
-        """In how many of these by programs of their own."""
-        return self.split if self.tokens <= 256 else 1
 
     @cached_property
     def calls(self) -> list[Call]:
@@ -171,7 +166,7 @@ class Product:
         else:
             calls += [self._image()] if self.dequantized else []
             calls.append(self._gemm_plain())
-        if self.parts > 1:
+        if self.split > 1:
             calls.append(self._combine())
         return calls
 
@@ -229,7 +224,7 @@ class Product:
 
     def _gemm(self) -> Call:
         layout, tokens = self.layout, self._tokens_at_once
-        constants, args = self._after(self.parts > 1)
+        constants, args = self._after(self.split > 1)
         more, names = self._sorted()
         constants |= {"FORM": str(layout.form), "TILES": layout.tiles, "BM": tokens, "SPLIT": self.split}
         constants |= {"WARPS": WARPS, "STAGES": 4, **more}
@@ -240,13 +235,13 @@ class Product:
 
     def _gemm_plain(self) -> Call:
         tokens, rows, columns = self._tokens_at_once, 128 if self.tokens > 64 else 64, self.layout.padded
-        constants, args = self._after(self.parts > 1)
+        constants, args = self._after(self.split > 1)
         more, names = self._sorted()
         exact = self.activation == "f32"
         constants |= {"K": columns, "BM": tokens, "BN": rows, "BK": 32 if exact else 64, "SPLIT": self.split}
-        constants |= {"PARTS": self.parts, "STAGES": 3, "SWEEP": 8, "POWERS": int(not exact), **more}
+        constants |= {"STAGES": 3, "SWEEP": 8, "POWERS": int(not exact), **more}
         args |= {**self._plain(), **names, "height": self.height, "count": self.tokens}
-        grid = (-(-self.layout.rows // rows) * self._blocks(tokens), 1, self.parts)
+        grid = (-(-self.layout.rows // rows) * self._blocks(tokens), 1, self.split)
         return Call("plain.gemm_plain", grid, constants, args, warps=8 if rows == 128 else 4)
 
     def _image(self) -> Call:
