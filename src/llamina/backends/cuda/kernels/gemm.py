@@ -12,12 +12,12 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from llamina.backends.cuda.kernels.tiles import (
     INTERPRETED,
     by_16,
-    bytes_of,
+    halves_in,
     has_minima,
-    high_of,
+    levels_of,
+    load_planes,
     load_scales,
-    load_words,
-    look_up,
+    load_tops,
     low_of,
     offset_of,
     scales_of,
@@ -78,43 +78,22 @@ def halves_of(v, s, m, OFFSET: tl.constexpr, MINIMA: tl.constexpr):
             )
 
 
-@triton.jit
-def bytes_and_offset(low, high, FORM: tl.constexpr, PASS: tl.constexpr):
-    """The levels of a pass as unsigned bytes, which are `biased(FORM)` too large."""
-    LOW: tl.constexpr = low_of(FORM)
-    HIGH: tl.constexpr = high_of(FORM)
-    TABLE: tl.constexpr = table_of(FORM, 128)
-    v = bytes_of(low, LOW, PASS)
-    if HIGH > 0:
-        v |= bytes_of(high, HIGH, PASS) << LOW
-    if len(TABLE) > 0:
-        v = look_up(v, TABLE)
-    elif LOW == 8:
-        v ^= -0x7F7F7F80  # 0x80808080
-    return v
-
-
 @triton.constexpr_function
 def biased(form):
+    """By how much the bytes of `levels_of(…, 128)` are too large."""
     return 128 if low_of(form) == 8 or len(table_of(form, 0)) else offset_of(form)
 
 
 @triton.jit
-def weights(low, high, scale, top, tile, half, gain, FORM: tl.constexpr):
+def weights(low, high, scale, tops, tile, gain, FORM: tl.constexpr, HALF: tl.constexpr):
     """Tiles [T] as float16, of which the first half are the upper and the others the lower 8 of 16 rows: [8 T, 128]."""
     T: tl.constexpr = tile.shape[0]
     OFFSET: tl.constexpr = biased(FORM)
     MINIMA: tl.constexpr = has_minima(FORM)
-    w0 = load_words(low, tile, low_of(FORM), 0)
-    w1 = w0
-    h = w0
-    if low_of(FORM) == 8:
-        w1 = load_words(low, tile, 8, 1)
-    if high_of(FORM) > 0:
-        h = load_words(high, tile, high_of(FORM), 0)
-    s0, s1, m0, m1 = load_scales(scale, top, tile, tile // 2, half, scales_of(FORM), False)
-    v0 = bytes_and_offset(w0, h, FORM, 0)
-    v1 = bytes_and_offset(w1, h, FORM, 1)
+    planes = load_planes(low, high, tile, FORM)
+    s0, s1, m0, m1 = load_scales(tops, scale, tile, HALF, scales_of(FORM))
+    v0 = levels_of(planes, FORM, 0, 128)
+    v1 = levels_of(planes, FORM, 1, 128)
     zero = tl.zeros([T, 8, 4, 4], tl.int32)
     t0 = doubled(s0 * gain)[:, :, :, None] + zero
     t1 = t0
@@ -153,6 +132,8 @@ def gemm(
     With EXPERTS, tokens are items in the order of `grouping.group`. With SPLIT parts, out is [SPLIT, count, N], for `combine`.
     """
     PADDED: tl.constexpr = TILES * 128
+    HALVES: tl.constexpr = halves_in(FORM)
+    UNITS: tl.constexpr = TILES // HALVES
     ROWS: tl.constexpr = 16 * WARPS
     block = tl.program_id(0)
     part = tl.program_id(2)
@@ -166,10 +147,13 @@ def gemm(
     group = expert * groups + tile_places(block * (2 * WARPS), groups, WARPS)
     xp = xf + row[:, None] * PADDED + tl.arange(0, 128)[None, :]
     acc = tl.zeros([ROWS, BM], tl.float32)
-    for k in tl.range(part * TILES // SPLIT, (part + 1) * TILES // SPLIT, num_stages=STAGES):
-        a = weights(low, high, scale, top, group * TILES + k, k & 1, gain, FORM)
-        b = tl.load(xp + k * 128)
-        acc = tl.dot(a, tl.trans(b), acc)
+    for k in tl.range(part * UNITS // SPLIT, (part + 1) * UNITS // SPLIT, num_stages=STAGES):
+        unit = group * UNITS + k
+        tops = load_tops(scale, top, unit, scales_of(FORM))
+        for half in tl.static_range(HALVES):
+            a = weights(low, high, scale, tops, unit * HALVES + half, gain, FORM, half)
+            b = tl.load(xp + (k * HALVES + half) * 128)
+            acc = tl.dot(a, tl.trans(b), acc)
     n = block * ROWS + tl.arange(0, ROWS)
     if SPLIT > 1:
         inside = (n < N)[:, None] & here[None, :]

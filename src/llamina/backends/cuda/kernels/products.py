@@ -46,6 +46,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from llamina.backends.cuda.kernels.formats import BY_256
 from llamina.backends.cuda.kernels.layout import GROUP, TILE, Array, Layout
 
 Activation = Literal["q8", "f16", "f32"]
@@ -56,6 +57,7 @@ FEW = 4  # tokens that dot products of 8-bit activations are for
 FEW_ITEMS = 32  # the same of grouped products, which read a matrix for each item
 MANY = 512  # tokens from which on a weight is dequantized first
 WARPS = 4
+RESIDENT = 3  # programs of dot products at a time on one processor
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,15 +188,18 @@ class Product:
         return {name: name if self.grouped else None for name in ("expert", "source")}
 
     def _gemv(self) -> Call:
-        layout = self.layout
+        layout, items = self.layout, self.tokens if self.grouped else 1
+        assert layout.form
         constants, args = self._after()
-        at_once = min(16, _power(layout.tiles))
-        constants |= {"FORM": str(layout.form), "TILES": layout.tiles, "T": at_once, "GROUPED": int(self.grouped)}
-        constants["M"] = 1 if self.grouped else _power(self.tokens)
+        units = layout.tiles // (2 if layout.form.scales in BY_256 else 1)
+        warps = max(1, min(8, _power(layout.tiles) // 4))
+        at_once = min(_power(units), 4 * warps * units // layout.tiles)
+        constants |= {"FORM": str(layout.form), "TILES": layout.tiles, "T": at_once, "STAGES": 3}
+        constants |= {"M": 1 if self.grouped else _power(self.tokens), "GROUPED": int(self.grouped)}
         args |= {"x8": "x8", "xd": "xd", "xs": "xs", **self._weight(), **self._items()}
         args |= {"groups": layout.groups, "count": 1 if self.grouped else self.tokens}
-        grid = (layout.groups, self.tokens if self.grouped else 1, 1)
-        return Call("gemv.gemv", grid, constants, args, warps=min(8, at_once))
+        rounds = -(-layout.groups * items // (self.processors * RESIDENT))  # groups that a program takes
+        return Call("gemv.gemv", (-(-layout.groups // rounds), items, 1), constants, args, warps, stages=3)
 
     def _gemv_plain(self) -> Call:
         constants, args = self._after()

@@ -2,7 +2,8 @@
 
 A tile is 8 rows by 128 columns. A lane of a warp stands for one row (g, of 8) and one run of 32 columns (t, of 4); the
 codes of its run are in its own registers, so the scale of a run is a scalar of the lane. What is loaded has the shape
-[T, 8, 4, words]: T tiles, g, t, and the words of a lane.
+[T, 8, 4, words]: T tiles, g, t, and the words of a lane. Kernels go by units: a tile, or the two tiles of a super-block
+of 256 columns, whose scales are then loaded once (`halves_in`).
 
 A plane of 8, 4, 2 or 1 bits holds the codes of a run in 8, 4, 2 or 1 words: planes of fields over as many words, as the
 file's formats have planes over bytes (`quant.bits.fields`). So pass s (0, 1) over the words yields the codes of the first and
@@ -41,6 +42,12 @@ def scales_of(form):
 
 
 @triton.constexpr_function
+def halves_in(form):
+    """Tiles to a unit."""
+    return 2 if scales_of(form) in ("i8 for 16", "i8 for 32", "u4 min for 16", "u6 min") else 1
+
+
+@triton.constexpr_function
 def has_minima(form):
     return "min" in scales_of(form)
 
@@ -48,6 +55,12 @@ def has_minima(form):
 @triton.constexpr_function
 def by_16(form):
     return scales_of(form).endswith("16") or scales_of(form) == "e4m3"
+
+
+@triton.constexpr_function
+def nibbles_only(form):
+    """Codes are nibbles, and levels are codes."""
+    return form.startswith("4/0/") and form.endswith("/")
 
 
 @triton.constexpr_function
@@ -65,23 +78,22 @@ def load_words(plane, tile, WIDTH: tl.constexpr, PASS: tl.constexpr):
     """A plane's words of tiles [T] → [T, 8, 4, words]; of 8 bits, those of one pass."""
     T: tl.constexpr = tile.shape[0]
     WORDS: tl.constexpr = 4 if WIDTH == 8 else WIDTH
-    SIZE: tl.constexpr = 32 * WIDTH
-    if WIDTH == 1:
-        v = by_lane(plane, tile[None, :] * 32 + tl.arange(0, 32)[:, None])
-    else:
-        at = tile[:, None] * SIZE + (PASS * 128 if WIDTH == 8 else 0) + tl.arange(0, 32 * WORDS)[None, :]
-        v = tl.load(plane + tl.max_contiguous(at, [1, WORDS]))  # a lane's own words, and no more
-    return tl.reshape(v, [T, 8, 4, WORDS])
+    at = tile[:, None] * (32 * WIDTH) + (PASS * 128 if WIDTH == 8 else 0) + tl.arange(0, 32 * WORDS)[None, :]
+    return tl.reshape(tl.load(plane + at), [T, 8, 4, WORDS])
 
 
 @triton.jit
-def by_lane(base, at):
-    """One word a lane, from places [32, T] → [T, 8, 4].
-
-    Triton gives the lanes of a warp to the first axis where none is contiguous; so they are where `load_words` has them.
-    """
-    v = tl.load(base + tl.max_contiguous(at, [1, 1]))
-    return tl.reshape(tl.trans(v), [at.shape[1], 8, 4])
+def load_planes(low, high, tile, FORM: tl.constexpr):
+    """What `levels_of` makes levels of: the lower plane, once for each pass, and the other; what there is not is the lower."""
+    LOW: tl.constexpr = low_of(FORM)
+    first = load_words(low, tile, LOW, 0)
+    last = first
+    other = first
+    if LOW == 8:
+        last = load_words(low, tile, 8, 1)
+    if high_of(FORM) > 0:
+        other = load_words(high, tile, high_of(FORM), 0)
+    return first, last, other
 
 
 @triton.jit
@@ -101,37 +113,43 @@ def bytes_of(words, WIDTH: tl.constexpr, PASS: tl.constexpr):
 
 
 @triton.jit
-def per_row(base, tile, word, WORDS: tl.constexpr, SPREAD: tl.constexpr):
-    """One of the words that each row of a tile has: [T] → [T, 8, 4], or [T, 8, 1].
+def levels_of(planes, FORM: tl.constexpr, PASS: tl.constexpr, FLIP: tl.constexpr):
+    """The levels of a pass as bytes [T, 8, 4, 4], before the format's offset.
 
-    SPREAD: every lane loads its row's, which costs no exchange between lanes.
+    They are signed; with FLIP = 128, those that can be negative are 128 larger, and unsigned.
     """
-    if SPREAD:
-        v = by_lane(base, tile[None, :] * (8 * WORDS) + tl.arange(0, 32)[:, None] // 4 * WORDS + word)
-    else:
-        v = tl.load(base + tile[:, None] * (8 * WORDS) + tl.arange(0, 8)[None, :] * WORDS + word)[:, :, None]
+    LOW: tl.constexpr = low_of(FORM)
+    HIGH: tl.constexpr = high_of(FORM)
+    TABLE: tl.constexpr = table_of(FORM, FLIP)
+    v = bytes_of(planes[PASS], LOW, PASS)
+    if HIGH > 0:
+        v |= bytes_of(planes[2], HIGH, PASS) << LOW
+    if len(TABLE) > 0:
+        v = look_up(v, TABLE)
+    elif LOW == 8 and FLIP:
+        v ^= -0x7F7F7F80  # 0x80808080
     return v
 
 
 @triton.jit
-def per_lane(base, tile):
-    """A word for each lane: [T] → [T, 8, 4]."""
-    return by_lane(base, tile[None, :] * 32 + tl.arange(0, 32)[:, None])
+def per_row(base, tile, WORDS: tl.constexpr):
+    """The words that each row of tiles has: [T] → [T, 8, 1, words]."""
+    T: tl.constexpr = tile.shape[0]
+    return tl.reshape(tl.load(base + tile[:, None] * (8 * WORDS) + tl.arange(0, 8 * WORDS)[None, :]), [T, 8, 1, WORDS])
 
 
 @triton.jit
-def four_per_row(base, tile, SPREAD: tl.constexpr):
-    """Four words of each row of a tile, loaded together: four times [T, 8, 4], or [T, 8, 1]."""
-    T: tl.constexpr = tile.shape[0]
-    if SPREAD:
-        i = tl.arange(0, 128)[None, :]
-        v = tl.reshape(tl.load(base + tile[:, None] * 32 + i // 16 * 4 + i % 4), [T, 8, 4, 2, 2])
-    else:
-        v = tl.reshape(tl.load(base + tile[:, None] * 32 + tl.arange(0, 32)[None, :]), [T, 8, 1, 2, 2])
-    even, odd = tl.split(v)
-    a, c = tl.split(even)
-    b, d = tl.split(odd)
-    return a, b, c, d
+def one_per_row(base, tile):
+    """A word of each row of tiles: [T] → [T, 8, 1]."""
+    return tl.load(base + tile[:, None] * 8 + tl.arange(0, 8)[None, :])[:, :, None]
+
+
+@triton.jit
+def half_word(base, tile):
+    """The 16 bits of each run, where rows of a tile have four: [T] → [T, 8, 4]."""
+    a, b = tl.split(per_row(base, tile, 2))
+    t = tl.arange(0, 4)[None, None, :]
+    return (tl.where(t < 2, a, b) >> (16 * (t & 1))) & 0xFFFF
 
 
 @triton.jit
@@ -150,64 +168,85 @@ def signed_byte(word, shift):
 
 
 @triton.jit
-def load_scales(scale, top, tile, block, half, KIND: tl.constexpr, SPREAD: tl.constexpr):
+def load_tops(scale, top, unit, KIND: tl.constexpr):
+    """What the two tiles of a unit of 256 columns share, for `load_scales`: four times [T, 8, 1]."""
+    if KIND == "u6 min":  # Q4_K and Q5_K: a block's 16 bytes of header as they are in the file
+        T: tl.constexpr = unit.shape[0]
+        even, odd = tl.split(tl.reshape(per_row(scale, unit, 4), [T, 8, 1, 2, 2]))
+        a, c = tl.split(even)
+        b, d = tl.split(odd)
+    elif KIND == "i8 for 16" or KIND == "i8 for 32" or KIND == "u4 min for 16":
+        a = one_per_row(top, unit)
+        b = a
+        c = a
+        d = a
+    else:
+        a = 0
+        b = 0
+        c = 0
+        d = 0
+    return a, b, c, d
+
+
+@triton.jit
+def load_scales(tops, scale, tile, HALF: tl.constexpr, KIND: tl.constexpr):
     """Scales and minima of a lane's first and last 16 columns: value = scale · level + minimum; [T, 8, 4] each.
 
-    `block` [T]: the places of the tiles' super-blocks of 256 columns; `half`: which of their two tiles it is.
+    The tiles are the first or the last (HALF) of their units.
     """
     t = tl.arange(0, 4)[None, None, :]
     if KIND == "f16":  # float16 for 32 columns
-        w = tl.where(t < 2, per_row(scale, tile, 0, 2, SPREAD), per_row(scale, tile, 1, 2, SPREAD))
-        s0 = f16_low(w >> (16 * (t & 1)))
+        s0 = f16_low(half_word(scale, tile))
         s1 = s0
         m0 = s0
         m1 = s0
     elif KIND == "f16 min":  # float16 scale and minimum for 32 columns
-        w = per_lane(scale, tile)
+        T: tl.constexpr = tile.shape[0]
+        w = tl.reshape(tl.load(scale + tile[:, None] * 32 + tl.arange(0, 32)[None, :]), [T, 8, 4])
         s0 = f16_low(w)
         m0 = f16_high(w)
         s1 = s0
         m1 = m0
     elif KIND == "e8m0":  # the exponent of a power of two for 32 columns; levels are doubled
-        e = (per_row(scale, tile, 0, 1, SPREAD) >> (8 * t)) & 255
+        e = (one_per_row(scale, tile) >> (8 * t)) & 255
         s0 = tl.where(e < 2, 0x00200000 << e, (e - 1) << 23).to(tl.float32, bitcast=True)
         s1 = s0
         m0 = s0
         m1 = s0
     elif KIND == "e4m3":  # 8-bit floats for 16 columns, without sign; levels are doubled
-        w = tl.where(t < 2, per_row(scale, tile, 0, 2, SPREAD), per_row(scale, tile, 1, 2, SPREAD)) >> (16 * (t & 1))
+        w = half_word(scale, tile)
         s0 = f16_low((w & 255) << 7) * 128.0
-        s1 = f16_low(((w >> 8) & 255) << 7) * 128.0
+        s1 = f16_low((w >> 8) << 7) * 128.0
         m0 = s0
         m1 = s0
     elif KIND == "i8 for 16":  # signed bytes for 16 columns, times the super-block's scale
-        w = tl.where(t < 2, per_row(scale, tile, 0, 2, SPREAD), per_row(scale, tile, 1, 2, SPREAD)) >> (16 * (t & 1))
-        d = per_row(top, block, 0, 1, SPREAD)
-        s0 = d * signed_byte(w, 0).to(tl.float32)
-        s1 = d * signed_byte(w, 8).to(tl.float32)
+        w = half_word(scale, tile)
+        s0 = tops[0] * signed_byte(w, 0).to(tl.float32)
+        s1 = tops[0] * signed_byte(w, 8).to(tl.float32)
         m0 = s0
         m1 = s0
     elif KIND == "i8 for 32":  # signed bytes for 32 columns, times the super-block's scale
-        w = per_row(scale, tile, 0, 1, SPREAD)
-        s0 = per_row(top, block, 0, 1, SPREAD) * signed_byte(w, 8 * t).to(tl.float32)
+        s0 = tops[0] * signed_byte(one_per_row(scale, tile), 8 * t).to(tl.float32)
         s1 = s0
         m0 = s0
         m1 = s0
     elif KIND == "u4 min for 16":  # Q2_K: nibbles of scale and minimum for 16 columns, times float16 of the super-block
-        w = tl.where(t < 2, per_row(scale, tile, 0, 2, SPREAD), per_row(scale, tile, 1, 2, SPREAD)) >> (16 * (t & 1))
-        both = per_row(top, block, 0, 1, SPREAD)
-        d = f16_low(both)
-        m = -f16_high(both)
+        w = half_word(scale, tile)
+        d = f16_low(tops[0])
+        m = -f16_high(tops[0])
         s0 = d * (w & 15).to(tl.float32)
         m0 = m * ((w >> 4) & 15).to(tl.float32)
         s1 = d * ((w >> 8) & 15).to(tl.float32)
-        m1 = m * ((w >> 12) & 15).to(tl.float32)
-    else:  # "u6 min": Q4_K and Q5_K: a block's 16 bytes of header as they are in the file
-        both, u0, u1, u2 = four_per_row(scale, block, SPREAD)
-        v = u2 >> (8 * t)
-        first = half == 0
-        sc = tl.where(first, (u0 >> (8 * t)) & 63, (v & 15) | ((u0 >> (8 * t + 2)) & 48))
-        mn = tl.where(first, (u1 >> (8 * t)) & 63, ((v >> 4) & 15) | ((u1 >> (8 * t + 2)) & 48))
+        m1 = m * (w >> 12).to(tl.float32)
+    else:  # "u6 min"
+        both, u0, u1, u2 = tops
+        if HALF == 0:
+            sc = (u0 >> (8 * t)) & 63
+            mn = (u1 >> (8 * t)) & 63
+        else:
+            v = u2 >> (8 * t)
+            sc = (v & 15) | ((u0 >> (8 * t + 2)) & 48)
+            mn = ((v >> 4) & 15) | ((u1 >> (8 * t + 2)) & 48)
         s0 = f16_low(both) * sc.to(tl.float32)
         m0 = -f16_high(both) * mn.to(tl.float32)
         s1 = s0
@@ -258,4 +297,17 @@ def dot4(a, b, c):
     else:
         return tl.inline_asm_elementwise(
             "dp4a.s32.s32 $0, $1, $2, $3;", "=r,r,r,r", [a, b, c], dtype=tl.int32, is_pure=True, pack=1
+        )
+
+
+@triton.jit
+def dot4_unsigned(a, b, c):
+    """c + the products of four unsigned bytes of a and of four signed ones of b."""
+    if INTERPRETED:
+        for i in tl.static_range(4):
+            c += ((a >> (8 * i)) & 255) * signed_byte(b, 8 * i)
+        return c
+    else:
+        return tl.inline_asm_elementwise(
+            "dp4a.u32.s32 $0, $1, $2, $3;", "=r,r,r,r", [a, b, c], dtype=tl.int32, is_pure=True, pack=1
         )
