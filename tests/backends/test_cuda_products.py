@@ -12,14 +12,16 @@ pytest.importorskip("triton")
 
 from triton.runtime import interpreter
 
-from llamina.backends.cuda.kernels import activations, dequantize, gemm, gemv, grouping, plain
+from llamina.backends.cuda.kernels import activations, dequantize, gemm, gemv, grouping, plain, relay
 from llamina.backends.cuda.kernels.formats import FORMS
 from llamina.backends.cuda.kernels.layout import Layout
+from llamina.backends.cuda.kernels.loading import first_row, table_of
+from llamina.backends.cuda.kernels.loading import relay as relay_calls
 from llamina.backends.cuda.kernels.products import Call, Product, activation_arrays, gather, prepare
 from llamina.errors import UnsupportedModel
 from llamina.quant import decode, format_of
 
-FILES = {f.__name__.rpartition(".")[2]: f for f in (activations, dequantize, gemm, gemv, grouping, plain)}
+FILES = {f.__name__.rpartition(".")[2]: f for f in (activations, dequantize, gemm, gemv, grouping, plain, relay)}
 TYPES = {"fp32": np.float32, "fp16": np.float16, "i32": np.int32, "i8": np.int8}
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -143,7 +145,7 @@ def test_products(kind: str, tokens: int) -> None:
 def test_columns_in_parts_and_dequantized_weights(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The interpreter's matrix product has bits that depend on shapes; that a token's do not, `benchmarks/gpu_products.py` checks."""
     monkeypatch.setattr("llamina.backends.cuda.kernels.products.MANY", 40)
-    rows, columns = 70, 2048
+    rows, columns = 20, 2048
     data = stored(kind, rows, columns)
     x = np.random.default_rng(1).standard_normal((50, columns)).astype(np.float32)
     layout = Layout.of(kind, rows, columns)
@@ -214,6 +216,28 @@ def test_what_is_no_number_stays_none(kind: str, spoilt: float) -> None:
         got = run(Product(layout, tokens), arrays, x)
         assert not np.isfinite(got[1]).any()
         assert np.isfinite(np.delete(got, 1, 0)).all()
+
+
+@pytest.mark.parametrize("kind", [*FORMS, "F16", "BF16"])
+def test_the_gpu_lays_rows_out_as_numpy_does(kind: str) -> None:
+    """All bytes of blocks random; experts, and rows in two pieces."""
+    experts, rows, columns = 2, 19, {1: 83, 32: 160, 64: 192, 128: 384, 256: 512}[format_of(kind).block]
+    width = columns // format_of(kind).block * format_of(kind).nbytes
+    data = np.random.default_rng(3).integers(0, 256, (experts, rows, width), np.uint8)
+    if kind == "BF16":
+        data[..., 1::2] = 0x3F
+    layout = Layout.of(kind, rows, columns, experts)
+    with np.errstate(all="ignore"):
+        want = layout.pack(data)
+        got = {name: np.full(array.shape, 77, array.dtype) for name, array in want.items()}
+        for expert in range(experts):
+            for start, stop in ((0, 16), (16, rows)):
+                first = first_row(layout, expert) + start
+                names = got | {"raw": data[expert, start:stop].copy(), "table": table_of(kind)}
+                for call in relay_calls(layout, stop - start, first, width, layout.gain(data)):
+                    launch(call, names)
+    for name, array in want.items():
+        assert np.array_equal(got[name].view(np.uint8), array.view(np.uint8)), name
 
 
 def test_small_numbers_keep_their_precision() -> None:

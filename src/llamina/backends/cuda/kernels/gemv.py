@@ -28,15 +28,22 @@ from llamina.backends.cuda.kernels.tiles import (
 
 @triton.jit
 def load_x(x8, xd, xs, row, count, k, M: tl.constexpr, PADDED: tl.constexpr):
-    """Activations of tiles k [T]: words of both passes [T, M, 1, 4, 4], scales and sums of both [T, M, 1, 4]."""
+    """Activations of tiles k [T]: words of both passes [T, M, 8, 4, 4], scales and sums of both [T, M, 8, 4].
+
+    They are the same for the 8 rows of weights: each lane loads what it multiplies. Triton gives the lanes of a warp to the last
+    axis where addresses are contiguous there, and else to the first; so they are where the words of weights have them.
+    """
     T: tl.constexpr = k.shape[0]
-    token = row + tl.arange(0, M)[None, :, None] % count
-    at = token * (PADDED // 4) + k[:, None, None] * 32 + tl.arange(0, 32)[None, None, :]
-    words = tl.reshape(tl.load(x8.to(tl.pointer_type(tl.int32)) + at), [T, M, 1, 4, 2, 4])
-    x0, x1 = tl.split(tl.permute(words, (0, 1, 2, 3, 5, 4)))
-    at = token * (PADDED // 32) + k[:, None, None] * 4 + tl.arange(0, 4)[None, None, :]
-    d = tl.load(xd + at)[:, :, None, :]
-    sums = tl.load(xs + at)[:, :, None, :]
+    i = tl.arange(0, 128)[None, None, :]
+    at = (row + tl.arange(0, M)[None, :, None] % count) * (PADDED // 4) + k[:, None, None] * 32 + i // 4 % 4 * 8 + i % 4
+    words = x8.to(tl.pointer_type(tl.int32)) + at
+    x0 = tl.reshape(tl.load(words), [T, M, 8, 4, 4])
+    x1 = tl.reshape(tl.load(words + 4), [T, M, 8, 4, 4])
+    lane = tl.arange(0, 32)[:, None, None]
+    at = (row + tl.arange(0, M)[None, None, :] % count) * (PADDED // 32) + k[None, :, None] * 4 + lane % 4
+    at = tl.max_contiguous(at, [1, 1, 1])
+    d = tl.reshape(tl.permute(tl.load(xd + at), (1, 2, 0)), [T, M, 8, 4])
+    sums = tl.reshape(tl.permute(tl.load(xs + at), (1, 2, 0)), [T, M, 8, 4])
     return x0, x1, d, (sums << 16) >> 16, sums >> 16
 
 
@@ -53,11 +60,11 @@ def dots(low, high, scale, tops, tile, x, M: tl.constexpr, FORM: tl.constexpr, H
     if nibbles_only(FORM):
         # The upper nibbles where they are, 16 times too large: one shift of the sum instead of one of each word.
         b = (planes[0] & -0x0F0F0F10)[:, None] + zero
-        i1 = tl.sum(dot4_unsigned(b, x1 + zero, zero), 4) >> 4
+        i1 = tl.sum(dot4_unsigned(b, x1, zero), 4) >> 4
     else:
         b = levels_of(planes, FORM, 1, 0)[:, None] + zero
-        i1 = tl.sum(dot4(b, x1 + zero, zero), 4)
-    i0 = tl.sum(dot4(a, x0 + zero, zero), 4)
+        i1 = tl.sum(dot4(b, x1, zero), 4)
+    i0 = tl.sum(dot4(a, x0, zero), 4)
     if by_16(FORM):
         if OFFSET:
             i0 -= OFFSET * sum0

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from llamina.backends.cuda.kernels.formats import BY_256, FORMS, PLAIN, SCALE_BYTES, Form
+from llamina.backends.cuda.kernels.formats import BY_256, FORMS, PLAIN, SCALE_BYTES, Form, bound, split
 from llamina.errors import UnsupportedModel
 from llamina.quant import format_of
 from llamina.quant.bits import U8, pack
@@ -131,15 +131,10 @@ class Layout:
 
     def _largest(self, rows: U8) -> float:
         """A bound of the magnitudes that are finite."""
-        if self.form is None:
-            values = (rows.view("<u2").astype("<u4") << 16).view("<f4")
-            return float(np.abs(values, where=np.isfinite(values), out=np.zeros_like(values)).max(initial=0))
-        kind = format_of(self.format).type
-        blocks = rows.reshape(-1, kind.nbytes)
-        return max(
-            (_bound(self.form, self.form.split(blocks[i : i + 4096])) for i in range(0, len(blocks), 4096)),
-            default=0.0,
-        )
+        if self.form:
+            return bound(self.format, rows.reshape(-1, format_of(self.format).nbytes))
+        bits = rows.view("<u2") & 0x7FFF
+        return float((np.where(bits < 0x7F80, bits, 0).max(initial=0).astype("<u4") << 16).view("<f4"))
 
     def _plain(self, source: U8) -> NDArray[Any]:
         rows = source.reshape(self.experts * self.rows, -1)
@@ -158,7 +153,7 @@ class Layout:
         """Rows of blocks → the bytes of each array, of whole groups."""
         kind = format_of(self.format).type
         blocks = rows.reshape(len(rows), -1, kind.nbytes)
-        parts = form.split(blocks)
+        parts = split(self.format, blocks)
         groups = -(-len(rows) // GROUP)
         codes = _padded(parts.codes, groups * GROUP, self.padded)
         runs = codes.reshape(groups, GROUP, self.tiles, 4, 32).transpose(0, 2, 1, 3, 4)  # group tile g t | 32
@@ -170,7 +165,7 @@ class Layout:
             result["high"] = pack(runs >> np.uint8(form.low), form.high, 4 * form.high)
         scale = _padded(parts.scale, groups * GROUP, self.tiles * SCALE_BYTES[form.scales])
         result["scale"] = _by_tile(scale, self.tiles // 2 if form.scales == "u6 min" else self.tiles)
-        if parts.top is not None:
+        if parts.top.size:
             result["top"] = _by_tile(_padded(parts.top, groups * GROUP, self.tiles // 2 * 4), self.tiles // 2)
         return result
 
@@ -194,32 +189,3 @@ def _by_tile(rows: U8, tiles: int) -> U8:
     cut = rows.reshape(len(rows) // GROUP, GROUP, tiles, -1)
     return np.ascontiguousarray(cut.transpose(0, 2, 1, 3))
 
-
-def _bound(form: Form, parts: Any) -> float:
-    """A bound of what blocks hold: the largest scale times the largest level, and the largest minimum."""
-    from llamina.quant.microscale import HALF_E8M0, HALF_UE4M3
-
-    def largest(values: NDArray[Any]) -> float:
-        numbers = np.abs(values.astype(np.float32))
-        return float(np.where(np.isfinite(numbers), numbers, 0).max(initial=0))
-
-    def halves(data: U8) -> NDArray[np.float32]:
-        return np.ascontiguousarray(data).view("<f2").astype(np.float32).reshape(-1)
-
-    if form.scales == "f16":
-        return largest(halves(parts.scale)) * form.largest
-    if form.scales == "f16 min":
-        d, m = halves(parts.scale).reshape(-1, 2).T
-        return largest(d) * form.largest + largest(m)
-    if form.scales == "e8m0":
-        return largest(HALF_E8M0[parts.scale]) * form.largest
-    if form.scales == "e4m3":
-        return largest(HALF_UE4M3[parts.scale]) * form.largest
-    if form.scales == "u6 min":
-        d, m = halves(parts.scale[..., :4]).reshape(-1, 2).T
-        return 63 * (largest(d) * form.largest + largest(m))
-    if form.scales == "u4 min for 16":
-        d, m = halves(parts.top).reshape(-1, 2).T
-        return 15 * (largest(d) * form.largest + largest(m))
-    top = np.ascontiguousarray(parts.top).view("<f4")
-    return largest(top * parts.scale.view(np.int8).astype(np.float32)) * form.largest

@@ -191,14 +191,17 @@ class Product:
         layout, items = self.layout, self.tokens if self.grouped else 1
         assert layout.form
         constants, args = self._after()
-        units = layout.tiles // (2 if layout.form.scales in BY_256 else 1)
-        warps = max(1, min(8, _power(layout.tiles) // 4))
-        at_once = min(_power(units), 4 * warps * units // layout.tiles)
-        constants |= {"FORM": str(layout.form), "TILES": layout.tiles, "T": at_once, "STAGES": 3}
-        constants |= {"M": 1 if self.grouped else _power(self.tokens), "GROUPED": int(self.grouped)}
+        tokens = 1 if self.grouped else _power(self.tokens)
+        halves = 2 if layout.form.scales in BY_256 else 1
+        # A lane keeps the activations of all its runs, 8 for long rows and 4 otherwise, if these are of one token.
+        runs = max(halves, (8 if layout.tiles > 64 else 4) // tokens)
+        warps = max(1, min(16 if layout.tiles > 64 else 8, _power(layout.tiles) // runs))
+        constants |= {"FORM": str(layout.form), "TILES": layout.tiles, "T": min(_power(layout.tiles), runs * warps) // halves}
+        constants |= {"STAGES": 3, "M": tokens, "GROUPED": int(self.grouped)}
         args |= {"x8": "x8", "xd": "xd", "xs": "xs", **self._weight(), **self._items()}
         args |= {"groups": layout.groups, "count": 1 if self.grouped else self.tokens}
-        rounds = -(-layout.groups * items // (self.processors * RESIDENT))  # groups that a program takes
+        at_once = self.processors * max(1, RESIDENT * 8 // max(warps, 2) // 2 * 2)
+        rounds = -(-layout.groups * items // at_once)  # groups that a program takes
         return Call("gemv.gemv", (-(-layout.groups // rounds), items, 1), constants, args, warps, stages=3)
 
     def _gemv_plain(self) -> Call:
