@@ -14,10 +14,12 @@ from triton.runtime import interpreter
 
 from llamina.backends.cuda.kernels import activations, dequantize, gemm, gemv, grouping, plain, relay
 from llamina.backends.cuda.kernels.formats import FORMS
+from llamina.backends.cuda.kernels.fused import fits, gated, single, together
 from llamina.backends.cuda.kernels.layout import Layout
 from llamina.backends.cuda.kernels.loading import first_row, table_of
 from llamina.backends.cuda.kernels.loading import relay as relay_calls
-from llamina.backends.cuda.kernels.products import Call, Product, activation_arrays, gather, prepare
+from llamina.backends.cuda.kernels.calls import Call
+from llamina.backends.cuda.kernels.products import Product, activation_arrays, gather, prepare
 from llamina.errors import UnsupportedModel
 from llamina.quant import decode, format_of
 
@@ -265,3 +267,49 @@ def test_layouts_are_about_as_large_as_files() -> None:
 def test_a_format_without_layout_is_refused() -> None:
     with pytest.raises(UnsupportedModel, match="Q8_K weights have no layout on the GPU"):
         Layout.of("Q8_K", 8, 256)
+
+
+def normed(x: npt.NDArray[np.float32], weight: npt.NDArray[np.float32], eps: float) -> npt.NDArray[np.float32]:
+    return x / np.sqrt((x * x).mean(-1, keepdims=True, dtype=np.float32) + np.float32(eps)) * weight
+
+
+@pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "Q8_0", "Q4_0"])
+@pytest.mark.parametrize("tokens", [1, 2])
+def test_fused_products(kind: str, tokens: int) -> None:
+    """Programs that quantize rows themselves, after a norm or not; two matrices and what is between them."""
+    rows, columns = 19, 768
+    first, second = stored(kind, rows, columns), stored(kind, rows, columns, 1)
+    layout = Layout.of(kind, rows, columns)
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((tokens, columns + 4)).astype(np.float32)
+    weight, add = (rng.standard_normal(shape).astype(np.float32) / 8 for shape in ((columns,), (tokens, rows)))
+    names = layout.pack(first) | {f"{name}2": array for name, array in layout.pack(second).items()}
+    names |= {"x": x, "norm": weight, "add": add, "out": np.full((tokens, rows), np.nan, np.float32)}
+    a, b = (decode(data, kind).astype(np.float64) for data in (first, second))
+    assert fits(layout, tokens)
+    launch(single(layout, tokens, "f32", columns + 4, add=True), names)
+    assert error(names["out"], eight_bits(x[:, :columns]) @ a.T + add) < 1e-6
+    seen = eight_bits(normed(x[:, :columns], weight, 1e-5))
+    launch(single(layout, tokens, "norm", columns + 4, 1e-5), names)
+    assert error(names["out"], seen @ a.T) < 1e-3  # a number at the border of two steps may be either
+    launch(gated(layout, tokens, "norm", "silu", columns + 4, 1e-5), names)
+    gate = seen @ a.T
+    assert error(names["out"], gate / (1 + np.exp(-gate)) * (seen @ b.T)) < 1e-3
+
+
+def test_matrices_multiplied_together() -> None:
+    """Of several formats, and of different heights; two of them as well as three."""
+    columns, kinds = 512, ("Q4_K", "Q8_0", "Q6_K")
+    layouts = [Layout.of(kind, rows, columns) for kind, rows in zip(kinds, (40, 16, 9), strict=True)]
+    x = np.random.default_rng(1).standard_normal((1, columns)).astype(np.float32)
+    names: Arrays = {"x": x}
+    for layout, end in zip(layouts, ("", "2", "3"), strict=True):
+        data = stored(layout.format, layout.rows, columns)
+        names |= {f"{name}{end}": array for name, array in layout.pack(data).items()}
+        names[f"want{end}"] = eight_bits(x) @ decode(data, layout.format).astype(np.float64).T
+    for count in (2, 3):
+        for end, layout in zip(("", "2", "3"), layouts, strict=True):
+            names[f"out{end}"] = np.full((1, layout.rows), np.nan, np.float32)
+        launch(together(layouts[:count], 1, "f32", columns), names)
+        for end in ("", "2", "3")[:count]:
+            assert error(names[f"out{end}"], names[f"want{end}"]) < 1e-6

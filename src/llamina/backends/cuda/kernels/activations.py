@@ -18,19 +18,24 @@ def fragment(k):
 
 
 @triton.jit
-def store_q8(v, row, block, x8, xd, xs, mask, PADDED: tl.constexpr):
-    """Blocks v [B, 32] f32, which are blocks `block` [B] of rows `row` (one, or [B]), as 8-bit numbers, scale and sums."""
-    B: tl.constexpr = v.shape[0]
+def blocks_of(v):
+    """Blocks v [B, 32] f32 as 8-bit numbers i32 [B, 32] and their scales [B]."""
     biggest = tl.max(tl.abs(v), 1)
     spoilt = tl.sum(v * 0.0, 1)  # NaN if any element is NaN or infinite
-    d = biggest / 127.0
     inverse = 127.0 / tl.where(biggest > 0, biggest, 1.0)
     # Adding 1.5 · 2²³ rounds to the nearest whole number, which is then in the lower bits.
     q = (v * inverse[:, None] + 12582912.0).to(tl.int32, bitcast=True) - 0x4B400000
-    q = tl.where(tl.abs(q) <= 127, q, 0)
+    return tl.where(tl.abs(q) <= 127, q, 0), biggest / 127.0 + spoilt
+
+
+@triton.jit
+def store_q8(v, row, block, x8, xd, xs, mask, PADDED: tl.constexpr):
+    """Blocks v [B, 32] f32, which are blocks `block` [B] of rows `row` (one, or [B]): 8-bit numbers, scale and sums."""
+    B: tl.constexpr = v.shape[0]
+    q, d = blocks_of(v)
     at = row.to(tl.int64) * (PADDED // 32) + block
     tl.store(x8 + at[:, None] * 32 + tl.arange(0, 32)[None, :], q.to(tl.int8), mask=mask[:, None])
-    tl.store(xd + at, d + spoilt, mask=mask)
+    tl.store(xd + at, d, mask=mask)
     first, last = tl.split(tl.sum(tl.reshape(q, [B, 2, 16]), 2))
     tl.store(xs + at, (first & 0xFFFF) | (last << 16), mask=mask)
 

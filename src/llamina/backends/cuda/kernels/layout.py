@@ -74,6 +74,11 @@ class Layout:
         return self.padded // TILE
 
     @property
+    def units(self) -> int:
+        """Tiles, or pairs of them where scales are of 256 columns."""
+        return self.tiles // 2 if self.form and self.form.scales in BY_256 else self.tiles
+
+    @property
     def groups(self) -> int:
         """Row groups of one expert."""
         return -(-self.rows // GROUP)

@@ -8,9 +8,9 @@ an expert does, and not go beyond. Names to put in: raw (u8: the rows' bytes, `s
 """
 
 from llamina.backends.cuda.kernels.codebooks import TABLES
-from llamina.backends.cuda.kernels.formats import BY_256, SCALE_BYTES
+from llamina.backends.cuda.kernels.formats import SCALE_BYTES
 from llamina.backends.cuda.kernels.layout import GROUP, Layout
-from llamina.backends.cuda.kernels.products import Argument, Call, Constant
+from llamina.backends.cuda.kernels.calls import Argument, Call, Constant
 from llamina.quant import format_of
 from llamina.quant.bits import U8
 
@@ -26,14 +26,15 @@ def first_row(layout: Layout, expert: int) -> int:
 
 
 def relay(layout: Layout, rows: int, first: int, stride: int, gain: float = 1.0) -> list[Call]:
-    form, args = layout.form, {"raw": "raw", "rows": rows, "stride": stride, "first": first}
+    form = layout.form
+    args: dict[str, Argument] = {"raw": "raw", "rows": rows, "stride": stride, "first": first}
     if form is None:
         constants: dict[str, Constant] = {"COLUMNS": layout.columns, "PADDED": layout.padded, "KIND": layout.format}
         grid = (rows, -(-layout.padded // 1024), 1)
         return [Call("relay.halves", grid, constants | {"BLOCK": 1024}, args | {"out": "low", "gain": gain})]
     kind = format_of(layout.format)
     args["first"] = first // GROUP
-    groups, units = -(-rows // GROUP), layout.tiles // (2 if form.scales in BY_256 else 1)
+    groups, units = -(-rows // GROUP), layout.units
     block: dict[str, Constant] = {"KIND": layout.format, "BLOCK": kind.block, "NBYTES": kind.nbytes, "COLUMNS": layout.columns}
     calls = []
     for i, (name, width, shift) in enumerate((("low", form.low, 0), ("high", form.high, form.low))):

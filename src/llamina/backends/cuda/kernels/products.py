@@ -44,32 +44,14 @@ numbers of tokens up to FEW, to 256, to MANY, and above have bits of their own.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
-from llamina.backends.cuda.kernels.formats import BY_256
+from llamina.backends.cuda.kernels.calls import Activation, Argument, Call, Constant, Shape, power, weight_names
 from llamina.backends.cuda.kernels.layout import GROUP, TILE, Array, Layout
-
-Activation = Literal["q8", "f16", "f32"]
-Constant = int | float | str
-Argument = int | float | str | None
 
 FEW = 4  # tokens that dot products of 8-bit activations are for
 FEW_ITEMS = 32  # the same of grouped products, which read a matrix for each item
 MANY = 512  # tokens from which on a weight is dequantized first
 WARPS = 4
-RESIDENT = 3  # programs of dot products at a time on one processor
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A kernel to be launched."""
-
-    kernel: str
-    grid: tuple[int, int, int]
-    constants: dict[str, Constant]
-    args: dict[str, Argument]
-    warps: int = WARPS
-    stages: int = 3
 
 
 def activation_arrays(kind: Activation, tokens: int, layout: Layout) -> dict[str, Array]:
@@ -87,13 +69,13 @@ def prepare(kind: Activation, tokens: int, layout: Layout, stride: int) -> Call 
     """The kernel that makes an activation of float32 rows `x`, which begin `stride` numbers apart; None where rows do as they are."""
     constants: dict[str, Constant] = {"K": layout.columns, "PADDED": layout.padded}
     if kind == "q8":
-        blocks = min(32, _power(layout.padded // 32))
+        blocks = min(32, power(layout.padded // 32))
         names: dict[str, Argument] = {"x": "x", "x8": "x8", "xd": "xd", "xs": "xs", "stride": stride}
         grid = (tokens, -(-layout.padded // (32 * blocks)), 1)
         return Call("activations.prepare_q8", grid, constants | {"BLOCKS": blocks}, names)
     if kind == "f16":
         names = {"x": "x", "xf": "xf", "xe": "xe", "stride": stride}
-        block = min(4096, _power(layout.padded))
+        block = min(4096, power(layout.padded))
         return Call("activations.prepare_f16", (tokens, 1, 1), constants | {"BLOCK": block}, names, warps=8)
     return None
 
@@ -180,35 +162,24 @@ class Product:
         args |= {"add": "add" if add else None, "bias": "bias" if bias else None, "N": self.layout.rows}
         return constants, args
 
-    def _weight(self) -> dict[str, Argument]:
-        have = self.layout.arrays
-        return {name: name if name in have else None for name in ("low", "high", "scale", "top")}
-
     def _items(self) -> dict[str, Argument]:
         return {name: name if self.grouped else None for name in ("expert", "source")}
 
     def _gemv(self) -> Call:
-        layout, items = self.layout, self.tokens if self.grouped else 1
-        assert layout.form
         constants, args = self._after()
-        tokens = 1 if self.grouped else _power(self.tokens)
-        halves = 2 if layout.form.scales in BY_256 else 1
-        # A lane keeps the activations of all its runs, 8 for long rows and 4 otherwise, if these are of one token.
-        runs = max(halves, (8 if layout.tiles > 64 else 4) // tokens)
-        warps = max(1, min(16 if layout.tiles > 64 else 8, _power(layout.tiles) // runs))
-        constants |= {"FORM": str(layout.form), "TILES": layout.tiles, "T": min(_power(layout.tiles), runs * warps) // halves}
-        constants |= {"STAGES": 3, "M": tokens, "GROUPED": int(self.grouped)}
-        args |= {"x8": "x8", "xd": "xd", "xs": "xs", **self._weight(), **self._items()}
-        args |= {"groups": layout.groups, "count": 1 if self.grouped else self.tokens}
-        at_once = self.processors * max(1, RESIDENT * 8 // max(warps, 2) // 2 * 2)
-        rounds = -(-layout.groups * items // at_once)  # groups that a program takes
-        return Call("gemv.gemv", (-(-layout.groups // rounds), items, 1), constants, args, warps, stages=3)
+        shape = Shape.of(self.layout, 1 if self.grouped else self.tokens, "q8")
+        items = self.tokens if self.grouped else 1
+        grid = (shape.programs(self.layout.groups, self.processors, items), items, 1)
+        more, names = shape.call(self.layout)
+        constants |= {**more, "GROUPED": int(self.grouped)}
+        args |= {**names, **self._items(), "groups": self.layout.groups, "count": 1 if self.grouped else self.tokens}
+        return Call("gemv.gemv", grid, constants, args, shape.warps)
 
     def _gemv_plain(self) -> Call:
         constants, args = self._after()
-        block = min(1024, _power(self.layout.padded))
+        block = min(1024, power(self.layout.padded))
         constants |= {"K": self.layout.padded, "ROWS": 4, "BK": block, "GROUPED": int(self.grouped)}
-        constants |= {"M": 1 if self.grouped else _power(self.tokens), "POWERS": int(self.activation == "f16")}
+        constants |= {"M": 1 if self.grouped else power(self.tokens), "POWERS": int(self.activation == "f16")}
         args |= {**self._plain(), **self._items(), "count": 1 if self.grouped else self.tokens}
         grid = (-(-self.layout.rows // 4), self.tokens if self.grouped else 1, 1)
         return Call("plain.gemv_plain", grid, constants, args)
@@ -220,7 +191,7 @@ class Product:
 
     @property
     def _tokens_at_once(self) -> int:
-        return max(16, min(128, _power(self.tokens)))
+        return max(16, min(128, power(self.tokens)))
 
     def _blocks(self, tokens: int) -> int:
         """Blocks of tokens; of grouped ones, each expert may have one that is not full."""
@@ -236,7 +207,7 @@ class Product:
         more, names = self._sorted()
         constants |= {"FORM": str(layout.form), "TILES": layout.tiles, "BM": tokens, "SPLIT": self.split}
         constants |= {"WARPS": WARPS, "STAGES": 4, **more}
-        args |= {"xf": "xf", "xe": "xe", **self._weight(), **names}
+        args |= {"xf": "xf", "xe": "xe", **weight_names(self.layout), **names}
         args |= {"groups": layout.groups, "count": self.tokens, "gain": self.gain}
         grid = (-(-layout.groups // (2 * WARPS)), self._blocks(tokens), self.split)
         return Call("gemm.gemm", grid, constants, args, stages=4)
@@ -255,8 +226,8 @@ class Product:
     def _image(self) -> Call:
         layout, step = self.layout, 4
         constants: dict[str, Constant] = {"FORM": str(layout.form), "TILES": layout.tiles, "WARPS": WARPS, "STEP": step}
-        args = {**self._weight(), "out": "image", "groups": layout.groups * layout.experts, "gain": self.gain}
-        grid = (-(-layout.groups * layout.experts // (2 * WARPS)), -(-layout.tiles // step), 1)
+        args = {**weight_names(self.layout), "out": "image", "groups": layout.groups * layout.experts, "gain": self.gain}
+        grid = (-(-layout.groups * layout.experts // (2 * WARPS)), -(-layout.units // step), 1)
         return Call("dequantize.image", grid, constants, args)
 
     def _combine(self) -> Call:
@@ -268,19 +239,13 @@ class Product:
 
     def _group(self) -> Call:
         args: dict[str, Argument] = {"expert": "expert", "order": "order", "starts": "starts", "count": self.tokens}
-        return Call("grouping.group", (self.layout.experts, 1, 1), {"BLOCK": min(1024, _power(self.tokens))}, args)
+        return Call("grouping.group", (self.layout.experts, 1, 1), {"BLOCK": min(1024, power(self.tokens))}, args)
 
 
 def gather(layout: Layout, count: int, stride: int) -> Call:
     """Rows `ids` i32 [count] of a quantized weight as float32 `out` [count, stride], exactly: the embeddings of tokens."""
-    at_once = min(4, _power(layout.tiles))
+    at_once = min(4, power(layout.units))
     constants: dict[str, Constant] = {"K": layout.columns, "FORM": str(layout.form), "TILES": layout.tiles, "T": at_once}
-    have = layout.arrays
-    args: dict[str, Argument] = {name: name if name in have else None for name in ("low", "high", "scale", "top")}
-    args |= {"ids": "ids", "out": "out", "stride": stride}
-    return Call("dequantize.rows", (count, -(-layout.tiles // at_once), 1), constants, args)
+    args: dict[str, Argument] = {**weight_names(layout), "ids": "ids", "out": "out", "stride": stride}
+    return Call("dequantize.rows", (count, -(-layout.units // at_once), 1), constants, args)
 
-
-def _power(n: int) -> int:
-    """The smallest power of two that is not below n."""
-    return 1 << (n - 1).bit_length()

@@ -311,3 +311,12 @@ def dot4_unsigned(a, b, c):
         return tl.inline_asm_elementwise(
             "dp4a.u32.s32 $0, $1, $2, $3;", "=r,r,r,r", [a, b, c], dtype=tl.int32, is_pure=True, pack=1
         )
+
+
+@triton.jit
+def fetch_ahead(plane, tile, TILES: tl.constexpr, WIDTH: tl.constexpr):
+    """Ask for TILES tiles of a plane to be in the cache soon."""
+    LINES: tl.constexpr = triton.next_power_of_2(TILES * WIDTH)  # of 128 bytes
+    line = tl.arange(0, LINES)
+    at = (plane + tile * (32 * WIDTH) + tl.minimum(line, TILES * WIDTH - 1) * 32).to(tl.int64)
+    tl.inline_asm_elementwise("prefetch.global.L2 [$1]; // $0", "=r,l", [at], dtype=tl.int32, is_pure=False, pack=1)
