@@ -23,7 +23,8 @@ import torch
 
 from llamina.backends.cuda.kernels.formats import FORMS
 from llamina.backends.cuda.kernels.layout import Layout
-from llamina.backends.cuda.kernels.products import Call, Product, activation_arrays, prepare
+from llamina.backends.cuda.kernels.calls import Call
+from llamina.backends.cuda.kernels.products import Product, activation_arrays, prepare
 from llamina.quant import decode, format_of
 
 PEAK = 4.24e12  # bytes a second that an H200 reads
@@ -50,7 +51,9 @@ def build(key: tuple[Any, ...]) -> tuple[bytes, str, int, int]:
     fixed = {(names.index(n),): v for n, v in values.items()}
     aligned = {(names.index(n),): [["tt.divisibility", 16]] for n, t in types if t.startswith("*")}
     made = triton.compile(
-        ASTSource(function, signature, fixed, aligned), GPUTarget("cuda", 90, 32), {"num_warps": warps, "num_stages": stages}
+        ASTSource(function, signature, fixed, aligned),
+        GPUTarget("cuda", 90, 32),
+        {"num_warps": warps, "num_stages": stages},
     )
     return made.asm["cubin"], made.metadata.name, 32 * made.metadata.num_warps, made.metadata.shared
 
@@ -82,6 +85,8 @@ class Kernels:
             return
         with ProcessPoolExecutor(min(len(keys), os.cpu_count() or 1), get_context("spawn")) as pool:
             for key, (binary, entry, threads, shared) in zip(keys, pool.map(build, keys), strict=True):
+                if shared > 227 << 10:
+                    continue  # more than a processor has
                 module, handle = ctypes.c_void_p(), ctypes.c_void_p()
                 check(cuda.cuModuleLoadData(ctypes.byref(module), binary))
                 check(cuda.cuModuleGetFunction(ctypes.byref(handle), module, entry.encode()))
@@ -105,7 +110,26 @@ class Kernels:
         values += [ctypes.c_void_p(0), ctypes.c_void_p(0)]
         pointers = (ctypes.c_void_p * len(values))(*[ctypes.cast(ctypes.byref(v), ctypes.c_void_p) for v in values])
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        check(cuda.cuLaunchKernel(handle, *call.grid, threads, 1, 1, shared, stream, pointers, None))
+        early = Attribute(6, b"", 1, b"")
+        config = Config(*call.grid, threads, 1, 1, shared, stream, ctypes.pointer(early), call.constants.get("EARLY", 0))
+        check(cuda.cuLaunchKernelEx(ctypes.byref(config), handle, pointers, None))
+
+
+class Attribute(ctypes.Structure):
+    """CUlaunchAttribute; 6 is programmatic stream serialization."""
+
+    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_char * 4), ("value", ctypes.c_int), ("rest", ctypes.c_char * 60))
+
+
+class Config(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint) for name in ("gx", "gy", "gz", "bx", "by", "bz", "shared")),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(Attribute)),
+        ("count", ctypes.c_uint),
+    )
 
 
 def check(result: int) -> None:
@@ -216,7 +240,9 @@ def check_all(kernels: Kernels) -> bool:
         if not ok or note:
             fine = False
         if not ok or product.tokens in (1, 600):
-            print(f"{kind:8} {product.tokens:4} tokens {product.activation}: error {max(errors):.1e}{note}{'' if ok else ' WRONG'}")
+            print(
+                f"{kind:8} {product.tokens:4} tokens {product.activation}: error {max(errors):.1e}{note}{'' if ok else ' WRONG'}"
+            )
     return fine
 
 
@@ -253,7 +279,10 @@ def time_all(kernels: Kernels, formats: list[str], tokens: list[int], exact: boo
         Product(Layout.of(kind, rows, columns), count, exact=exact)
         for kind in formats for rows, columns in SHAPES for count in tokens
     ]  # fmt: skip
-    shells = [(p, {n: torch.empty(1, dtype=TYPES[a.type], device="cuda") for n, a in p.layout.arrays.items()}) for p in products]
+    shells = [
+        (p, {n: torch.empty(1, dtype=TYPES[a.type], device="cuda") for n, a in p.layout.arrays.items()})
+        for p in products
+    ]
     wanted = []
     for product, arrays in shells:
         wanted += [(c, arrays | spaces(product, product.tokens)) for c in product.calls]

@@ -67,7 +67,9 @@ def launch(call: Call, arrays: Arrays) -> None:
     getattr(FILES[file], name)[call.grid](**args, **call.constants)
 
 
-def run(product: Product, arrays: Arrays, x: npt.NDArray[np.float32], **others: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+def run(
+    product: Product, arrays: Arrays, x: npt.NDArray[np.float32], **others: npt.NDArray[Any]
+) -> npt.NDArray[np.float32]:
     layout = product.layout
     spaces = {**activation_arrays(product.activation, len(x), layout), **product.workspace}
     have = dict(arrays) | {name: np.full(a.shape, 77, TYPES[a.type]) for name, a in spaces.items()} | others
@@ -88,7 +90,9 @@ def stored(kind: str, rows: int, columns: int, seed: int = 0) -> npt.NDArray[np.
         assert form.encode
         return form.encode(values.reshape(-1)).reshape(rows, -1)
     data = rng.integers(0, 256, (rows, columns // form.block, form.nbytes), np.uint8)
-    halves = rng.uniform(0.005, 0.02, (2, *data.shape[:2], 1)).astype("<f2") * rng.choice([-1, 1], (2, *data.shape[:2], 1)).astype("<f2")
+    halves = rng.uniform(0.005, 0.02, (2, *data.shape[:2], 1)).astype("<f2") * rng.choice(
+        [-1, 1], (2, *data.shape[:2], 1)
+    ).astype("<f2")
     for at, half in zip(HALVES.get(kind, (0,)), halves, strict=False):
         data[..., at : at + 2] = half.view(np.uint8)
     if kind == "MXFP4":
@@ -137,7 +141,9 @@ def test_products(kind: str, tokens: int) -> None:
     layout = Layout.of(kind, rows, columns)
     product = Product(layout, tokens, layout.gain(data))
     got = run(product, layout.pack(data), x)
-    want = (eight_bits(x) if product.activation == "q8" else x.astype(np.float64)) @ decode(data, kind).astype(np.float64).T
+    want = (eight_bits(x) if product.activation == "q8" else x.astype(np.float64)) @ decode(data, kind).astype(
+        np.float64
+    ).T
     most = {"q8": 1e-6, "f16": 1e-3, "f32": 1e-6}[product.activation]
     for row, truth in zip(got, want, strict=True):
         assert error(row, truth) < most
@@ -160,13 +166,26 @@ def test_columns_in_parts_and_dequantized_weights(kind: str, monkeypatch: pytest
         assert error(run(product, arrays, x[:tokens]), want[:tokens]) < 1e-3
 
 
+@pytest.mark.parametrize(("kind", "columns"), [("Q8_0", 17 * 1024 + 32), ("Q4_K", 17 * 1024 + 256)])
+def test_rows_that_are_too_long_for_registers(kind: str, columns: int) -> None:
+    data = stored(kind, 9, columns)
+    x = np.random.default_rng(1).standard_normal((2, columns)).astype(np.float32)
+    layout = Layout.of(kind, 9, columns)
+    assert not fits(layout, 1)
+    want = eight_bits(x[:1]) @ decode(data, kind).astype(np.float64).T
+    assert error(run(Product(layout, 1), layout.pack(data), x[:1]), want) < 1e-6
+    assert Product(layout, 2).activation == "f16"
+
+
 @pytest.mark.parametrize("tokens", [2, 20])
 @pytest.mark.parametrize("kind", ["Q6_K", "F16", "F32"])
 def test_what_is_added(kind: str, tokens: int) -> None:
     rows, columns = 45, 512
     data = stored(kind, rows, columns)
     rng = np.random.default_rng(1)
-    x, add, bias = (rng.standard_normal(shape).astype(np.float32) for shape in ((tokens, columns), (tokens, rows), (rows,)))
+    x, add, bias = (
+        rng.standard_normal(shape).astype(np.float32) for shape in ((tokens, columns), (tokens, rows), (rows,))
+    )
     layout = Layout.of(kind, rows, columns)
     arrays = layout.pack(data)
     plain = run(Product(layout, tokens), arrays, x)
@@ -260,7 +279,15 @@ def test_layouts_are_about_as_large_as_files() -> None:
         form = format_of(kind)
         grown[kind] = round(Layout.of(kind, 64, 2048).nbytes / (64 * 2048 // form.block * form.nbytes), 2)
     larger = {"TQ1_0": 1.48, "TQ2_0": 1.21, "Q1_0": 1.33, "Q2_0": 1.11, "IQ1_S": 2.16, "IQ1_M": 2.07}
-    larger |= {"IQ2_XXS": 1.64, "IQ2_XS": 1.57, "IQ2_S": 1.41, "IQ3_XXS": 1.43, "IQ3_S": 1.27, "Q3_K": 1.05, "IQ4_XS": 1.03}
+    larger |= {
+        "IQ2_XXS": 1.64,
+        "IQ2_XS": 1.57,
+        "IQ2_S": 1.41,
+        "IQ3_XXS": 1.43,
+        "IQ3_S": 1.27,
+        "Q3_K": 1.05,
+        "IQ4_XS": 1.03,
+    }
     assert {kind: ratio for kind, ratio in grown.items() if ratio > 1.01} == larger
 
 
@@ -282,7 +309,7 @@ def test_fused_products(kind: str, tokens: int) -> None:
     layout = Layout.of(kind, rows, columns)
     rng = np.random.default_rng(1)
     x = rng.standard_normal((tokens, columns + 4)).astype(np.float32)
-    weight, add = (rng.standard_normal(shape).astype(np.float32) / 8 for shape in ((columns,), (tokens, rows)))
+    weight, add = (rng.standard_normal(shape).astype(np.float32) / 64 for shape in ((columns,), (tokens, rows)))
     names = layout.pack(first) | {f"{name}2": array for name, array in layout.pack(second).items()}
     names |= {"x": x, "norm": weight, "add": add, "out": np.full((tokens, rows), np.nan, np.float32)}
     a, b = (decode(data, kind).astype(np.float64) for data in (first, second))

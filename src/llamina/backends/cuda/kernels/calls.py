@@ -12,7 +12,7 @@ Constant = int | float | str
 Argument = int | float | str | None
 
 ARRAYS = ("low", "high", "scale", "top")
-RESIDENT = 24  # warps of dot products at a time on one processor
+RESIDENT = 16  # warps of dot products at a time on one processor
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,14 @@ class Shape:
         assert layout.form
         tokens = power(tokens)
         halves = 2 if layout.form.scales in BY_256 else 1
-        # A lane keeps the activations of all its runs: 8 of long rows, 4 of others, if these are of one token.
-        runs = max(halves, (8 if layout.tiles > 64 else 4) // tokens)
-        warps = max(1, min(16 if layout.tiles > 64 else 8, power(layout.tiles) // runs))
+        # A lane keeps the activations of all its runs, of which there are as many as registers allow for.
+        runs = max(halves, 8 // tokens if layout.tiles > 32 or tokens > 1 else 4)
+        warps = max(1, min(16, power(layout.tiles) // runs))
         return cls(warps, min(power(layout.tiles), runs * warps) // halves, tokens, input)
+
+    def whole(self, layout: Layout) -> bool:
+        """Whether programs hold the activations of whole rows."""
+        return self.units >= layout.units
 
     def programs(self, groups: int, processors: int, items: int = 1) -> int:
         """So many that each takes as many groups as the others, or one less."""
@@ -63,7 +67,14 @@ class Shape:
         if self.input == "q8":
             return {"x": "x8", "xd": "xd", "xs": "xs", "norm": None, "stride": None, "eps": None}
         norm = self.input == "norm"
-        return {"x": "x", "xd": None, "xs": None, "norm": "norm" if norm else None, "stride": "stride", "eps": "eps" if norm else None}
+        return {
+            "x": "x",
+            "xd": None,
+            "xs": None,
+            "norm": "norm" if norm else None,
+            "stride": "stride",
+            "eps": "eps" if norm else None,
+        }
 
 
 SECOND = tuple(f"{name}2" for name in ARRAYS)

@@ -22,19 +22,14 @@ def image(
     low, high, scale, top, out, groups, gain,
     FORM: tl.constexpr, TILES: tl.constexpr, WARPS: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
-    """out f16 [8 · groups, padded]: the same numbers as `gemm` multiplies, columns in fragment order; grid (row blocks, units / STEP)."""
-    HALVES: tl.constexpr = halves_in(FORM)
-    UNITS: tl.constexpr = TILES // HALVES
+    """out f16 [8 · groups, padded]: the same numbers as `gemm` multiplies, columns in fragment order; grid (row blocks, tiles / STEP)."""
     first = tl.program_id(0) * (2 * WARPS)
     group = tile_places(first, groups, WARPS)
     n = first * 8 + tl.arange(0, 16 * WARPS)
     at = out + n[:, None].to(tl.int64) * (TILES * 128) + tl.arange(0, 128)[None, :]
-    for k in range(tl.program_id(1) * STEP, tl.minimum((tl.program_id(1) + 1) * STEP, UNITS)):
-        unit = group * UNITS + k
-        tops = load_tops(scale, top, unit, scales_of(FORM))
-        for half in tl.static_range(HALVES):
-            a = weights(low, high, scale, tops, unit * HALVES + half, gain, FORM, half)
-            tl.store(at + (k * HALVES + half) * 128, a, mask=(n < groups * 8)[:, None])
+    for k in range(tl.program_id(1) * STEP, tl.minimum((tl.program_id(1) + 1) * STEP, TILES)):
+        a = weights(low, high, scale, top, group * TILES + k, gain, FORM)
+        tl.store(at + k * 128, a, mask=(n < groups * 8)[:, None])
 
 
 @triton.jit

@@ -28,8 +28,6 @@ BY_16 = ("e4m3", "i8 for 16", "u4 min for 16")  # two scales to a run of 32
 MINIMA = ("f16 min", "u4 min for 16", "u6 min")
 
 
-
-
 @dataclass(frozen=True, slots=True)
 class Parts:
     """Blocks taken apart: [..., block] codes, [..., n] bytes of scales, and the 4 bytes of 256 columns, where there are."""
@@ -86,7 +84,10 @@ def _scale(form: Form, blocks: U8) -> U8:
     if len(form.scale) == 4:
         count = 256 // (16 if form.scales == "i8 for 16" else 32)
         at, group, more, among = form.scale
-        four, two = fields(blocks[..., at : at + count // 2], 4, group), fields(blocks[..., more : more + count // 4], 2, among)
+        four, two = (
+            fields(blocks[..., at : at + count // 2], 4, group),
+            fields(blocks[..., more : more + count // 4], 2, among),
+        )
         return (four | two << np.uint8(4)) - np.uint8(32)
     at, count, times = form.scale
     scale = np.tile(blocks[..., at : at + count], times)

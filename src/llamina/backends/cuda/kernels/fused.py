@@ -12,7 +12,7 @@ layouts' arrays (of the second and third with 2 and 3 behind their names), out (
 
 from collections.abc import Sequence
 
-from llamina.backends.cuda.kernels.calls import ARRAYS, Argument, Call, Constant, Input, Shape, weight_names
+from llamina.backends.cuda.kernels.calls import ARRAYS, Argument, Call, Input, Shape, weight_names
 from llamina.backends.cuda.kernels.layout import Layout
 
 PROCESSORS = 132
@@ -20,10 +20,9 @@ PROCESSORS = 132
 
 def fits(layout: Layout, tokens: int) -> bool:
     """Whether programs hold the activations of whole rows."""
-    if layout.form is None or tokens > 2:
+    if layout.form is None:
         return False
-    shape = Shape.of(layout, tokens, "f32")
-    return layout.tiles <= shape.units * (layout.tiles // layout.units)
+    return Shape.of(layout, tokens, "f32").whole(layout)
 
 
 def single(

@@ -12,7 +12,6 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from llamina.backends.cuda.kernels.tiles import (
     INTERPRETED,
     by_16,
-    halves_in,
     has_minima,
     levels_of,
     load_planes,
@@ -85,13 +84,14 @@ def biased(form):
 
 
 @triton.jit
-def weights(low, high, scale, tops, tile, gain, FORM: tl.constexpr, HALF: tl.constexpr):
+def weights(low, high, scale, top, tile, gain, FORM: tl.constexpr):
     """Tiles [T] as float16, of which the first half are the upper and the others the lower 8 of 16 rows: [8 T, 128]."""
     T: tl.constexpr = tile.shape[0]
     OFFSET: tl.constexpr = biased(FORM)
     MINIMA: tl.constexpr = has_minima(FORM)
     planes = load_planes(low, high, tile, FORM)
-    s0, s1, m0, m1 = load_scales(tops, scale, tile, HALF, scales_of(FORM))
+    tops = load_tops(scale, top, tile // 2, scales_of(FORM))
+    s0, s1, m0, m1 = load_scales(tops, scale, tile, (tile & 1)[:, None, None], scales_of(FORM))
     v0 = levels_of(planes, FORM, 0, 128)
     v1 = levels_of(planes, FORM, 1, 128)
     zero = tl.zeros([T, 8, 4, 4], tl.int32)
@@ -132,8 +132,6 @@ def gemm(
     With EXPERTS, tokens are items in the order of `grouping.group`. With SPLIT parts, out is [SPLIT, count, N], for `combine`.
     """
     PADDED: tl.constexpr = TILES * 128
-    HALVES: tl.constexpr = halves_in(FORM)
-    UNITS: tl.constexpr = TILES // HALVES
     ROWS: tl.constexpr = 16 * WARPS
     block = tl.program_id(0)
     part = tl.program_id(2)
@@ -147,13 +145,9 @@ def gemm(
     group = expert * groups + tile_places(block * (2 * WARPS), groups, WARPS)
     xp = xf + row[:, None] * PADDED + tl.arange(0, 128)[None, :]
     acc = tl.zeros([ROWS, BM], tl.float32)
-    for k in tl.range(part * UNITS // SPLIT, (part + 1) * UNITS // SPLIT, num_stages=STAGES):
-        unit = group * UNITS + k
-        tops = load_tops(scale, top, unit, scales_of(FORM))
-        for half in tl.static_range(HALVES):
-            a = weights(low, high, scale, tops, unit * HALVES + half, gain, FORM, half)
-            b = tl.load(xp + (k * HALVES + half) * 128)
-            acc = tl.dot(a, tl.trans(b), acc)
+    for k in tl.range(part * TILES // SPLIT, (part + 1) * TILES // SPLIT, num_stages=STAGES):
+        a = weights(low, high, scale, top, group * TILES + k, gain, FORM)
+        acc = tl.dot(a, tl.trans(tl.load(xp + k * 128)), acc)
     n = block * ROWS + tl.arange(0, ROWS)
     if SPLIT > 1:
         inside = (n < N)[:, None] & here[None, :]

@@ -177,12 +177,8 @@ def sweep(
     tl.static_assert(STEPS == 1 or INPUT == "q8")
     mine = (groups - program + programs - 1) // programs
     here = tl.arange(0, T)
-    if STEPS == 1:
-        unit = tl.minimum(here, UNITS - 1)
-        inside = here < UNITS
-        a, b = all_x(
-            x, xd, xs, norm, row, count, low, stride, eps, unit, inside, M, K, TILES, HALVES, INPUT
-        )  # fmt: skip
+    unit = tl.minimum(here, UNITS - 1)
+    a, b = all_x(x, xd, xs, norm, row, count, low, stride, eps, unit, here < UNITS, M, K, TILES, HALVES, INPUT)
     acc = tl.zeros([T, M, 8, 4], tl.float32)
     acc2 = tl.zeros([T, M, 8, 4], tl.float32)
     for i in tl.range(0, mine * STEPS, num_stages=STAGES):
@@ -191,7 +187,9 @@ def sweep(
         good = (k < UNITS)[:, None, None, None]
         k = tl.minimum(k, UNITS - 1)
         if STEPS > 1:
-            a, b = all_x(x, xd, xs, norm, row, count, low, stride, eps, k, good, M, K, TILES, HALVES, INPUT)
+            # Within a condition, loads are not made ahead of time: by way of the nearest cache, not of one that all share.
+            if count > 0:
+                a, b = all_x(x, xd, xs, norm, row, count, low, stride, eps, k, good, M, K, TILES, HALVES, INPUT)
         place = (first + group) * UNITS + k
         r = unit_dots(low, high, scale, top, place, a, b, M, FORM)
         if UNITS % T:
@@ -255,6 +253,8 @@ def gemv(
         gdc_launch_dependents()
         if not GROUPED:  # weights do not depend on the kernel before
             fetch_ahead(low, tl.program_id(0) * TILES, TILES, low_of(FORM))
+            if PAIR != "":
+                fetch_ahead(low2, tl.program_id(0) * TILES, TILES, low_of(FORM))
         gdc_wait()
     item = tl.program_id(1)
     first = 0
@@ -284,6 +284,10 @@ def gemv_three(
     p = tl.program_id(0)
     if EARLY and not INTERPRETED:
         gdc_launch_dependents()
+        if p < programs:
+            fetch_ahead(low, p * TILES, TILES, low_of(FORM))
+        elif p < programs + programs2:
+            fetch_ahead(low2, (p - programs) * TILES, TILES, low_of(FORM2))
         gdc_wait()
     if p < programs:
         sweep(

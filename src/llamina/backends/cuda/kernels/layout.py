@@ -193,4 +193,3 @@ def _by_tile(rows: U8, tiles: int) -> U8:
     """[rows, tiles · n] → [groups, tiles, 8, n]."""
     cut = rows.reshape(len(rows) // GROUP, GROUP, tiles, -1)
     return np.ascontiguousarray(cut.transpose(0, 2, 1, 3))
-

@@ -35,21 +35,32 @@ def relay(layout: Layout, rows: int, first: int, stride: int, gain: float = 1.0)
     kind = format_of(layout.format)
     args["first"] = first // GROUP
     groups, units = -(-rows // GROUP), layout.units
-    block: dict[str, Constant] = {"KIND": layout.format, "BLOCK": kind.block, "NBYTES": kind.nbytes, "COLUMNS": layout.columns}
+    block: dict[str, Constant] = {
+        "KIND": layout.format,
+        "BLOCK": kind.block,
+        "NBYTES": kind.nbytes,
+        "COLUMNS": layout.columns,
+    }
     calls = []
     for i, (name, width, shift) in enumerate((("low", form.low, 0), ("high", form.high, form.low))):
         if width:
             at, group = form.codes[i] if form.codes else (0, 0)
             constants = block | {"TILES": layout.tiles, "AT": at, "GROUP": group, "WIDTH": width, "SHIFT": shift}
             table: Argument = "table" if layout.format in TABLES else None
-            calls.append(Call("relay.plane", (groups, layout.tiles, 1), constants, args | {"out": name, "table": table}))
+            calls.append(
+                Call("relay.plane", (groups, layout.tiles, 1), constants, args | {"out": name, "table": table})
+            )
     size = 16 if form.scales == "u6 min" else SCALE_BYTES[form.scales]
     whole = form.scales == "u6 min"
     constants = block | {"UNITS": units if whole else layout.tiles, "SIZE": size, **_bytes(layout.format, form.scale)}
-    calls.append(Call("relay.scales", (groups, units if whole else layout.tiles, 1), constants, args | {"out": "scale"}, warps=1))
+    calls.append(
+        Call("relay.scales", (groups, units if whole else layout.tiles, 1), constants, args | {"out": "scale"}, warps=1)
+    )
     if "top" in layout.arrays:
         constants = {"KIND": layout.format, "NBYTES": kind.nbytes, "UNITS": units, "AT": form.top or 0}
-        calls.append(Call("relay.tops", (groups, units, 1), constants, args | {"out": "top", "factor": form.factor}, warps=1))
+        calls.append(
+            Call("relay.tops", (groups, units, 1), constants, args | {"out": "top", "factor": form.factor}, warps=1)
+        )
     return calls
 
 

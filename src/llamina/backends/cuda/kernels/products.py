@@ -50,7 +50,7 @@ from llamina.backends.cuda.kernels.layout import GROUP, TILE, Array, Layout
 
 FEW = 4  # tokens that dot products of 8-bit activations are for
 FEW_ITEMS = 32  # the same of grouped products, which read a matrix for each item
-MANY = 512  # tokens from which on a weight is dequantized first
+MANY = 512  # tokens; for more, a weight is dequantized first
 WARPS = 4
 
 
@@ -96,7 +96,11 @@ class Product:
 
     @property
     def few(self) -> bool:
-        return self.tokens <= (FEW_ITEMS if self.grouped else FEW) and not self.exact
+        """Whether it is made of dot products."""
+        if self.exact or self.tokens > (FEW_ITEMS if self.grouped else FEW):
+            return False
+        tokens = 1 if self.grouped else self.tokens
+        return not self.layout.form or tokens == 1 or Shape.of(self.layout, tokens, "q8").whole(self.layout)
 
     @property
     def activation(self) -> Activation:
@@ -120,7 +124,7 @@ class Product:
 
     @property
     def dequantized(self) -> bool:
-        return self.layout.form is not None and self.tokens >= MANY and not self.grouped and not self.exact
+        return self.layout.form is not None and self.tokens > MANY and not self.grouped and not self.exact
 
     @property
     def height(self) -> int:
@@ -177,12 +181,12 @@ class Product:
 
     def _gemv_plain(self) -> Call:
         constants, args = self._after()
-        block = min(1024, power(self.layout.padded))
-        constants |= {"K": self.layout.padded, "ROWS": 4, "BK": block, "GROUPED": int(self.grouped)}
+        block, rows = min(2048, power(self.layout.padded)), 2
+        constants |= {"K": self.layout.padded, "ROWS": rows, "BK": block, "GROUPED": int(self.grouped)}
         constants |= {"M": 1 if self.grouped else power(self.tokens), "POWERS": int(self.activation == "f16")}
         args |= {**self._plain(), **self._items(), "count": 1 if self.grouped else self.tokens}
-        grid = (-(-self.layout.rows // 4), self.tokens if self.grouped else 1, 1)
-        return Call("plain.gemv_plain", grid, constants, args)
+        grid = (-(-self.layout.rows // rows), self.tokens if self.grouped else 1, 1)
+        return Call("plain.gemv_plain", grid, constants, args, warps=8)
 
     def _plain(self) -> dict[str, Argument]:
         powers = self.activation == "f16"
@@ -206,28 +210,38 @@ class Product:
         constants, args = self._after(self.split > 1)
         more, names = self._sorted()
         constants |= {"FORM": str(layout.form), "TILES": layout.tiles, "BM": tokens, "SPLIT": self.split}
-        constants |= {"WARPS": WARPS, "STAGES": 4, **more}
+        stages = 4 if tokens <= 64 else 3  # what fits into shared memory
+        warps = 8 if tokens > 64 else WARPS
+        constants |= {"WARPS": warps, "STAGES": stages, **more}
         args |= {"xf": "xf", "xe": "xe", **weight_names(self.layout), **names}
         args |= {"groups": layout.groups, "count": self.tokens, "gain": self.gain}
-        grid = (-(-layout.groups // (2 * WARPS)), self._blocks(tokens), self.split)
-        return Call("gemm.gemm", grid, constants, args, stages=4)
+        grid = (-(-layout.groups // (2 * warps)), self._blocks(tokens), self.split)
+        return Call("gemm.gemm", grid, constants, args, warps, stages)
 
     def _gemm_plain(self) -> Call:
-        tokens, rows, columns = self._tokens_at_once, 128 if self.tokens > 64 else 64, self.layout.padded
+        rows, columns = 128 if self.tokens > 64 else 64, self.layout.padded
+        tokens = self._tokens_at_once
+        if -(-self.layout.rows // 128) * (self.tokens // 256) >= self.processors:
+            tokens = 256
         constants, args = self._after(self.split > 1)
         more, names = self._sorted()
         exact = self.activation == "f32"
-        constants |= {"K": columns, "BM": tokens, "BN": rows, "BK": 32 if exact else 64, "SPLIT": self.split}
-        constants |= {"STAGES": 3, "SWEEP": 8, "POWERS": int(not exact), **more}
+        constants |= {"K": columns, "BM": min(tokens, 128) if exact else tokens, "BN": rows, "BK": 32 if exact else 64}
+        constants |= {"SPLIT": self.split, "STAGES": 3, "SWEEP": 8, "POWERS": int(not exact), **more}
         args |= {**self._plain(), **names, "height": self.height, "count": self.tokens}
-        grid = (-(-self.layout.rows // rows) * self._blocks(tokens), 1, self.split)
+        grid = (-(-self.layout.rows // rows) * self._blocks(int(constants["BM"])), 1, self.split)
         return Call("plain.gemm_plain", grid, constants, args, warps=8 if rows == 128 else 4)
 
     def _image(self) -> Call:
-        layout, step = self.layout, 4
+        layout, step = self.layout, 2
         constants: dict[str, Constant] = {"FORM": str(layout.form), "TILES": layout.tiles, "WARPS": WARPS, "STEP": step}
-        args = {**weight_names(self.layout), "out": "image", "groups": layout.groups * layout.experts, "gain": self.gain}
-        grid = (-(-layout.groups * layout.experts // (2 * WARPS)), -(-layout.units // step), 1)
+        args = {
+            **weight_names(self.layout),
+            "out": "image",
+            "groups": layout.groups * layout.experts,
+            "gain": self.gain,
+        }
+        grid = (-(-layout.groups * layout.experts // (2 * WARPS)), -(-layout.tiles // step), 1)
         return Call("dequantize.image", grid, constants, args)
 
     def _combine(self) -> Call:
@@ -245,7 +259,11 @@ class Product:
 def gather(layout: Layout, count: int, stride: int) -> Call:
     """Rows `ids` i32 [count] of a quantized weight as float32 `out` [count, stride], exactly: the embeddings of tokens."""
     at_once = min(4, power(layout.units))
-    constants: dict[str, Constant] = {"K": layout.columns, "FORM": str(layout.form), "TILES": layout.tiles, "T": at_once}
+    constants: dict[str, Constant] = {
+        "K": layout.columns,
+        "FORM": str(layout.form),
+        "TILES": layout.tiles,
+        "T": at_once,
+    }
     args: dict[str, Argument] = {**weight_names(layout), "ids": "ids", "out": "out", "stride": stride}
     return Call("dequantize.rows", (count, -(-layout.units // at_once), 1), constants, args)
-

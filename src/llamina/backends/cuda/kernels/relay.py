@@ -194,7 +194,16 @@ def tops(
 
 @triton.jit
 def halves(
-    raw, out, rows, stride, first, gain, COLUMNS: tl.constexpr, PADDED: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr
+    raw,
+    out,
+    rows,
+    stride,
+    first,
+    gain,
+    COLUMNS: tl.constexpr,
+    PADDED: tl.constexpr,
+    KIND: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     """Rows of F16 or BF16 as float16 in fragment order, from row `first` on; grid (rows, padded / BLOCK)."""
     row = tl.program_id(0).to(tl.int64)

@@ -189,10 +189,10 @@ def load_tops(scale, top, unit, KIND: tl.constexpr):
 
 
 @triton.jit
-def load_scales(tops, scale, tile, HALF: tl.constexpr, KIND: tl.constexpr):
+def load_scales(tops, scale, tile, half, KIND: tl.constexpr):
     """Scales and minima of a lane's first and last 16 columns: value = scale · level + minimum; [T, 8, 4] each.
 
-    The tiles are the first or the last (HALF) of their units.
+    `half`: whether the tiles are the first (0) or the last of their units.
     """
     t = tl.arange(0, 4)[None, None, :]
     if KIND == "f16":  # float16 for 32 columns
@@ -240,13 +240,9 @@ def load_scales(tops, scale, tile, HALF: tl.constexpr, KIND: tl.constexpr):
         m1 = m * (w >> 12).to(tl.float32)
     else:  # "u6 min"
         both, u0, u1, u2 = tops
-        if HALF == 0:
-            sc = (u0 >> (8 * t)) & 63
-            mn = (u1 >> (8 * t)) & 63
-        else:
-            v = u2 >> (8 * t)
-            sc = (v & 15) | ((u0 >> (8 * t + 2)) & 48)
-            mn = ((v >> 4) & 15) | ((u1 >> (8 * t + 2)) & 48)
+        v = u2 >> (8 * t)
+        sc = tl.where(half == 0, (u0 >> (8 * t)) & 63, (v & 15) | ((u0 >> (8 * t + 2)) & 48))
+        mn = tl.where(half == 0, (u1 >> (8 * t)) & 63, ((v >> 4) & 15) | ((u1 >> (8 * t + 2)) & 48))
         s0 = f16_low(both) * sc.to(tl.float32)
         m0 = -f16_high(both) * mn.to(tl.float32)
         s1 = s0
@@ -316,7 +312,8 @@ def dot4_unsigned(a, b, c):
 @triton.jit
 def fetch_ahead(plane, tile, TILES: tl.constexpr, WIDTH: tl.constexpr):
     """Ask for TILES tiles of a plane to be in the cache soon."""
-    LINES: tl.constexpr = triton.next_power_of_2(TILES * WIDTH)  # of 128 bytes
-    line = tl.arange(0, LINES)
-    at = (plane + tile * (32 * WIDTH) + tl.minimum(line, TILES * WIDTH - 1) * 32).to(tl.int64)
-    tl.inline_asm_elementwise("prefetch.global.L2 [$1]; // $0", "=r,l", [at], dtype=tl.int32, is_pure=False, pack=1)
+    if not INTERPRETED:
+        LINES: tl.constexpr = triton.next_power_of_2(TILES * WIDTH)  # of 128 bytes
+        line = tl.arange(0, LINES)
+        at = (plane + tile * (32 * WIDTH) + tl.minimum(line, TILES * WIDTH - 1) * 32).to(tl.int64)
+        tl.inline_asm_elementwise("prefetch.global.L2 [$1]; // $0", "=r,l", [at], dtype=tl.int32, is_pure=False, pack=1)
