@@ -276,7 +276,7 @@ def weight_sets(layout: Layout, most: int = 64) -> list[dict[str, torch.Tensor]]
 
 def time_all(kernels: Kernels, formats: list[str], tokens: list[int], exact: bool) -> list[dict[str, Any]]:
     products = [
-        Product(Layout.of(kind, rows, columns), count, exact=exact)
+        Product(Layout.of(kind, rows, columns), count, 2.0**-6, exact=exact)
         for kind in formats for rows, columns in SHAPES for count in tokens
     ]  # fmt: skip
     shells = [

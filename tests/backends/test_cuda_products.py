@@ -173,8 +173,8 @@ def test_rows_that_are_too_long_for_registers(kind: str, columns: int) -> None:
     layout = Layout.of(kind, 9, columns)
     assert not fits(layout, 1)
     want = eight_bits(x[:1]) @ decode(data, kind).astype(np.float64).T
-    assert error(run(Product(layout, 1), layout.pack(data), x[:1]), want) < 1e-6
-    assert Product(layout, 2).activation == "f16"
+    assert error(run(Product(layout, 1, 1.0), layout.pack(data), x[:1]), want) < 1e-6
+    assert Product(layout, 2, 1.0).activation == "f16"
 
 
 @pytest.mark.parametrize("tokens", [2, 20])
@@ -188,8 +188,9 @@ def test_what_is_added(kind: str, tokens: int) -> None:
     )
     layout = Layout.of(kind, rows, columns)
     arrays = layout.pack(data)
-    plain = run(Product(layout, tokens), arrays, x)
-    got = run(Product(layout, tokens, add=True, bias=True), arrays, x, add=add, bias=bias)
+    gain = layout.gain(data)
+    plain = run(Product(layout, tokens, gain), arrays, x)
+    got = run(Product(layout, tokens, gain, add=True, bias=True), arrays, x, add=add, bias=bias)
     assert np.allclose(got, plain + bias + add, rtol=1e-5, atol=1e-4)
 
 
@@ -234,7 +235,7 @@ def test_what_is_no_number_stays_none(kind: str, spoilt: float) -> None:
     for tokens in (2, 5):
         x = np.ones((tokens, 256), np.float32)
         x[1, 77] = spoilt
-        got = run(Product(layout, tokens), arrays, x)
+        got = run(Product(layout, tokens, layout.gain(data)), arrays, x)
         assert not np.isfinite(got[1]).any()
         assert np.isfinite(np.delete(got, 1, 0)).all()
 

@@ -41,9 +41,10 @@ class Shape:
         assert layout.form
         tokens = power(tokens)
         halves = 2 if layout.form.scales in BY_256 else 1
-        # A lane keeps the activations of all its runs, of which there are as many as registers allow for.
-        runs = max(halves, 8 // tokens if layout.tiles > 32 or tokens > 1 else 4)
-        warps = max(1, min(16, power(layout.tiles) // runs))
+        # A lane keeps the activations of all its runs if registers allow for that: not those of long rows of many bits.
+        wide = layout.form.low == 8 or layout.form.high > 0
+        runs = max(halves, 8 // tokens if (layout.tiles > 32 and not wide) or tokens > 1 else 4)
+        warps = max(1, min(8 if wide else 16, power(layout.tiles) // runs))
         return cls(warps, min(power(layout.tiles), runs * warps) // halves, tokens, input)
 
     def whole(self, layout: Layout) -> bool:

@@ -28,7 +28,8 @@ def image(
     n = first * 8 + tl.arange(0, 16 * WARPS)
     at = out + n[:, None].to(tl.int64) * (TILES * 128) + tl.arange(0, 128)[None, :]
     for k in range(tl.program_id(1) * STEP, tl.minimum((tl.program_id(1) + 1) * STEP, TILES)):
-        a = weights(low, high, scale, top, group * TILES + k, gain, FORM)
+        tops = load_tops(scale, top, (group * TILES + k) // halves_in(FORM), scales_of(FORM))
+        a = weights(low, high, scale, tops, group * TILES + k, k % halves_in(FORM), gain, FORM)
         tl.store(at + k * 128, a, mask=(n < groups * 8)[:, None])
 
 

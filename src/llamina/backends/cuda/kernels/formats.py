@@ -60,13 +60,6 @@ class Form:
         """What kernels are compiled for: "low/high/offset/scales/levels"."""
         return f"{self.low}/{self.high}/{self.offset}/{self.scales}/{','.join(map(str, self.levels))}"
 
-    @property
-    def largest(self) -> int:
-        """The largest level there is, without its sign."""
-        if self.levels:
-            return max(abs(v) for v in self.levels)
-        return 128 if self.low == 8 else max(self.offset, (1 << (self.low + self.high)) - 1 - self.offset)
-
 
 def split(kind: str, blocks: U8) -> Parts:
     """Blocks of a format, uint8 [..., nbytes], taken apart."""
@@ -105,19 +98,17 @@ def _top(form: Form, blocks: U8) -> U8:
 
 
 def bound(kind: str, blocks: U8) -> float:
-    """A bound of the magnitudes of what blocks hold, uint8 [n, nbytes]; damaged ones are left out."""
+    """A bound of the scales of what blocks hold, uint8 [n, nbytes], without their signs; damaged blocks are left out."""
     form = FORMS[kind]
     if form.scales == "e8m0":
-        return float(np.ldexp(1.0, int(blocks[:, 0].max(initial=0)) - 128)) * form.largest
+        return float(np.ldexp(1.0, int(blocks[:, 0].max(initial=0)) - 128))
     if form.scales == "e4m3":
-        return 448.0 * form.largest
-    if kind == "IQ1_M":
-        nibbles = blocks[:, 49::2] >> 4  # of d, the highest last
-        return float(np.ldexp(1.0, int(nibbles[:, 3].max(initial=0) & 7) * 4 - 11)) * 31 * form.largest * form.factor
+        return 224.0
+    if kind == "IQ1_M":  # the upper nibbles of four half words are d, the highest last
+        return float(np.ldexp(1.0, int((blocks[:, 55] >> 4 & 7).max(initial=0)) * 4 - 11)) * 15 * form.factor
     at = form.top if form.top is not None else 52 if kind == "TQ1_0" else form.scale[0]
-    scales = {"i8 for 16": 128, "i8 for 32": 128, "u4 min for 16": 15, "u6 min": 63}.get(form.scales, 1)
-    found = _biggest_half(blocks, at) * scales * form.largest * form.factor
-    return found + _biggest_half(blocks, at + 2) * scales if form.scales in MINIMA else found
+    most = {"i8 for 16": 128, "i8 for 32": 128, "u4 min for 16": 15, "u6 min": 63}.get(form.scales, 1)
+    return _biggest_half(blocks, at) * most * form.factor
 
 
 def _biggest_half(blocks: U8, at: int) -> float:

@@ -12,16 +12,23 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from llamina.backends.cuda.kernels.tiles import (
     INTERPRETED,
     by_16,
+    halves_in,
     has_minima,
     levels_of,
     load_planes,
     load_scales,
     load_tops,
     low_of,
+    nibbles_only,
     offset_of,
     scales_of,
     table_of,
 )
+
+
+# Codes become float16 as they are: the lower bits of a float16 count units of 2⁻²⁴. So scales are given 2²⁴ times too large, which
+# float16 can hold because `Layout.gain` has made them small.
+UNIT = tl.constexpr(2.0**-24)
 
 
 @triton.jit
@@ -37,44 +44,54 @@ def doubled(v):
 
 
 @triton.jit
-def halves_of(v, s, m, OFFSET: tl.constexpr, MINIMA: tl.constexpr):
-    """Four unsigned bytes of v as float16: (byte - OFFSET) · s (+ m); s and m are doubled float16."""
+def product_of(field, s, m):
+    """What `fma.rn.f16x2` makes of one of its halves, where there is none: field · 2⁻²⁴ · s + m."""
+    scale = (s & 0xFFFF).to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
+    low = (m & 0xFFFF).to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
+    return (field.to(tl.float32) * UNIT * scale + low).to(tl.float16)
+
+
+@triton.jit
+def bytes_to_halves(v, s, m):
+    """Four unsigned bytes of v as float16: byte · s + m; s and m are doubled float16."""
     if INTERPRETED:
-        scale = (s & 0xFFFF).to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
-        low = (m & 0xFFFF).to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
-        if not MINIMA:
-            low = tl.zeros_like(scale)
-        a = ((((v >> 0) & 255) - OFFSET).to(tl.float32) * scale + low).to(tl.float16)
-        b = ((((v >> 8) & 255) - OFFSET).to(tl.float32) * scale + low).to(tl.float16)
-        c = ((((v >> 16) & 255) - OFFSET).to(tl.float32) * scale + low).to(tl.float16)
-        d = ((((v >> 24) & 255) - OFFSET).to(tl.float32) * scale + low).to(tl.float16)
+        a = product_of(v & 255, s, m)
+        b = product_of((v >> 8) & 255, s, m)
+        c = product_of((v >> 16) & 255, s, m)
+        d = product_of((v >> 24) & 255, s, m)
         return a, b, c, d
     else:
-        # 0x64 above a byte is 1024 + byte as float16; -(1024 + OFFSET) is exact as well.
-        less: tl.constexpr = 0xE400 + OFFSET
-        both: tl.constexpr = (less | less << 16) - (1 << 32)
-        if MINIMA:
-            return tl.inline_asm_elementwise(
-                """{ .reg .b32 a, b; prmt.b32 a, $4, 0x64646464, 0x4240; prmt.b32 b, $4, 0x64646464, 0x4341;
-                add.rn.f16x2 a, a, $7; add.rn.f16x2 b, b, $7; fma.rn.f16x2 a, a, $5, $6; fma.rn.f16x2 b, b, $5, $6;
-                mov.b32 {$0, $2}, a; mov.b32 {$1, $3}, b; }""",
-                "=h,=h,=h,=h,r,r,r,r",
-                [v, s, m, both],
-                dtype=(tl.float16, tl.float16, tl.float16, tl.float16),
-                is_pure=True,
-                pack=1,
-            )
-        else:
-            return tl.inline_asm_elementwise(
-                """{ .reg .b32 a, b; prmt.b32 a, $4, 0x64646464, 0x4240; prmt.b32 b, $4, 0x64646464, 0x4341;
-                add.rn.f16x2 a, a, $6; add.rn.f16x2 b, b, $6; mul.rn.f16x2 a, a, $5; mul.rn.f16x2 b, b, $5;
-                mov.b32 {$0, $2}, a; mov.b32 {$1, $3}, b; }""",
-                "=h,=h,=h,=h,r,r,r",
-                [v, s, both],
-                dtype=(tl.float16, tl.float16, tl.float16, tl.float16),
-                is_pure=True,
-                pack=1,
-            )
+        return tl.inline_asm_elementwise(
+            """{ .reg .b32 a, b; and.b32 a, $4, 0x00FF00FF; shr.u32 b, $4, 8; and.b32 b, b, 0x00FF00FF;
+            fma.rn.f16x2 a, a, $5, $6; fma.rn.f16x2 b, b, $5, $6; mov.b32 {$0, $2}, a; mov.b32 {$1, $3}, b; }""",
+            "=h,=h,=h,=h,r,r,r",
+            [v, s, m],
+            dtype=(tl.float16, tl.float16, tl.float16, tl.float16),
+            is_pure=True,
+            pack=1,
+        )
+
+
+@triton.jit
+def nibbles_to_halves(v, s, m, UPPER: tl.constexpr):
+    """The lower or the upper nibbles of four bytes as float16: nibble · s + m; for upper ones, s is a sixteenth of it."""
+    if INTERPRETED:
+        a = product_of(v & (0xF0 if UPPER else 0x0F), s, m)
+        b = product_of((v >> 8) & (0xF0 if UPPER else 0x0F), s, m)
+        c = product_of((v >> 16) & (0xF0 if UPPER else 0x0F), s, m)
+        d = product_of((v >> 24) & (0xF0 if UPPER else 0x0F), s, m)
+        return a, b, c, d
+    else:
+        MASK: tl.constexpr = "0x00F000F0" if UPPER else "0x000F000F"
+        return tl.inline_asm_elementwise(
+            "{ .reg .b32 a, b; and.b32 a, $4, " + MASK + "; shr.u32 b, $4, 8; and.b32 b, b, " + MASK + ";"
+            "fma.rn.f16x2 a, a, $5, $6; fma.rn.f16x2 b, b, $5, $6; mov.b32 {$0, $2}, a; mov.b32 {$1, $3}, b; }",
+            "=h,=h,=h,=h,r,r,r",
+            [v, s, m],
+            dtype=(tl.float16, tl.float16, tl.float16, tl.float16),
+            is_pure=True,
+            pack=1,
+        )
 
 
 @triton.constexpr_function
@@ -84,33 +101,41 @@ def biased(form):
 
 
 @triton.jit
-def weights(low, high, scale, top, tile, gain, FORM: tl.constexpr):
-    """Tiles [T] as float16, of which the first half are the upper and the others the lower 8 of 16 rows: [8 T, 128]."""
+def scale_words(s, m, gain, OFFSET: tl.constexpr, MINIMA: tl.constexpr):
+    """Scale and minimum of a run as doubled float16: for codes from zero up, and times the gain."""
+    scale = (s * (gain / UNIT)).to(tl.float16).to(tl.float32)
+    if MINIMA:
+        least = m * gain
+    else:
+        least = scale * (-OFFSET * UNIT)
+    return doubled(scale)[:, :, :, None], doubled(scale / 16)[:, :, :, None], doubled(least)[:, :, :, None]
+
+
+@triton.jit
+def weights(low, high, scale, tops, tile, half, gain, FORM: tl.constexpr):
+    """Tiles [T] as float16, of which the first half are the upper and the others the lower 8 of 16 rows: [8 T, 128].
+
+    They are the first (half 0) or the last tiles of their units, what these have in common being `tops`.
+    """
     T: tl.constexpr = tile.shape[0]
     OFFSET: tl.constexpr = biased(FORM)
     MINIMA: tl.constexpr = has_minima(FORM)
     planes = load_planes(low, high, tile, FORM)
-    tops = load_tops(scale, top, tile // 2, scales_of(FORM))
-    s0, s1, m0, m1 = load_scales(tops, scale, tile, (tile & 1)[:, None, None], scales_of(FORM))
-    v0 = levels_of(planes, FORM, 0, 128)
-    v1 = levels_of(planes, FORM, 1, 128)
+    s0, s1, m0, m1 = load_scales(tops, scale, tile, half, scales_of(FORM))
     zero = tl.zeros([T, 8, 4, 4], tl.int32)
-    t0 = doubled(s0 * gain)[:, :, :, None] + zero
-    t1 = t0
-    n0 = t0
-    n1 = t0
+    a, a16, am = scale_words(s0, m0, gain, OFFSET, MINIMA)
+    b, b16, bm = a, a16, am
     if by_16(FORM):
-        t1 = doubled(s1 * gain)[:, :, :, None] + zero
-    if MINIMA:
-        n0 = doubled(m0 * gain)[:, :, :, None] + zero
-        n1 = n0
-        if by_16(FORM):
-            n1 = doubled(m1 * gain)[:, :, :, None] + zero
-    a0, a1, a2, a3 = halves_of(v0, t0, n0, OFFSET, MINIMA)
-    b0, b1, b2, b3 = halves_of(v1, t1, n1, OFFSET, MINIMA)
-    a = tl.join(tl.join(a0, a2), tl.join(a1, a3))  # tile g t c e h
-    b = tl.join(tl.join(b0, b2), tl.join(b1, b3))
-    v = tl.reshape(tl.join(a, b), [2, T // 2, 8, 4, 4, 2, 2, 2])  # r w g t c e h s
+        b, b16, bm = scale_words(s1, m1, gain, OFFSET, MINIMA)
+    if nibbles_only(FORM):
+        v0, v1, v2, v3 = nibbles_to_halves(planes[0], a + zero, am + zero, False)
+        w0, w1, w2, w3 = nibbles_to_halves(planes[0], b16 + zero, bm + zero, True)
+    else:
+        v0, v1, v2, v3 = bytes_to_halves(levels_of(planes, FORM, 0, 128), a + zero, am + zero)
+        w0, w1, w2, w3 = bytes_to_halves(levels_of(planes, FORM, 1, 128), b + zero, bm + zero)
+    v = tl.join(tl.join(v0, v2), tl.join(v1, v3))  # tile g t c e h
+    w = tl.join(tl.join(w0, w2), tl.join(w1, w3))
+    v = tl.reshape(tl.join(v, w), [2, T // 2, 8, 4, 4, 2, 2, 2])  # r w g t c e h s
     return tl.reshape(tl.permute(v, (1, 0, 2, 7, 4, 6, 3, 5)), [8 * T, 128])  # w r g, s c h t e
 
 
@@ -125,13 +150,16 @@ def tile_places(first, groups, WARPS: tl.constexpr):
 def gemm(
     xf, xe, low, high, scale, top, out, add, bias, source, order, starts, N, groups, count, gain,
     FORM: tl.constexpr, TILES: tl.constexpr, BM: tl.constexpr, SPLIT: tl.constexpr, WARPS: tl.constexpr, STAGES: tl.constexpr,
-    ADD: tl.constexpr, BIAS: tl.constexpr, EXPERTS: tl.constexpr, EARLY: tl.constexpr,
+    WHOLE: tl.constexpr, ADD: tl.constexpr, BIAS: tl.constexpr, EXPERTS: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """out [count, N] = x · wᵀ (+ add) (+ bias), 16 · WARPS rows of w by BM tokens a program; grid (row blocks, token blocks, SPLIT).
 
     With EXPERTS, tokens are items in the order of `grouping.group`. With SPLIT parts, out is [SPLIT, count, N], for `combine`.
+    WHOLE: a step takes all tiles of a unit, otherwise one.
     """
     PADDED: tl.constexpr = TILES * 128
+    HALVES: tl.constexpr = halves_in(FORM)
+    UNITS: tl.constexpr = TILES // HALVES
     ROWS: tl.constexpr = 16 * WARPS
     block = tl.program_id(0)
     part = tl.program_id(2)
@@ -145,9 +173,18 @@ def gemm(
     group = expert * groups + tile_places(block * (2 * WARPS), groups, WARPS)
     xp = xf + row[:, None] * PADDED + tl.arange(0, 128)[None, :]
     acc = tl.zeros([ROWS, BM], tl.float32)
-    for k in tl.range(part * TILES // SPLIT, (part + 1) * TILES // SPLIT, num_stages=STAGES):
-        a = weights(low, high, scale, top, group * TILES + k, gain, FORM)
-        acc = tl.dot(a, tl.trans(tl.load(xp + k * 128)), acc)
+    if WHOLE:
+        for k in tl.range(part * UNITS // SPLIT, (part + 1) * UNITS // SPLIT, num_stages=STAGES):
+            tops = load_tops(scale, top, group * UNITS + k, scales_of(FORM))
+            for half in tl.static_range(HALVES):
+                tile = group * TILES + k * HALVES + half
+                a = weights(low, high, scale, tops, tile, half, gain, FORM)
+                acc = tl.dot(a, tl.trans(tl.load(xp + (k * HALVES + half) * 128)), acc)
+    else:
+        for k in tl.range(part * UNITS // SPLIT * HALVES, (part + 1) * UNITS // SPLIT * HALVES, num_stages=STAGES):
+            tops = load_tops(scale, top, group * UNITS + k // HALVES, scales_of(FORM))
+            a = weights(low, high, scale, tops, group * TILES + k, k % HALVES, gain, FORM)
+            acc = tl.dot(a, tl.trans(tl.load(xp + k * 128)), acc)
     n = block * ROWS + tl.arange(0, ROWS)
     if SPLIT > 1:
         inside = (n < N)[:, None] & here[None, :]

@@ -126,20 +126,21 @@ class Layout:
         return result
 
     def gain(self, data: U8) -> float:
-        """A power of two that brings the largest weight, or a bound of it, to between 2048 and 4096; 1 for F16 and F32."""
+        """A power of two that brings the largest scale to between 2⁻¹⁰ and 2⁻⁹ (the largest number, of BF16, to 2¹⁴ and 2¹⁵).
+
+        That is 1 for F16 and F32.
+        """
         if self.format in ("F16", "F32"):
             return 1.0
-        largest = self._largest(np.ascontiguousarray(data).reshape(self.experts * self.rows, -1))
+        rows = np.ascontiguousarray(data).reshape(self.experts * self.rows, -1)
+        if self.form:
+            largest, aim = bound(self.format, rows.reshape(-1, format_of(self.format).nbytes)), -10
+        else:
+            bits = rows.view("<u2") & 0x7FFF
+            largest, aim = float((np.where(bits < 0x7F80, bits, 0).max(initial=0).astype("<u4") << 16).view("<f4")), 14
         if not 0 < largest < np.inf:
             return 1.0
-        return float(2.0 ** np.clip(11 - np.floor(np.log2(largest)), -100, 100))
-
-    def _largest(self, rows: U8) -> float:
-        """A bound of the magnitudes that are finite."""
-        if self.form:
-            return bound(self.format, rows.reshape(-1, format_of(self.format).nbytes))
-        bits = rows.view("<u2") & 0x7FFF
-        return float((np.where(bits < 0x7F80, bits, 0).max(initial=0).astype("<u4") << 16).view("<f4"))
+        return float(2.0 ** np.clip(aim - np.floor(np.log2(largest)), -100, 100))
 
     def _plain(self, source: U8) -> NDArray[Any]:
         rows = source.reshape(self.experts * self.rows, -1)

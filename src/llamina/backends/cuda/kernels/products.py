@@ -48,7 +48,7 @@ from functools import cached_property
 from llamina.backends.cuda.kernels.calls import Activation, Argument, Call, Constant, Shape, power, weight_names
 from llamina.backends.cuda.kernels.layout import GROUP, TILE, Array, Layout
 
-FEW = 4  # tokens that dot products of 8-bit activations are for
+FEW = 2  # tokens that dot products of 8-bit activations are for
 FEW_ITEMS = 32  # the same of grouped products, which read a matrix for each item
 MANY = 512  # tokens; for more, a weight is dequantized first
 WARPS = 4
@@ -86,7 +86,7 @@ class Product:
 
     layout: Layout
     tokens: int
-    gain: float = 1.0  # of `Layout.gain`
+    gain: float  # of `Layout.gain`
     exact: bool = False
     add: bool = False
     bias: bool = False
@@ -138,7 +138,7 @@ class Product:
             return 1
         blocks = -(-self.layout.rows // (16 * WARPS))
         split = 1
-        while split < 8 and blocks * split < self.processors and self.layout.padded // TILE >= 8 * split:
+        while split < 4 and blocks * split < self.processors and self.layout.padded // TILE >= 8 * split:
             split *= 2
         return split
 
@@ -210,9 +210,9 @@ class Product:
         constants, args = self._after(self.split > 1)
         more, names = self._sorted()
         constants |= {"FORM": str(layout.form), "TILES": layout.tiles, "BM": tokens, "SPLIT": self.split}
-        stages = 4 if tokens <= 64 else 3  # what fits into shared memory
+        stages = 4 if tokens <= 32 else 3  # what fits into shared memory
         warps = 8 if tokens > 64 else WARPS
-        constants |= {"WARPS": warps, "STAGES": stages, **more}
+        constants |= {"WARPS": warps, "STAGES": stages, "WHOLE": int(tokens <= 64), **more}
         args |= {"xf": "xf", "xe": "xe", **weight_names(self.layout), **names}
         args |= {"groups": layout.groups, "count": self.tokens, "gain": self.gain}
         grid = (-(-layout.groups // (2 * warps)), self._blocks(tokens), self.split)
