@@ -1,10 +1,12 @@
-"""Checks and times the GPU's matrix products: every format against NumPy, and the shapes of Llama-3-8B for many numbers of tokens.
+"""Checks and times the GPU's matrix products: every format against NumPy, and the shapes of Llama-3-8B for many
+numbers of tokens.
 
     python benchmarks/gpu_products.py check
     python benchmarks/gpu_products.py time [--formats Q4_K,Q6_K] [--tokens 1,8,32] [--json out.json]
 
-Kernels are compiled for the GPU by several processes and launched by the driver; torch only keeps the arrays and captures graphs.
-Times are medians of replays of a graph that goes through more copies of a weight than the cache holds.
+Kernels are compiled for the GPU by several processes and launched by the driver; torch only keeps the arrays and
+captures graphs. Times are medians of replays of a graph that goes through more copies of a weight than the cache
+holds.
 """
 
 import argparse
@@ -21,9 +23,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from llamina.backends.cuda.kernels.calls import Call
 from llamina.backends.cuda.kernels.formats import FORMS
 from llamina.backends.cuda.kernels.layout import Layout
-from llamina.backends.cuda.kernels.calls import Call
 from llamina.backends.cuda.kernels.products import Product, activation_arrays, prepare
 from llamina.quant import decode, format_of
 
@@ -111,7 +113,9 @@ class Kernels:
         pointers = (ctypes.c_void_p * len(values))(*[ctypes.cast(ctypes.byref(v), ctypes.c_void_p) for v in values])
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         early = Attribute(6, b"", 1, b"")
-        config = Config(*call.grid, threads, 1, 1, shared, stream, ctypes.pointer(early), call.constants.get("EARLY", 0))
+        config = Config(
+            *call.grid, threads, 1, 1, shared, stream, ctypes.pointer(early), call.constants.get("EARLY", 0)
+        )
         check(cuda.cuLaunchKernelEx(ctypes.byref(config), handle, pointers, None))
 
 
@@ -241,7 +245,8 @@ def check_all(kernels: Kernels) -> bool:
             fine = False
         if not ok or product.tokens in (1, 600):
             print(
-                f"{kind:8} {product.tokens:4} tokens {product.activation}: error {max(errors):.1e}{note}{'' if ok else ' WRONG'}"
+                f"{kind:8} {product.tokens:4} tokens {product.activation}: error {max(errors):.1e}{note}"
+                f"{'' if ok else ' WRONG'}"
             )
     return fine
 
@@ -299,7 +304,8 @@ def time_all(kernels: Kernels, formats: list[str], tokens: list[int], exact: boo
         flops = 2 * product.tokens * product.layout.rows * product.layout.columns
         row = {
             "format": product.layout.format, "rows": product.layout.rows, "columns": product.layout.columns,
-            "tokens": product.tokens, "us": round(us, 2), "GB/s": round(size / us / 1e3), "share": round(size / us * 1e6 / PEAK, 3),
+            "tokens": product.tokens, "us": round(us, 2), "GB/s": round(size / us / 1e3),
+            "share": round(size / us * 1e6 / PEAK, 3),
             "TFLOP/s": round(flops / us / 1e6, 1),
         }  # fmt: skip
         rows.append(row)

@@ -1,7 +1,9 @@
-"""Rows of float32 as products want them: 8-bit blocks for dot products, or float16 in fragment order for tensor cores.
+"""Rows of float32 as products want them: 8-bit blocks for dot products, or float16 in fragment order for tensor
+cores.
 
-Fragment order: within each 128 columns, column 32 t + 4 s + 2 e + h is at 16 s + 8 h + 2 t + e. So what one lane holds of a weight's
-tile, a run of 32 columns (t), are its elements of eight k-steps (s) of the tensor cores, four to a step.
+Fragment order: within each 128 columns, column 32 t + 4 s + 2 e + h is at 16 s + 8 h + 2 t + e. So what one lane
+holds of a weight's tile, a run of 32 columns (t), are its elements of eight k-steps (s) of the tensor cores, four
+to a step.
 
 A row that holds NaN or infinity has NaN as a scale, so that all products of it are NaN.
 """
@@ -42,7 +44,7 @@ def store_q8(v, row, block, x8, xd, xs, mask, PADDED: tl.constexpr):
 
 @triton.jit
 def power_below(biggest):
-    """The power of two that a row is divided by, so that its largest magnitude is between 1024 and 2048, and its inverse."""
+    """What a row is divided by, a power of two that leaves its largest magnitude between 1024 and 2048; its inverse."""
     exponent = (biggest.to(tl.int32, bitcast=True) >> 23) & 255
     exponent = tl.minimum(tl.maximum(exponent - 10, 1), 243)
     power = (exponent << 23).to(tl.float32, bitcast=True)
@@ -51,7 +53,7 @@ def power_below(biggest):
 
 @triton.jit
 def store_f16(v, row, k, inverse, xf, mask, PADDED: tl.constexpr):
-    """Columns k of rows `row` as float16 in fragment order, times the inverse of the row's power of two; shapes broadcast."""
+    """Columns k of rows `row` as float16 in fragment order, times the inverse of the row's power; shapes broadcast."""
     tl.store(xf + row.to(tl.int64) * PADDED + fragment(k), (v * inverse).to(tl.float16), mask=mask)
 
 

@@ -1,4 +1,6 @@
-"""What is launched: a kernel with its constants and the names of its arguments; and the shape of dot products' programs."""
+"""What is launched: a kernel with its constants and the names of its arguments; and the shape of dot products'
+programs.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -17,7 +19,10 @@ RESIDENT = 16  # warps of dot products at a time on one processor
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A kernel to be launched: "file.function" under kernels. Arguments are numbers, names for the caller to put in, or None."""
+    """A kernel to be launched: "file.function" under kernels.
+
+    Arguments are numbers, names of what the caller puts there, or None.
+    """
 
     kernel: str
     grid: tuple[int, int, int]
@@ -59,7 +64,8 @@ class Shape:
     def call(self, layout: Layout, pair: str = "") -> tuple[dict[str, Constant], dict[str, Argument]]:
         """Constants and arguments of `gemv` that say what is multiplied."""
         constants: dict[str, Constant] = {"FORM": str(layout.form), "TILES": layout.tiles, "K": layout.columns}
-        constants |= {"M": self.tokens, "T": self.units, "STAGES": 3, "INPUT": self.input, "PAIR": pair}
+        constants |= {"M": self.tokens, "T": self.units, "INPUT": self.input, "PAIR": pair}
+        constants["STAGES"] = 2 if pair and layout.tiles > 64 else 3  # what fits into shared memory
         args = self.inputs() | weight_names(layout)
         args |= {f"{k}2": v and f"{v}2" for k, v in weight_names(layout).items()} if pair else dict.fromkeys(SECOND)
         return constants, args

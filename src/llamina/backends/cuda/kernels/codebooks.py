@@ -1,6 +1,8 @@
-"""Formats whose blocks do not hold codes as they are: entries of codebooks (IQ1, IQ2, IQ3), or five trits to a byte (TQ1_0).
+"""Formats whose blocks do not hold codes as they are: entries of codebooks (IQ1, IQ2, IQ3), or five trits to a byte
+(TQ1_0).
 
-Their codes are spelt out: what is stored on the device names a level and its sign, no longer an entry. In NumPy here, by `relay` on the GPU.
+Their codes are spelt out: what is stored on the device names a level and its sign, no longer an entry. In NumPy
+here, by `relay` on the GPU.
 """
 
 from collections.abc import Callable
@@ -84,7 +86,8 @@ _NEGATIVE, _EVEN = (grids.SIGNS < 0).astype(np.uint8), (grids.EVEN_SIGNS < 0).as
 
 def _signs(words: NDArray[np.uint32], bit: int) -> U8:
     """`bit` where one of 32 values is negative, from four 7-bit fields of a word: [..., 1] → [..., 4, 8]."""
-    return _EVEN[words >> _SEVENS & 127] * np.uint8(bit)
+    signs: U8 = _EVEN[words >> _SEVENS & 127] * np.uint8(bit)
+    return signs
 
 
 def _odd(scale: NDArray[Any]) -> U8:

@@ -22,7 +22,10 @@ def image(
     low, high, scale, top, out, groups, gain,
     FORM: tl.constexpr, TILES: tl.constexpr, WARPS: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
-    """out f16 [8 · groups, padded]: the same numbers as `gemm` multiplies, columns in fragment order; grid (row blocks, tiles / STEP)."""
+    """out f16 [8 · groups, padded]: the numbers that `gemm` multiplies, columns in fragment order.
+
+    Grid (row blocks, tiles / STEP).
+    """
     first = tl.program_id(0) * (2 * WARPS)
     group = tile_places(first, groups, WARPS)
     n = first * 8 + tl.arange(0, 16 * WARPS)
@@ -74,7 +77,6 @@ def rows(
         s0, s1, m0, m1 = load_scales(tops, scale, tile, half, scales_of(FORM))
         column = (k * HALVES + half)[:, None, None] * 128
         column += tl.arange(0, 4)[None, :, None] * 32 + tl.arange(0, 4)[None, None, :] * 4
-        first = pick(levels_of(planes, FORM, 0, 0), g)
-        last = pick(levels_of(planes, FORM, 1, 0), g)
-        store_run(first, pick(s0, g), pick(m0, g), to, column, K, OFFSET, MINIMA)
-        store_run(last, pick(s1, g), pick(m1, g), to, column + 16, K, OFFSET, MINIMA)
+        first, last = levels_of(planes, FORM, 0)
+        store_run(pick(first, g), pick(s0, g), pick(m0, g), to, column, K, OFFSET, MINIMA)
+        store_run(pick(last, g), pick(s1, g), pick(m1, g), to, column + 16, K, OFFSET, MINIMA)

@@ -1,8 +1,9 @@
 """Each block format as the device keeps it: codes in planes of bits, and the scales of runs of them.
 
-A value is scale · level (+ minimum), and a level is code - offset, or what a table has for the code. Codes of 3, 5 and 6 bits are
-two planes. A format says here where its blocks have codes and scales. Where these go is `layout`'s matter, and what
-kernels do with them that of `tiles`. Values come out as `quant.decode` has them, bit for bit in float32.
+A value is scale · level (+ minimum), and a level is code - offset, or what a table has for the code. Codes of 3, 5
+and 6 bits are two planes. A format says here where its blocks have codes and scales. Where these go is `layout`'s
+matter, and what kernels do with them that of `tiles`. Values come out as `quant.decode` has them, bit for bit in
+float32.
 """
 
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ MINIMA = ("f16 min", "u4 min for 16", "u6 min")
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Blocks taken apart: [..., block] codes, [..., n] bytes of scales, and the 4 bytes of 256 columns, where there are."""
+    """Blocks taken apart: [..., block] codes, [..., n] bytes of scales, and the 4 bytes of 256 columns, or none."""
 
     codes: U8
     scale: U8
@@ -41,9 +42,9 @@ class Parts:
 class Form:
     """What kernels must know of a format, and where its blocks have what.
 
-    `codes` are the first byte and the group of each plane (see `quant.bits.fields`), or none for `codebooks`. `scale` is
-    (byte, count, repetitions) of bytes that are kept as they are, or (byte, group, byte, group) of four and two bits of numbers that are 32
-    too large. `top` is where the float16 of 256 columns is.
+    `codes` are the first byte and the group of each plane (see `quant.bits.fields`), or none for `codebooks`.
+    `scale` is (byte, count, repetitions) of bytes that are kept as they are, or (byte, group, byte, group) of four and
+    two bits of numbers that are 32 too large. `top` is where the float16 of 256 columns is.
     """
 
     low: int  # bits of the plane with the lower bits of codes
@@ -98,7 +99,7 @@ def _top(form: Form, blocks: U8) -> U8:
 
 
 def bound(kind: str, blocks: U8) -> float:
-    """A bound of the scales of what blocks hold, uint8 [n, nbytes], without their signs; damaged blocks are left out."""
+    """A bound of the scales of blocks, uint8 [n, nbytes], without their signs; damaged ones are left out."""
     form = FORMS[kind]
     if form.scales == "e8m0":
         return float(np.ldexp(1.0, int(blocks[:, 0].max(initial=0)) - 128))

@@ -1,18 +1,19 @@
-"""Products of one token, or two, that begin with what comes before them and end with what comes after: fewer kernels.
+"""Products of a token or two that begin with what comes before them and end with what comes after: fewer kernels.
 
-    fits(layout, tokens) → whether a program can hold all of a row, which these need
-    single(layout, tokens, "norm", eps=1e-5, stride=…)           norm(x) · wᵀ
-    single(layout, tokens, "f32", stride=…, add=True)            x · wᵀ + add
-    gated(layout, tokens, "norm", "silu", …)                     silu(norm(x) · wᵀ) · (norm(x) · w2ᵀ), matrices of one format
-    together([q, k, v], tokens, "norm", …)                       two or three matrices of any formats times the same rows
+    fits(layout, tokens)                            whether a program can hold all of a row, which these need
+    single(layout, tokens, "norm", stride, eps)     norm(x) · wᵀ
+    single(layout, tokens, "f32", stride, add=True) x · wᵀ + add
+    gated(layout, tokens, "norm", "silu", …)        silu(norm(x) · wᵀ) · (norm(x) · w2ᵀ), matrices of one format
+    together([q, k, v], tokens, "norm", …)          two or three matrices of any formats times the same rows
 
-Each is one `Call`. Names to put in: x f32 (rows `stride` apart), norm f32 [columns] (of "norm"; "q8" reads a prepared activation), the
-layouts' arrays (of the second and third with 2 and 3 behind their names), out (out2, out3), add, bias (bias2, bias3).
+Each is one `Call`. Names to put in: x f32 (rows `stride` apart), norm f32 [columns] (of "norm"; "q8" reads a
+prepared activation instead), the layouts' arrays (of the second and third with 2 and 3 behind their names), out
+(out2, out3), add, bias (bias2, bias3).
 """
 
 from collections.abc import Sequence
 
-from llamina.backends.cuda.kernels.calls import ARRAYS, Argument, Call, Input, Shape, weight_names
+from llamina.backends.cuda.kernels.calls import Argument, Call, Input, Shape, weight_names
 from llamina.backends.cuda.kernels.layout import Layout
 
 PROCESSORS = 132
@@ -89,20 +90,18 @@ def together(
     processors: int = PROCESSORS,
 ) -> Call:
     shapes = [Shape.of(layout, tokens, input) for layout in layouts]
-    warps = max(shape.warps for shape in shapes)
-    bytes_of = [layout.nbytes for layout in layouts]
     total = shapes[0].programs(sum(layout.groups for layout in layouts), processors)
-    shares = [max(1, round(total * n / sum(bytes_of))) for n in bytes_of]
+    every = sum(layout.nbytes for layout in layouts)
+    shares = [max(1, round(total * layout.nbytes / every)) for layout in layouts]
     constants, args = shapes[0].call(layouts[0])
-    del constants["PAIR"], constants["FORM"], constants["T"]
+    del constants["PAIR"]
+    constants |= {"BIAS": int(bias), "EARLY": int(early), "STAGES": 2 if layouts[0].tiles > 64 else 3}
     args |= _numbers(args, stride, eps) | {"count": tokens, "programs": shares[0], "programs2": shares[1]}
-    constants |= {"BIAS": int(bias), "EARLY": int(early)}
-    for i in range(3):
-        layout, end = layouts[min(i, len(layouts) - 1)], "" if i == 0 else str(i + 1)
-        shape = shapes[min(i, len(layouts) - 1)]
-        constants |= {f"FORM{end}": str(layout.form), f"T{end}": shape.units}
-        names = weight_names(layout) if i < len(layouts) else dict.fromkeys(ARRAYS)
-        args |= {f"{k}{end}": v and f"{v}{end}" for k, v in names.items()}
-        args |= {f"out{end}": f"out{end}" if i < len(layouts) else None, f"bias{end}": f"bias{end}" if bias else None}
+    for i, end in enumerate(("", "2", "3")):
+        at = min(i, len(layouts) - 1)  # without a third, no program is left for it, but the kernel has it
+        layout, same = layouts[at], ("", "2", "3")[at]
+        constants |= {f"FORM{end}": str(layout.form), f"T{end}": shapes[at].units}
+        args |= {f"{name}{end}": value and f"{value}{same}" for name, value in weight_names(layout).items()}
+        args |= {f"out{end}": f"out{same}", f"bias{end}": f"bias{same}" if bias else None}
         args |= {f"N{end}": layout.rows, f"groups{end}": layout.groups}
-    return Call("gemv.gemv_three", (sum(shares), 1, 1), constants, args, warps)
+    return Call("gemv.gemv_three", (sum(shares), 1, 1), constants, args, max(shape.warps for shape in shapes))

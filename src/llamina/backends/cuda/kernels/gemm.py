@@ -1,8 +1,10 @@
-"""Several tokens times a quantized weight, by tensor cores: tiles are dequantized to float16 in registers, on their way from memory.
+"""Several tokens times a quantized weight, by tensor cores: tiles are dequantized to float16 in registers, on their
+way from memory.
 
-The words that a lane loads become its own elements of the left operand (fragment order, see `activations`), so weights never
-pass through shared memory as float16. Sums are in float32, along the columns in order; `SPLIT` parts of the columns are summed apart
-and added in order. So a token's result does not depend on the other tokens, nor on how many they are.
+The words that a lane loads become its own elements of the left operand (fragment order, see `activations`), so
+weights never pass through shared memory as float16. Sums are in float32, along the columns in order; `SPLIT` parts
+of the columns are summed apart and added in order. So a token's result does not depend on the other tokens, nor on
+how many they are.
 """
 
 import triton
@@ -25,9 +27,8 @@ from llamina.backends.cuda.kernels.tiles import (
     table_of,
 )
 
-
-# Codes become float16 as they are: the lower bits of a float16 count units of 2⁻²⁴. So scales are given 2²⁴ times too large, which
-# float16 can hold because `Layout.gain` has made them small.
+# Codes become float16 as they are: the lower bits of a float16 count units of 2⁻²⁴. So scales are given 2²⁴ times too
+# large, which float16 can hold because `Layout.gain` has made them small.
 UNIT = tl.constexpr(2.0**-24)
 
 
@@ -74,7 +75,7 @@ def bytes_to_halves(v, s, m):
 
 @triton.jit
 def nibbles_to_halves(v, s, m, UPPER: tl.constexpr):
-    """The lower or the upper nibbles of four bytes as float16: nibble · s + m; for upper ones, s is a sixteenth of it."""
+    """The lower or upper nibbles of four bytes as float16: nibble · s + m; for upper ones, s is a sixteenth."""
     if INTERPRETED:
         a = product_of(v & (0xF0 if UPPER else 0x0F), s, m)
         b = product_of((v >> 8) & (0xF0 if UPPER else 0x0F), s, m)
@@ -103,12 +104,9 @@ def biased(form):
 @triton.jit
 def scale_words(s, m, gain, OFFSET: tl.constexpr, MINIMA: tl.constexpr):
     """Scale and minimum of a run as doubled float16: for codes from zero up, and times the gain."""
-    scale = (s * (gain / UNIT)).to(tl.float16).to(tl.float32)
-    if MINIMA:
-        least = m * gain
-    else:
-        least = scale * (-OFFSET * UNIT)
-    return doubled(scale)[:, :, :, None], doubled(scale / 16)[:, :, :, None], doubled(least)[:, :, :, None]
+    scale = (s * (gain * 2.0**24)).to(tl.float16).to(tl.float32)
+    least = m * gain if MINIMA else scale * (-OFFSET * UNIT)
+    return doubled(scale)[:, :, :, None], doubled(scale * 0.0625)[:, :, :, None], doubled(least)[:, :, :, None]
 
 
 @triton.jit
@@ -131,8 +129,9 @@ def weights(low, high, scale, tops, tile, half, gain, FORM: tl.constexpr):
         v0, v1, v2, v3 = nibbles_to_halves(planes[0], a + zero, am + zero, False)
         w0, w1, w2, w3 = nibbles_to_halves(planes[0], b16 + zero, bm + zero, True)
     else:
-        v0, v1, v2, v3 = bytes_to_halves(levels_of(planes, FORM, 0, 128), a + zero, am + zero)
-        w0, w1, w2, w3 = bytes_to_halves(levels_of(planes, FORM, 1, 128), b + zero, bm + zero)
+        first, last = levels_of(planes, FORM, 128)
+        v0, v1, v2, v3 = bytes_to_halves(first, a + zero, am + zero)
+        w0, w1, w2, w3 = bytes_to_halves(last, b + zero, bm + zero)
     v = tl.join(tl.join(v0, v2), tl.join(v1, v3))  # tile g t c e h
     w = tl.join(tl.join(w0, w2), tl.join(w1, w3))
     v = tl.reshape(tl.join(v, w), [2, T // 2, 8, 4, 4, 2, 2, 2])  # r w g t c e h s
@@ -149,13 +148,14 @@ def tile_places(first, groups, WARPS: tl.constexpr):
 @triton.jit
 def gemm(
     xf, xe, low, high, scale, top, out, add, bias, source, order, starts, N, groups, count, gain,
-    FORM: tl.constexpr, TILES: tl.constexpr, BM: tl.constexpr, SPLIT: tl.constexpr, WARPS: tl.constexpr, STAGES: tl.constexpr,
-    WHOLE: tl.constexpr, ADD: tl.constexpr, BIAS: tl.constexpr, EXPERTS: tl.constexpr, EARLY: tl.constexpr,
+    FORM: tl.constexpr, TILES: tl.constexpr, BM: tl.constexpr, SPLIT: tl.constexpr, WARPS: tl.constexpr,
+    STAGES: tl.constexpr, WHOLE: tl.constexpr, ADD: tl.constexpr, BIAS: tl.constexpr, EXPERTS: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
-    """out [count, N] = x · wᵀ (+ add) (+ bias), 16 · WARPS rows of w by BM tokens a program; grid (row blocks, token blocks, SPLIT).
+    """out [count, N] = x · wᵀ (+ add) (+ bias), 16 · WARPS rows of w by BM tokens a program.
 
-    With EXPERTS, tokens are items in the order of `grouping.group`. With SPLIT parts, out is [SPLIT, count, N], for `combine`.
-    WHOLE: a step takes all tiles of a unit, otherwise one.
+    Grid (row blocks, token blocks, SPLIT). With EXPERTS, tokens are items in the order of `grouping.group`. With SPLIT
+    parts, out is [SPLIT, count, N], for `combine`. WHOLE: a step takes all tiles of a unit, otherwise one.
     """
     PADDED: tl.constexpr = TILES * 128
     HALVES: tl.constexpr = halves_in(FORM)
@@ -196,7 +196,7 @@ def gemm(
 
 @triton.jit
 def tokens_of(block, order, starts, count, BM: tl.constexpr, EXPERTS: tl.constexpr):
-    """The expert of a block of tokens, the tokens [BM] of it, and which of these there are; the others are repetitions."""
+    """The expert of a block of tokens, the tokens [BM] of it, and which of these there are; others are repetitions."""
     if EXPERTS == 0:
         m = block * BM + tl.arange(0, BM)
         expert = 0
@@ -238,7 +238,8 @@ def finish(
 @triton.jit
 def combine(
     parts, xe, out, add, bias, source, N, count, gain,
-    SPLIT: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr, BIAS: tl.constexpr, GROUPED: tl.constexpr, EARLY: tl.constexpr,
+    SPLIT: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr, BIAS: tl.constexpr, GROUPED: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """The sum of SPLIT parts in order, and what follows a product; grid (columns / BLOCK, count)."""
     if EARLY and not INTERPRETED:

@@ -1,8 +1,8 @@
 """A few tokens times a quantized weight: dot products of 8-bit activations with codes, as fast as memory is read.
 
-A program goes through groups of 8 rows; its warps share the columns, and a lane has runs of 32 of them. While it multiplies
-what it has, the tiles that follow are on their way to shared memory. Sums within a run are of whole numbers, so a scale
-is applied once to 16 or 32 of them.
+A program goes through groups of 8 rows; its warps share the columns, and a lane has runs of 32 of them. While it
+multiplies what it has, the tiles that follow are on their way to shared memory. Sums within a run are of whole
+numbers, so a scale is applied once to 16 or 32 of them.
 
 Activations are 8-bit blocks that another kernel has made (INPUT "q8"), or float32 that each program makes blocks of
 for itself ("f32"), after an RMS norm if need be ("norm"): that saves kernels where one token is all there is.
@@ -36,8 +36,9 @@ from llamina.backends.cuda.kernels.tiles import (
 def word_places(row, count, k, M: tl.constexpr, PADDED: tl.constexpr):
     """Where lanes find their words of the first pass over tiles k [T] of 8-bit activations: [T, M, 128].
 
-    They are the same for the 8 rows of weights: each lane loads what it multiplies. Triton gives the lanes of a warp to the
-    last axis where addresses are contiguous there, and else to the first; so they are where the words of weights have them.
+    They are the same for the 8 rows of weights: each lane loads what it multiplies. Triton gives the lanes of a warp to
+    the last axis where addresses are contiguous there, and else to the first; so they are where the words of weights
+    have them.
     """
     i = tl.arange(0, 128)[None, None, :]
     token = row + tl.arange(0, M)[None, :, None] % count
@@ -91,15 +92,14 @@ def dots(low, high, scale, tops, tile, x, M: tl.constexpr, FORM: tl.constexpr, H
     planes = load_planes(low, high, tile, FORM)
     s0, s1, m0, m1 = load_scales(tops, scale, tile, HALF, scales_of(FORM))
     zero = tl.zeros([T, M, 8, 4, 4], tl.int32)
-    a = levels_of(planes, FORM, 0, 0)[:, None] + zero
     if nibbles_only(FORM):
         # The upper nibbles where they are, 16 times too large: one shift of the sum instead of one of each word.
-        b = (planes[0] & -0x0F0F0F10)[:, None] + zero
-        i1 = tl.sum(dot4_unsigned(b, x1, zero), 4) >> 4
+        i0 = tl.sum(dot4((planes[0] & 0x0F0F0F0F)[:, None] + zero, x0, zero), 4)
+        i1 = tl.sum(dot4_unsigned((planes[0] & -0x0F0F0F10)[:, None] + zero, x1, zero), 4) >> 4
     else:
-        b = levels_of(planes, FORM, 1, 0)[:, None] + zero
-        i1 = tl.sum(dot4(b, x1, zero), 4)
-    i0 = tl.sum(dot4(a, x0, zero), 4)
+        v0, v1 = levels_of(planes, FORM, 0)
+        i0 = tl.sum(dot4(v0[:, None] + zero, x0, zero), 4)
+        i1 = tl.sum(dot4(v1[:, None] + zero, x1, zero), 4)
     if by_16(FORM):
         if OFFSET:
             i0 -= OFFSET * sum0
@@ -168,8 +168,8 @@ def sweep(
 ):  # fmt: skip
     """Row groups `program`, `program + programs`, … of a weight, from group `first` on.
 
-    T units are multiplied at a time, by steps of which STAGES - 1 are being loaded. PAIR "silu" or "gelu": there are two
-    weights of one form, and what is stored is act(x · wᵀ) · (x · w2ᵀ).
+    T units are multiplied at a time, by steps of which STAGES - 1 are being loaded. PAIR "silu" or "gelu": there are
+    two weights of one form, and what is stored is act(x · wᵀ) · (x · w2ᵀ).
     """
     HALVES: tl.constexpr = halves_in(FORM)
     UNITS: tl.constexpr = TILES // HALVES
@@ -186,9 +186,8 @@ def sweep(
         k = i % STEPS * T + here
         good = (k < UNITS)[:, None, None, None]
         k = tl.minimum(k, UNITS - 1)
-        if STEPS > 1:
-            # Within a condition, loads are not made ahead of time: by way of the nearest cache, not of one that all share.
-            if count > 0:
+        if STEPS > 1:  # noqa: SIM102 - a constant, and a number
+            if count > 0:  # within a condition, Triton loads when it is time to, and from the nearest cache
                 a, b = all_x(x, xd, xs, norm, row, count, low, stride, eps, k, good, M, K, TILES, HALVES, INPUT)
         place = (first + group) * UNITS + k
         r = unit_dots(low, high, scale, top, place, a, b, M, FORM)

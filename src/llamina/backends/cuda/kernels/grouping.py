@@ -6,7 +6,10 @@ import triton.language as tl
 
 @triton.jit
 def group(expert, order, starts, count, BLOCK: tl.constexpr):
-    """expert i32 [count] → order i32 [count]: items by expert, those of one in order; starts i32 [experts + 1]; grid (experts,)."""
+    """expert i32 [count] → order i32 [count]: items by expert, those of one in order; starts i32 [experts + 1].
+
+    Grid (experts,).
+    """
     e = tl.program_id(0)
     before = 0
     for at in range(0, count, BLOCK):

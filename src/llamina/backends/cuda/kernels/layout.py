@@ -1,17 +1,19 @@
 """How a weight lies in the device's memory: made once at load, read by every kernel that multiplies or dequantizes.
 
-Quantized weights are tiles of 8 rows by 128 columns, row group after row group, so that a warp's lanes load neighbouring 16 bytes:
+Quantized weights are tiles of 8 rows by 128 columns, row group after row group, so that a warp's lanes load
+neighbouring 16 bytes:
 
     low    i32 [groups, tiles, 8 g, 4 t, words]  the lower plane of codes; of 8 bits [groups, tiles, 2 passes, 8, 4, 4]
     high   i32 [groups, tiles, 8 g, 4 t, words]  the other plane, of formats of 3, 5 and 6 bits
-    scale  i32 [groups, tiles, 8 g, words]       what `formats.SCALE_BYTES` says; Q4_K and Q5_K [groups, tiles / 2, 8, 4]
+    scale  i32 [groups, tiles, 8 g, words]       `formats.SCALE_BYTES`; of Q4_K and Q5_K [groups, tiles / 2, 8, 4]
     top    f32 or i32 [groups, tiles / 2, 8 g]   scales of 256 columns
 
-`tiles` says how codes lie in words. Matrices of experts follow one another, each padded to whole groups. F16 and BF16 weights are rows
-of float16 whose columns are in fragment order within each 128 (`activations`); F32 weights are rows as they are.
+`tiles` says how codes lie in words. Matrices of experts follow one another, each padded to whole groups. F16 and
+BF16 weights are rows of float16 whose columns are in fragment order within each 128 (`activations`); F32 weights
+are rows as they are.
 
-`gain` is a power of two that tensor-core kernels multiply weights by before they round them to float16, so that matrices of
-very small or large numbers keep their precision; the products are divided by it.
+`gain` is a power of two that tensor-core kernels multiply weights by before they round them to float16, so that
+matrices of very small or large numbers keep their precision; the products are divided by it.
 """
 
 from dataclasses import dataclass
@@ -126,9 +128,9 @@ class Layout:
         return result
 
     def gain(self, data: U8) -> float:
-        """A power of two that brings the largest scale to between 2⁻¹⁰ and 2⁻⁹ (the largest number, of BF16, to 2¹⁴ and 2¹⁵).
+        """A power of two that brings the largest scale to 2⁻¹⁰ or more, below 2⁻⁹; BF16's largest number to 2¹⁴.
 
-        That is 1 for F16 and F32.
+        It is 1 for F16 and F32.
         """
         if self.format in ("F16", "F32"):
             return 1.0

@@ -2,15 +2,16 @@
 
     relay(layout, rows, first, stride, gain) → [Call, …]
 
-`first` is the first of the rows, a multiple of 8, counted through all experts as the layout pads them (`first_row`); `rows` may end where
-an expert does, and not go beyond. Names to put in: raw (u8: the rows' bytes, `stride` apart), the layout's arrays, and table
-(u8: `table_of(format)`, for formats that have one). F32 weights are copied as they are.
+`first` is the first of the rows, a multiple of 8, counted through all experts as the layout pads them
+(`first_row`); `rows` may end where an expert does, and not go beyond. Names to put in: raw (u8: the rows' bytes,
+`stride` apart), the layout's arrays, and table (u8: `table_of(format)`, for formats that have one). F32 weights are
+copied as they are.
 """
 
+from llamina.backends.cuda.kernels.calls import Argument, Call, Constant
 from llamina.backends.cuda.kernels.codebooks import TABLES
 from llamina.backends.cuda.kernels.formats import SCALE_BYTES
 from llamina.backends.cuda.kernels.layout import GROUP, Layout
-from llamina.backends.cuda.kernels.calls import Argument, Call, Constant
 from llamina.quant import format_of
 from llamina.quant.bits import U8
 

@@ -56,8 +56,8 @@ def gemm_plain(
 ):  # fmt: skip
     """out [count, N] = x · wᵀ (+ add) (+ bias), BN rows of w by BM tokens a program; an expert has `height` rows of w.
 
-    Grid (row blocks · token blocks, 1, SPLIT). With SPLIT parts of the columns, out is [SPLIT, count, N], for `gemm.combine`. SWEEP row
-    blocks of a column of token blocks are neighbours, so that they share x.
+    Grid (row blocks · token blocks, 1, SPLIT). With SPLIT parts of the columns, out is [SPLIT, count, N], for
+    `gemm.combine`. SWEEP row blocks of a column of token blocks are neighbours, so that they share x.
     """
     if EARLY and not INTERPRETED:
         gdc_launch_dependents()

@@ -2,29 +2,34 @@
 
 How a weight gets there, at load:
 
-    layout = Layout.of("Q4_K", rows, columns, experts=1)      # layout.py
-    layout.arrays                                             # {"low": Array("i32", (…)), "scale": …, …}: what to allocate
-    arrays = layout.pack(data)                                # uint8 [experts · rows, bytes of a row] → the same names, NumPy
+    layout = Layout.of("Q4_K", rows, columns, experts=1)   # layout.py
+    layout.arrays             # {"low": Array("i32", (…)), "scale": …, …}: what to allocate
+    layout.pack(data)         # uint8 [experts · rows, bytes of a row] → the same names, by NumPy
+    relay(layout, …)          # loading.py: the same by the GPU, which is the quick way
+    layout.gain(data)         # a number that products of tensor cores need
 
-Tiles are 8 rows by 128 columns; rows and columns are padded (`layout.padded` columns).
+Tiles are 8 rows by 128 columns; rows and columns are padded (`layout.padded` columns). Matrices of one format that
+the same tokens are multiplied by are best stacked: one product instead of several, with more for each processor to
+do.
 
 What a product reads, besides the weight. `product.activation` says which kind:
 
     "q8"   8-bit blocks of 32, natural order, for few tokens and quantized weights:
                x8 i8 [tokens, padded], xd f32 [tokens, padded/32] scales,
                xs i32 [tokens, padded/32] sums of the first 16 (lower half word) and of the last 16 (upper half word)
-    "f16"  float16 for the tensor cores, columns in fragment order (`fragment` below), and for F16 and BF16 weights always:
+    "f16"  float16 for the tensor cores, columns in fragment order (`activations`); for F16 and BF16 weights always:
                xf f16 [tokens, padded], xe f32 [tokens] the power of two that a row was divided by
     "f32"  float32 as it is, for F32 weights:
                x f32 [tokens, columns]
 
-`activations.prepare_q8` and `activations.prepare_f16` make them of float32 rows; kernels that compute such rows (norm, silu · up,
-attention) can end in `activations.store_q8` or `activations.store_f16` instead. Padding is written as zeros.
+`activations.prepare_q8` and `activations.prepare_f16` make them of float32 rows; kernels that compute such rows
+(norm, silu · up, attention) can end in `activations.store_q8` or `activations.store_f16` instead. Padding is
+written as zeros.
 
     Product(layout, tokens, gain, …).calls → [Call, …], to be run in order
 
-A `Call` is a kernel ("file.function" under kernels), its grid, constants, warps, stages, and its arguments: numbers, or the names
-of what the caller puts there: the layout's arrays, those of the activation, and
+A `Call` is a kernel ("file.function" under kernels), its grid, constants, warps, stages, and its arguments:
+numbers, or the names of what the caller puts there: the layout's arrays, those of the activation, and
 
     out     f32 [tokens, rows]: the product
     add     f32 [tokens, rows]: added to it (the residual stream; may be `out` itself)
@@ -33,13 +38,11 @@ of what the caller puts there: the layout's arrays, those of the activation, and
     source  i32 [tokens]: the row of the activation that an item reads
     and what `product.workspace` lists: parts, image, order, starts
 
-A name that a kernel has a parameter for and does not read is `None`: any address does.
+A parameter that a kernel does not read is `None`, a constant. `tokens` is a number that a graph is captured for;
+there may be less of them if nobody looks at the rest of `out`, but activations there must be numbers.
 
-`tokens` is a number that a graph is captured for; there may be less of them if nobody
-looks at the rest of `out`, but activations there must be numbers.
-
-Same bits: with `exact=True` all products are by tensor cores, and sum in an order that depends on rows and columns alone. Without,
-numbers of tokens up to FEW, to 256, to MANY, and above have bits of their own.
+Same bits: with `exact=True` all products are by tensor cores, and sum in an order that depends on rows and columns
+alone. Without, numbers of tokens up to FEW, up to 128, up to MANY and above may have bits of their own.
 """
 
 from dataclasses import dataclass
@@ -66,7 +69,7 @@ def activation_arrays(kind: Activation, tokens: int, layout: Layout) -> dict[str
 
 
 def prepare(kind: Activation, tokens: int, layout: Layout, stride: int) -> Call | None:
-    """The kernel that makes an activation of float32 rows `x`, which begin `stride` numbers apart; None where rows do as they are."""
+    """The kernel that makes an activation of float32 rows `x`, `stride` numbers apart; None if rows do as they are."""
     constants: dict[str, Constant] = {"K": layout.columns, "PADDED": layout.padded}
     if kind == "q8":
         blocks = min(32, power(layout.padded // 32))
@@ -134,13 +137,11 @@ class Product:
     @property
     def split(self) -> int:
         """In how many parts columns are summed, by programs of their own; if `exact`, whatever the number of tokens."""
-        if self.layout.format == "F32" or (self.tokens > 256 and not self.exact):
+        blocks = -(-self.layout.rows // (16 * WARPS)) * (1 if self.exact else -(-self.tokens // 128))
+        if self.layout.format == "F32" or blocks >= self.processors:
             return 1
-        blocks = -(-self.layout.rows // (16 * WARPS))
-        split = 1
-        while split < 4 and blocks * split < self.processors and self.layout.padded // TILE >= 8 * split:
-            split *= 2
-        return split
+        tiles = self.layout.padded // TILE
+        return 4 if tiles >= 32 else 2 if tiles >= 16 else 1
 
     @cached_property
     def calls(self) -> list[Call]:
@@ -195,7 +196,17 @@ class Product:
 
     @property
     def _tokens_at_once(self) -> int:
-        return max(16, min(128, power(self.tokens)))
+        """Tokens to a program: all, if they are few, or about as many as an expert has."""
+        most = -(-self.tokens // self.layout.experts) if self.grouped else self.tokens
+        if -(-self.layout.rows // 128) * (most // 256) >= self.processors and self.activation == "f16":
+            return 256 if self._narrow else 128
+        return max(16, min(128, power(most)))
+
+    @property
+    def _narrow(self) -> bool:
+        """Whether tiles of 128 rows leave shared memory for 256 tokens."""
+        form = self.layout.form
+        return self.dequantized or form is None or (form.low <= 4 and not form.high)
 
     def _blocks(self, tokens: int) -> int:
         """Blocks of tokens; of grouped ones, each expert may have one that is not full."""
@@ -207,40 +218,32 @@ class Product:
 
     def _gemm(self) -> Call:
         layout, tokens = self.layout, self._tokens_at_once
+        warps = 8 if tokens > 64 else WARPS
+        stages = 4 if tokens <= 64 and self.split == 1 else 3
         constants, args = self._after(self.split > 1)
         more, names = self._sorted()
-        constants |= {"FORM": str(layout.form), "TILES": layout.tiles, "BM": tokens, "SPLIT": self.split}
-        stages = 4 if tokens <= 32 else 3  # what fits into shared memory
-        warps = 8 if tokens > 64 else WARPS
-        constants |= {"WARPS": warps, "STAGES": stages, "WHOLE": int(tokens <= 64), **more}
-        args |= {"xf": "xf", "xe": "xe", **weight_names(self.layout), **names}
+        constants |= {"FORM": str(layout.form), "TILES": layout.tiles, "BM": tokens, "SPLIT": self.split, **more}
+        constants |= {"WARPS": warps, "STAGES": stages, "WHOLE": int(tokens <= 32)}
+        args |= {"xf": "xf", "xe": "xe", **weight_names(layout), **names}
         args |= {"groups": layout.groups, "count": self.tokens, "gain": self.gain}
         grid = (-(-layout.groups // (2 * warps)), self._blocks(tokens), self.split)
         return Call("gemm.gemm", grid, constants, args, warps, stages)
 
     def _gemm_plain(self) -> Call:
-        rows, columns = 128 if self.tokens > 64 else 64, self.layout.padded
-        tokens = self._tokens_at_once
-        if -(-self.layout.rows // 128) * (self.tokens // 256) >= self.processors:
-            tokens = 256
+        tokens, rows = self._tokens_at_once, 128 if self.tokens > 64 else 64
         constants, args = self._after(self.split > 1)
         more, names = self._sorted()
         exact = self.activation == "f32"
-        constants |= {"K": columns, "BM": min(tokens, 128) if exact else tokens, "BN": rows, "BK": 32 if exact else 64}
-        constants |= {"SPLIT": self.split, "STAGES": 3, "SWEEP": 8, "POWERS": int(not exact), **more}
+        constants |= {"K": self.layout.padded, "BM": tokens, "BN": rows, "BK": 32 if exact else 64, **more}
+        constants |= {"SPLIT": self.split, "STAGES": 3, "SWEEP": 8, "POWERS": int(not exact)}
         args |= {**self._plain(), **names, "height": self.height, "count": self.tokens}
-        grid = (-(-self.layout.rows // rows) * self._blocks(int(constants["BM"])), 1, self.split)
+        grid = (-(-self.layout.rows // rows) * self._blocks(tokens), 1, self.split)
         return Call("plain.gemm_plain", grid, constants, args, warps=8 if rows == 128 else 4)
 
     def _image(self) -> Call:
         layout, step = self.layout, 2
         constants: dict[str, Constant] = {"FORM": str(layout.form), "TILES": layout.tiles, "WARPS": WARPS, "STEP": step}
-        args = {
-            **weight_names(self.layout),
-            "out": "image",
-            "groups": layout.groups * layout.experts,
-            "gain": self.gain,
-        }
+        args = {**weight_names(layout), "out": "image", "groups": layout.groups * layout.experts, "gain": self.gain}
         grid = (-(-layout.groups * layout.experts // (2 * WARPS)), -(-layout.tiles // step), 1)
         return Call("dequantize.image", grid, constants, args)
 
@@ -257,7 +260,7 @@ class Product:
 
 
 def gather(layout: Layout, count: int, stride: int) -> Call:
-    """Rows `ids` i32 [count] of a quantized weight as float32 `out` [count, stride], exactly: the embeddings of tokens."""
+    """Rows `ids` i32 [count] of a quantized weight, exactly, as float32 `out` [count, stride]: embeddings."""
     at_once = min(4, power(layout.units))
     constants: dict[str, Constant] = {
         "K": layout.columns,

@@ -1,7 +1,8 @@
 """Weights laid out by the GPU itself, at load: rows of a file's blocks become what `layout` describes.
 
-The same as `Layout.pack` in NumPy, byte for byte, at the speed of the bus. `raw` are rows of blocks as they are in the file, `stride`
-bytes apart; they become row groups from `first` on. A program makes the words of one tile, or of one super-block's rows.
+The same as `Layout.pack` in NumPy, byte for byte, at the speed of the bus. `raw` are rows of blocks as they are in
+the file, `stride` bytes apart; they become row groups from `first` on. A program makes the words of one tile, or of
+one super-block's rows.
 """
 
 import triton
@@ -135,7 +136,8 @@ def entry_scale(p, r, KIND: tl.constexpr, mask):
 def scales(
     raw, out, rows, stride, first,
     KIND: tl.constexpr, BLOCK: tl.constexpr, NBYTES: tl.constexpr, COLUMNS: tl.constexpr, UNITS: tl.constexpr,
-    SIZE: tl.constexpr, AT: tl.constexpr, COUNT: tl.constexpr, TIMES: tl.constexpr, MORE: tl.constexpr, AMONG: tl.constexpr,
+    SIZE: tl.constexpr, AT: tl.constexpr, COUNT: tl.constexpr, TIMES: tl.constexpr, MORE: tl.constexpr,
+    AMONG: tl.constexpr,
 ):  # fmt: skip
     """Bytes of scales, SIZE of them for each row of a unit; grid (row groups, units).
 

@@ -1,13 +1,13 @@
 """Tiles of quantized weights inside a kernel: their codes as bytes, and the scales of their runs.
 
-A tile is 8 rows by 128 columns. A lane of a warp stands for one row (g, of 8) and one run of 32 columns (t, of 4); the
-codes of its run are in its own registers, so the scale of a run is a scalar of the lane. What is loaded has the shape
-[T, 8, 4, words]: T tiles, g, t, and the words of a lane. Kernels go by units: a tile, or the two tiles of a super-block
-of 256 columns, whose scales are then loaded once (`halves_in`).
+A tile is 8 rows by 128 columns. A lane of a warp stands for one row (g, of 8) and one run of 32 columns (t, of 4);
+the codes of its run are in its own registers, so the scale of a run is a scalar of the lane. What is loaded has the
+shape [T, 8, 4, words]: T tiles, g, t, and the words of a lane. Kernels go by units: a tile, or the two tiles of a
+super-block of 256 columns, whose scales are then loaded once (`halves_in`).
 
-A plane of 8, 4, 2 or 1 bits holds the codes of a run in 8, 4, 2 or 1 words: planes of fields over as many words, as the
-file's formats have planes over bytes (`quant.bits.fields`). So pass s (0, 1) over the words yields the codes of the first and
-of the last 16 columns of a run, one in each byte of 4 words: word c, byte b is column 16 s + 4 c + b.
+A plane of 8, 4, 2 or 1 bits holds the codes of a run in 8, 4, 2 or 1 words: planes of fields over as many words, as
+the file's formats have planes over bytes (`quant.bits.fields`). So pass s (0, 1) over the words yields the codes of
+the first and of the last 16 columns of a run, one in each byte of 4 words: word c, byte b is column 16 s + 4 c + b.
 """
 
 import os
@@ -84,7 +84,7 @@ def load_words(plane, tile, WIDTH: tl.constexpr, PASS: tl.constexpr):
 
 @triton.jit
 def load_planes(low, high, tile, FORM: tl.constexpr):
-    """What `levels_of` makes levels of: the lower plane, once for each pass, and the other; what there is not is the lower."""
+    """What `levels_of` reads: the lower plane, once for each pass, and the other; what there is not is the lower."""
     LOW: tl.constexpr = low_of(FORM)
     first = load_words(low, tile, LOW, 0)
     last = first
@@ -113,22 +113,30 @@ def bytes_of(words, WIDTH: tl.constexpr, PASS: tl.constexpr):
 
 
 @triton.jit
-def levels_of(planes, FORM: tl.constexpr, PASS: tl.constexpr, FLIP: tl.constexpr):
-    """The levels of a pass as bytes [T, 8, 4, 4], before the format's offset.
+def levels_of(planes, FORM: tl.constexpr, FLIP: tl.constexpr):
+    """The levels of both passes as bytes, [T, 8, 4, 4] each, before the format's offset.
 
     They are signed; with FLIP = 128, those that can be negative are 128 larger, and unsigned.
     """
     LOW: tl.constexpr = low_of(FORM)
     HIGH: tl.constexpr = high_of(FORM)
     TABLE: tl.constexpr = table_of(FORM, FLIP)
-    v = bytes_of(planes[PASS], LOW, PASS)
-    if HIGH > 0:
-        v |= bytes_of(planes[2], HIGH, PASS) << LOW
-    if len(TABLE) > 0:
-        v = look_up(v, TABLE)
-    elif LOW == 8 and FLIP:
-        v ^= -0x7F7F7F80  # 0x80808080
-    return v
+    if len(TABLE) == 4:
+        tl.static_assert(LOW == 4 and HIGH == 0)
+        v0, v1 = look_up_nibbles(planes[0], TABLE)
+    else:
+        v0 = bytes_of(planes[0], LOW, 0)
+        v1 = bytes_of(planes[1], LOW, 1)
+        if HIGH > 0:
+            v0 |= bytes_of(planes[2], HIGH, 0) << LOW
+            v1 |= bytes_of(planes[2], HIGH, 1) << LOW
+        if len(TABLE) > 0:
+            v0 = look_up(v0, TABLE)
+            v1 = look_up(v1, TABLE)
+        elif LOW == 8 and FLIP:
+            v0 ^= -0x7F7F7F80  # 0x80808080
+            v1 ^= -0x7F7F7F80
+    return v0, v1
 
 
 @triton.jit
@@ -252,34 +260,57 @@ def load_scales(tops, scale, tile, half, KIND: tl.constexpr):
 
 @triton.jit
 def look_up(v, TABLE: tl.constexpr):
-    """Codes, one to a byte, as levels: a table of 8 or 16 bytes, given as 2 or 4 words."""
+    """Codes below 8, one to a byte, as levels; the table is two words."""
     if INTERPRETED:
         out = tl.zeros_like(v)
         for b in tl.static_range(4):
-            code = (v >> (8 * b)) & 255
-            for i in tl.static_range(4 * len(TABLE)):
-                out |= tl.where(code == i, (TABLE[i // 4] >> (8 * (i % 4))) & 255, 0) << (8 * b)
-    elif len(TABLE) == 2:
+            out |= entry((v >> (8 * b)) & 255, TABLE) << (8 * b)
+        return out
+    else:
         # Four bytes of 3 bits become the four nibbles by which `prmt` picks bytes of two words.
-        out = tl.inline_asm_elementwise(
-            """{ .reg .b32 t; shr.u32 t, $1, 4; or.b32 t, t, $1; prmt.b32 t, t, 0, 0x4420; prmt.b32 $0, $2, $3, t; }""",
+        return tl.inline_asm_elementwise(
+            "{ .reg .b32 t; shr.u32 t, $1, 4; or.b32 t, t, $1; prmt.b32 t, t, 0, 0x4420; prmt.b32 $0, $2, $3, t; }",
             "=r,r,r,r",
             [v, TABLE[0], TABLE[1]],
             dtype=tl.int32,
             is_pure=True,
             pack=1,
         )
+
+
+@triton.jit
+def look_up_nibbles(v, TABLE: tl.constexpr):
+    """The lower and the upper nibbles of four bytes as levels; the table is four words."""
+    if INTERPRETED:
+        low = tl.zeros_like(v)
+        high = tl.zeros_like(v)
+        for b in tl.static_range(4):
+            low |= entry((v >> (8 * b)) & 15, TABLE) << (8 * b)
+            high |= entry((v >> (8 * b + 4)) & 15, TABLE) << (8 * b)
+        return low, high
     else:
-        out = tl.inline_asm_elementwise(
-            """{ .reg .b32 t, a, b, c; shr.u32 t, $1, 4; or.b32 t, t, $1; prmt.b32 t, t, 0, 0x4420;
-            and.b32 c, t, 0x7777; prmt.b32 a, $2, $3, c; prmt.b32 b, $4, $5, c;
-            shr.u32 t, t, 1; and.b32 t, t, 0x4444; or.b32 t, t, 0x3210; prmt.b32 $0, a, b, t; }""",
-            "=r,r,r,r,r,r",
+        # By three bits of each nibble from either half of the table, then by the fourth from these; four nibbles at a
+        # time. What comes of the lower and of the upper nibbles is sorted out at the end.
+        return tl.inline_asm_elementwise(
+            """{ .reg .b32 c, t, a, b, x, y; and.b32 c, $2, 0x77777777;
+            shr.u32 t, $2, 1; and.b32 t, t, 0x44444444; or.b32 t, t, 0x32103210;
+            prmt.b32 a, $3, $4, c; prmt.b32 b, $5, $6, c; prmt.b32 x, a, b, t; shr.u32 c, c, 16; shr.u32 t, t, 16;
+            prmt.b32 a, $3, $4, c; prmt.b32 b, $5, $6, c; prmt.b32 y, a, b, t;
+            prmt.b32 $0, x, y, 0x6420; prmt.b32 $1, x, y, 0x7531; }""",
+            "=r,=r,r,r,r,r,r",
             [v, TABLE[0], TABLE[1], TABLE[2], TABLE[3]],
-            dtype=tl.int32,
+            dtype=(tl.int32, tl.int32),
             is_pure=True,
             pack=1,
         )
+
+
+@triton.jit
+def entry(code, TABLE: tl.constexpr):
+    """A byte of a table of words, where there is no `prmt`."""
+    out = tl.zeros_like(code)
+    for i in tl.static_range(4 * len(TABLE)):
+        out |= tl.where(code == i, (TABLE[i // 4] >> (8 * (i % 4))) & 255, 0)
     return out
 
 
