@@ -2,9 +2,9 @@
 
 import numpy as np
 import numpy.typing as npt
-from llamina.backends.base import Capacity, KvType
 from plans import Forward
 
+from llamina.backends.base import Capacity, KvType
 from llamina.backends.cuda import InterpreterBackend
 from llamina.backends.cuda.program import CudaProgram
 from llamina.ops.batch import Batch, Span

@@ -22,7 +22,7 @@ def plan(kind: str = "Q8_0") -> Plan:
     return record(forward)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", [name for name in BACKENDS if name != "cuda"])
 def test_a_step_is_launched_and_waited_for(name: str) -> None:
     batch = Batch(8, 8, 2, 4)
     program = backend(name).compile(plan(), batch, Capacity(4, 2))
@@ -31,7 +31,7 @@ def test_a_step_is_launched_and_waited_for(name: str) -> None:
     program.close()
 
 
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", [name for name in BACKENDS if name != "cuda"])
 def test_an_unknown_operation_is_named(name: str) -> None:
     known = plan()
     odd = replace(known, steps=(*known.steps, Step("juggle", (), (), ())))
@@ -52,7 +52,7 @@ def test_a_format_without_kernel_is_named() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"name": "abacus"}, "'abacus' is not one of cpu, reference"),
+        ({"name": "abacus"}, "'abacus' is not one of cpu, cuda, reference"),
         ({"name": "cpu", "speed": 3}, "the cpu backend has no option 'speed'"),
         ({"name": "cpu", "threads": 0}, "at least 1"),
         ({"name": "reference", "offload": "budget", "memory_budget": 5}, "needs backend='cpu'"),
@@ -70,3 +70,18 @@ def test_what_a_backend_says_of_itself() -> None:
     assert cpu.weight_bytes(5000) == 1000 and cpu.weight_bytes(500) == 500
     assert cpu.free_bytes() > 0 and backend("cpu").weight_bytes(5000) == 5000
     assert backend("reference").describe()["numpy"] == np.__version__
+
+
+def test_without_a_driver_the_gpu_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever machine this is."""
+    import ctypes
+
+    from llamina.backends.cuda.backend import open_gpu
+
+    def missing(name: str, *args: object, **kwargs: object) -> object:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    open_gpu.cache_clear()
+    monkeypatch.setattr(ctypes, "CDLL", missing)
+    with pytest.raises(RequestError, match=r"backend='cuda' needs an NVIDIA driver"):
+        backend("cuda")

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from plans import Forward, error, float_weight, pieces, run, whole
-from skips import import_peer
 
 from llamina.ops import (
     Attention,
@@ -25,6 +24,7 @@ from llamina.ops import (
     rope,
     route,
 )
+from skips import import_peer
 
 import_peer("triton")
 from cuda_runs import compiled, interpret  # noqa: E402 (Triton's kernels)

@@ -6,12 +6,12 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from skips import import_peer
 
 from llamina.backends.cuda import compiler
 from llamina.backends.cuda.device import launch_of
 from llamina.backends.cuda.memory import Buffer, Ref
 from llamina.errors import KernelError, RequestError
+from skips import import_peer
 
 import_peer("triton")
 X = Ref(Buffer(0))

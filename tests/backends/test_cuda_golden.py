@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from skips import import_peer
 
 import llamina
+from skips import import_peer
 
 import_peer("triton")
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # a GPU's arithmetic does not warn

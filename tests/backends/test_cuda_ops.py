@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from plans import error, pieces, run, whole
-from skips import import_peer
 from test_cpu_ops import PLANS, TOKENS, _attention
 
 from llamina.ops import Attention
+from skips import import_peer
 
 import_peer("triton")
 from cuda_runs import interpret  # noqa: E402 (Triton's kernels)

@@ -5,15 +5,15 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from llamina.backends.base import Capacity
 from plans import error, run, whole
-from skips import import_peer
 from test_cpu_ops import PLANS, TOKENS, constant, elementwise, project
 
+from llamina.backends.base import Capacity
 from llamina.errors import KernelError, RequestError
 from llamina.ops import LowRank, Step, Value, embed, linear, pick, scale
 from llamina.ops.batch import Applied, Batch
 from llamina.plan import adapt, record
+from skips import import_peer
 
 import_peer("triton")
 from cuda_runs import compiled  # noqa: E402 (Triton's kernels)

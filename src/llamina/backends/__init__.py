@@ -62,6 +62,10 @@ def backend(name: str, **options: Any) -> "Backend":
         from llamina.backends.cuda import CudaBackend
 
         made = CudaBackend
+    elif name == "interpreter":  # the GPU's programs without a GPU, for tests alone
+        from llamina.backends.cuda import InterpreterBackend
+
+        made = InterpreterBackend
     elif name == "reference":
         from llamina.backends.reference import ReferenceBackend
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from llamina.backends import BACKENDS
 from llamina.cli.terminal import SOON, Meter, note, warn
 
 if TYPE_CHECKING:
@@ -162,8 +163,8 @@ def device_options(function: Function) -> Function:
     return threads_option(
         click.option(
             "--backend",
-            type=click.Choice(["cpu", "reference"]),
-            default="cpu",
+            type=click.Choice(BACKENDS),
+            default=BACKENDS[0],
             show_default=True,
             help="What computes: compiled kernels, or NumPy (slow, for comparison).",
         )(function)
