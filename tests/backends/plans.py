@@ -45,7 +45,9 @@ def run(
     """All outputs of consecutive steps, one after the other."""
     plan = record(forward)
     batch = Batch(max_tokens, max_tokens, 8, pages)
-    program = backend(device, **({"threads": threads} if device == "cpu" else {})).compile(plan, batch, Capacity(64, 8, kv_type))  # type: ignore[arg-type]
+    program = backend(device, **({"threads": threads} if device == "cpu" else {})).compile(
+        plan, batch, Capacity(64, 8, kv_type)
+    )  # type: ignore[arg-type]
     try:
         return np.concatenate([program.launch(batch.fill(step)).result().copy() for step in spans])
     finally:
