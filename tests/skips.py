@@ -18,7 +18,7 @@ ALLOWED = ("hardware: ", "peer: ")
 
 def skip(lack: Lack, why: str) -> NoReturn:
     """Skip the running test for want of hardware or a peer."""
-    pytest.skip(f"{lack}: {why}")
+    pytest.skip(f"{lack}: {why}", allow_module_level=True)
 
 
 def needs(lack: Lack, there: bool, why: str) -> pytest.MarkDecorator:

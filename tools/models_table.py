@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 import llamina
-from llamina.backends import BACKENDS
-from llamina.backends.cpu.layout import VECTORS
+from llamina.backends import BACKENDS, backend
 from llamina.convert.families import FAMILIES
 from llamina.gguf import TENSOR_TYPES
 from llamina.models import about, architectures
@@ -65,7 +64,7 @@ def document(errors: Mapping[str, tuple[str, float | None]]) -> str:
     """The page, with the errors as they are written on it."""
     right = [error for _, error in errors.values() if error is not None and error <= LIMIT]
     missing = [f"`{name}` ({arch})" for name, (arch, error) in sorted(errors.items()) if error is None]
-    kinds = sorted(VECTORS, key=[kind.name for kind in TENSOR_TYPES.values()].index)
+    kinds = sorted(backend("cpu").formats, key=[kind.name for kind in TENSOR_TYPES.values()].index)
     lines = [
         "# Models",
         "",

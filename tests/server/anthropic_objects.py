@@ -7,7 +7,7 @@ import anthropic
 import httpx
 from anthropic.types import RawMessageStreamEvent
 from anthropic.types.shared import ErrorResponse
-from live import PATIENCE, Live
+from live_server import PATIENCE, Live
 from pydantic import BaseModel, TypeAdapter
 
 GREEDY = {"temperature": 0}

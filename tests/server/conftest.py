@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from live import Live, serving
+from live_server import Live, serving
 
 from llamina.engine import load
 

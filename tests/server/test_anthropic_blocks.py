@@ -7,7 +7,7 @@ import anthropic
 import pytest
 from anthropic.types import Message, ToolUseBlock
 from anthropic_objects import GREEDY, QUESTION, WEATHER, begun_blocks, official_client, raw_events, strict
-from live import Live, Scripted, done, said
+from live_server import Live, Scripted, done, said
 from pydantic import BaseModel
 
 from llamina.server.model.frames import CallDelta, Generate

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from anthropic.types.shared import ErrorResponse
 from anthropic_objects import QUESTION, WEATHER, official_client, raw_events, strict
-from live import PATIENCE, Live, Scripted, done, said
+from live_server import PATIENCE, Live, Scripted, done, said
 
 from llamina.server.model.frames import ErrorInfo
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import ollama
 import pytest
-from live import PATIENCE, Live, Scripted, done
+from live_server import PATIENCE, Live, Scripted, done
 from ollama import ProgressResponse
 
 from llamina import hub

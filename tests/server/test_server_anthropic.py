@@ -8,7 +8,7 @@ import httpx
 import pytest
 from anthropic.types import Message, MessageTokensCount, TextBlock
 from anthropic_objects import GREEDY, QUESTION, official_client, raw_events, strict
-from live import PATIENCE, Live, Scripted, done, said, wait_for
+from live_server import PATIENCE, Live, Scripted, done, said, wait_for
 
 
 @pytest.fixture(scope="module")

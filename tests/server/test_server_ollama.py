@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import ollama
 import pytest
-from live import PATIENCE, Live, Scripted, done, said, wait_for
+from live_server import PATIENCE, Live, Scripted, done, said, wait_for
 from ollama import ChatResponse, EmbedResponse, GenerateResponse, ListResponse, ProcessResponse, ShowResponse
 from ollama._types import EmbeddingsResponse
 from pydantic import BaseModel

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import openai
 import pytest
-from live import Live, wait_for
+from live_server import Live, wait_for
 
 GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 12}
 HI: list[Any] = [{"role": "user", "content": "What is the capital of Japan?"}]
