@@ -1,4 +1,4 @@
-"""How a server is set up: one TOML file, environment variables and flags, checked at start."""
+"""How a server is set up."""
 
 import msgspec
 
@@ -7,9 +7,6 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """What a client may send and hold."""
 
     body_bytes: int = 10 << 20
-    file_bytes: int = 512 << 20
-    request_seconds: float = 300.0
-    concurrent_requests: int = 64
     messages: int = 4096
     tools: int = 128
     schema_bytes: int = 256 << 10
@@ -51,5 +48,4 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     port: int = 8080
     models: dict[str, ModelProfile] = {}
     max_models: int = 4  # loaded at once; the least recently used makes room
-    memory_budget: int | None = None  # bytes of weights that may be loaded at once
     limits: Limits = Limits()

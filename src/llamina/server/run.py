@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import uvicorn
 
+from llamina.errors import RequestError
 from llamina.server.app import build_app
 from llamina.server.config import Config
 from llamina.server.models import Models
@@ -49,10 +50,15 @@ async def _load_first(models: Models, tell: Callable[[str], None]) -> None:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A socket that listens, so that a port that is taken is an error at once. Raises OSError."""
+    """A socket that listens, so that a port that is taken is an error at once. Raises RequestError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     found = socket.socket(family, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    found.bind((host, port))
-    found.listen(1024)
+    try:
+        found.bind((host, port))
+        found.listen(1024)
+    except OSError as error:
+        found.close()
+        message = f"cannot listen on {host}:{port}: {error.strerror}: give another --host or --port"
+        raise RequestError(message, "port") from error
     return found

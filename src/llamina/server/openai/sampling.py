@@ -16,7 +16,6 @@ class LoraScale(msgspec.Struct, forbid_unknown_fields=True):
 class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
     include_usage: bool = False
     include_obfuscation: bool | None = None
-    continuous_usage_stats: bool = False
 
 
 class SamplingFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -80,7 +79,6 @@ class SamplingFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     lark: str | None = None
     speculate: str | int | None = None
     return_progress: bool | None = None
-    timings_per_token: bool | None = None
 
     def options(self, limits: Limits) -> dict[str, Any]:
         """The engine's options. Raises ApiError for what is over the server's limits or given twice."""
