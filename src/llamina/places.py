@@ -1,4 +1,4 @@
-"""Where llamina keeps what it can make again: pulled models and compiled kernels."""
+"""Where llamina keeps what it can make again (pulled models, compiled kernels), and what a server was given to keep."""
 
 import os
 import stat
@@ -36,6 +36,22 @@ def cache_dir() -> Path:
         case "darwin":
             return home / "Library" / "Caches" / "llamina"
     return home / ".cache" / "llamina"
+
+
+def data_dir() -> Path:
+    """`$LLAMINA_DATA`, or a `llamina` folder in the platform's folder for data; it need not exist."""
+    if own := os.environ.get("LLAMINA_DATA"):
+        return Path(own).expanduser()
+    if sys.platform == "win32":
+        return cache_dir() / "data"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / "llamina"
+    if data := os.environ.get("XDG_DATA_HOME"):
+        return Path(data) / "llamina"
+    try:
+        return Path.home() / ".local" / "share" / "llamina"
+    except RuntimeError:  # no HOME, and the user database does not know the user
+        return _temporary() / "data"
 
 
 def _temporary() -> Path:

@@ -1,7 +1,9 @@
 """A server in a thread, on a free port, for official clients to talk to."""
 
 import asyncio
+import shutil
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -67,11 +69,12 @@ def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
 def serving(engines: dict[str, Engine], config: Config | None = None) -> Iterator[Live]:
     """A server with these engines as its models; it closes them in the end."""
     listener = socket.create_server(("127.0.0.1", 0))
+    folder = tempfile.mkdtemp(prefix="llamina-server-")
     started = threading.Event()
     found: dict[str, Any] = {}
 
     async def main() -> None:
-        settings = config or Config()
+        settings = config or Config(data=folder)
         found["models"] = models = Models(settings)
         found["loop"] = asyncio.get_running_loop()
         for id, engine in engines.items():
@@ -91,6 +94,7 @@ def serving(engines: dict[str, Engine], config: Config | None = None) -> Iterato
     finally:
         found["server"].should_exit = True
         thread.join(PATIENCE)
+        shutil.rmtree(folder)
 
 
 class Scripted(Model):

@@ -1,8 +1,9 @@
 """The ASGI application: every API's routes, around one server's state."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 from starlette.applications import Starlette
@@ -15,12 +16,14 @@ from llamina.server import health
 from llamina.server.anthropic import messages
 from llamina.server.config import Config
 from llamina.server.errors import ApiError, answer, on_error
+from llamina.server.jobs import Jobs
 from llamina.server.models import Models
 from llamina.server.ollama import chat as ollama_chat
 from llamina.server.ollama import embed, generate, manage
 from llamina.server.ollama import models as ollama_models
 from llamina.server.openai import chat, completions, embeddings
 from llamina.server.openai import models as openai_models
+from llamina.server.store import Store
 
 OLLAMA = (ollama_chat, generate, embed, ollama_models, manage)
 APIS = (health, openai_models, chat, completions, embeddings, messages, *OLLAMA)
@@ -32,6 +35,8 @@ class Server:
 
     config: Config
     models: Models
+    store: Store
+    jobs: Jobs = field(default_factory=Jobs)
 
 
 def build_app(config: Config, models: Models | None = None) -> Starlette:
@@ -39,11 +44,17 @@ def build_app(config: Config, models: Models | None = None) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        app.state.server = server = Server(config, models or Models(config))
+        store = await asyncio.to_thread(Store, config.database_url, config.data_folder)
+        app.state.server = server = Server(config, models or Models(config), store)
         try:
+            for api in APIS:
+                if hasattr(api, "resume"):
+                    await api.resume(server)  # what an earlier process of the server left unfinished goes on
             yield
         finally:
+            await server.jobs.close()
             await server.models.close()
+            store.close()
 
     expected = (ApiError, LlaminaError, msgspec.MsgspecError)
     handlers = {**dict.fromkeys(expected, on_error), Exception: on_error, HTTPException: _not_found}

@@ -1,6 +1,10 @@
 """How a server is set up."""
 
+from pathlib import Path
+
 import msgspec
+
+from llamina.places import data_dir
 
 
 class Limits(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -49,3 +53,13 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     models: dict[str, ModelProfile] = {}
     max_models: int = 4  # loaded at once; the least recently used makes room
     limits: Limits = Limits()
+    data: str = ""  # the folder of files and of the database; by default the user's data folder
+    database: str = ""  # a URL: sqlite:///FILE or postgresql://USER@HOST/NAME; by default SQLite in the data folder
+
+    @property
+    def data_folder(self) -> Path:
+        return Path(self.data).expanduser() if self.data else data_dir()
+
+    @property
+    def database_url(self) -> str:
+        return self.database or f"sqlite:///{self.data_folder / 'llamina.db'}"

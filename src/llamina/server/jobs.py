@@ -1,0 +1,47 @@
+"""Work that goes on when its request is answered: batches, background responses, runs."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
+
+log = logging.getLogger("llamina.server")
+
+
+class Jobs:
+    """Tasks by the id of the object that they work for."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def start(self, id: str, work: Coroutine[Any, Any, None]) -> None:
+        """Let `work` run until it is done or cancelled. Its own errors are for it to keep; others go to the log."""
+        task = asyncio.get_running_loop().create_task(self._run(work), name=id)
+        self._tasks[id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(id, None))
+
+    async def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception:
+            log.exception("a job failed")
+
+    def running(self, id: str) -> bool:
+        return id in self._tasks
+
+    async def cancel(self, id: str) -> bool:
+        """End a job, and wait for its end; whether it ran."""
+        task = self._tasks.get(id)
+        if task is None:
+            return False
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.shield(asyncio.gather(task, return_exceptions=True))
+        return True
+
+    async def close(self) -> None:
+        """Interrupt all of them: what they have kept lets them go on at the next start."""
+        for task in list(self._tasks.values()):
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
