@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from llamina.errors import LlaminaError
 
 if TYPE_CHECKING:
-    from llamina.engine import ChatDelta, Completion, Delta, Engine, Request, Session, load, progress
+    from llamina.engine import ChatDelta, Completion, Delta, Embedded, Engine, Request, Session, load, progress
     from llamina.engine.aio import AsyncEngine
     from llamina.sampling import Sampling
     from llamina.tokenizer import Tokenizer
@@ -20,6 +20,7 @@ _PLACES = {
     "ChatDelta": "engine",
     "Completion": "engine",
     "Delta": "engine",
+    "Embedded": "engine",
     "Engine": "engine",
     "Request": "engine",
     "Session": "engine",
@@ -48,6 +49,7 @@ __all__ = [
     "ChatDelta",
     "Completion",
     "Delta",
+    "Embedded",
     "Engine",
     "LlaminaError",
     "Request",

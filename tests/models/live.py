@@ -35,6 +35,24 @@ def last_logits(
         return np.ctypeslib.as_array(c.llama_get_logits_ith(run, -1), (vocab,)).copy()
 
 
+def logits_after_rows(
+    path: Path, before: list[int], rows: npt.NDArray[np.float32], positions: npt.NDArray[np.int32], after: list[int]
+) -> npt.NDArray[np.float32]:
+    """The logits after tokens, embedding rows with M-RoPE's positions [n, 3], and more tokens."""
+    with _computed(path, before, 256) as (c, model, run):
+        first, n = len(before), len(rows)
+        places = np.zeros((4, n), np.int32)
+        places[:3] = first + positions.T
+        rows = np.ascontiguousarray(rows, np.float32)
+        batch = _Batch(n, None, rows.ctypes.data, places.ctypes.data)
+        assert c.llama_decode(run, batch) == 0
+        tokens, last = np.array(after, np.int32), first + int(positions.max()) + 1
+        counted = np.arange(last, last + len(after), dtype=np.int32)
+        assert c.llama_decode(run, _Batch(len(after), tokens.ctypes.data, None, counted.ctypes.data)) == 0
+        vocab = c.llama_vocab_n_tokens(c.llama_model_get_vocab(model))
+        return np.ctypeslib.as_array(c.llama_get_logits_ith(run, -1), (vocab,)).copy()
+
+
 def embedding(path: Path, tokens: list[int], context: int, width: int) -> npt.NDArray[np.float32]:
     """What the file's own pooling makes of the tokens: a vector, or `width` scores. Without pooling, a row for each."""
     with _computed(path, tokens, context, embeddings=True) as (c, _, run):

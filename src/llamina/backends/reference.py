@@ -78,6 +78,8 @@ class ReferenceProgram:
             self._plan.tokens.id: batch.tokens[:n],
             self._plan.positions.id: batch.positions[:n],
         }
+        if self._plan.rows is not None:
+            values[self._plan.rows.id] = batch.rows[:n]
         last = self._plan.last_uses()
         for index, step in enumerate(self._plan.steps):
             outputs = self.reference.apply(step, [values[v.id] for v in step.inputs], batch)

@@ -1,6 +1,7 @@
 """Requests, the scheduler, the step that advances sequences, and what callers ask for."""
 
 from llamina.engine.delta import Delta
+from llamina.engine.embedded import Embedded
 from llamina.engine.engine import Engine
 from llamina.engine.progress import progress
 from llamina.engine.request import Request
@@ -19,6 +20,7 @@ __all__ = [
     "ChatSettings",
     "Completion",
     "Delta",
+    "Embedded",
     "Engine",
     "Generation",
     "Request",

@@ -14,7 +14,7 @@ from llamina.engine.delta import Delta, FinishReason
 from llamina.engine.metrics import Metrics
 from llamina.engine.request import Request
 from llamina.engine.runner.model_runner import ModelRunner
-from llamina.engine.runner.programs import computed
+from llamina.engine.runner.programs import Kind, computed
 from llamina.engine.schedule import Slice, requeue, schedule
 from llamina.engine.sequence import Sequence
 from llamina.engine.speculation.draft_length import Costs
@@ -86,9 +86,10 @@ class Core:
             runner.samplers.prefetch_masks(sampled)
         self.speculation.save(slices)
         outputs: dict[Sequence, Rows] = {}
+        spans = {s: _span(s, self.pages) for s in slices}
         for kind in runner.programs.kinds():
-            if same := [s for s in slices if computed(s.sequence.request.reading) == kind]:
-                runner.batch.fill([_span(s, self.pages) for s in same])
+            if same := [s for s, span in spans.items() if _kind(s, span) == kind]:
+                runner.batch.fill([spans[s] for s in same])
                 start = time.perf_counter()
                 rows = runner.programs[kind].launch(runner.batch).result()
                 self.costs.learn(runner.batch.n_tokens, time.perf_counter() - start)
@@ -228,14 +229,15 @@ class Core:
         """
         self.runner.check_open()
         sequence = Sequence(request, leader)
-        self.limits.check_tokens(request.prompt, "prompt")
+        self.limits.check_tokens((token for token in request.prompt if token >= 0 or not request.embedded), "prompt")
+        self.runner.check_embedded(request.embedded)
         self.speculation.check(request)
         if request.truncate or request.context_shift:
             self.limits.check_keep(self._keep(sequence))
         if request.truncate:
             sequence.shift(self.limits.room, self._keep(sequence))
         self.limits.check_fit(sequence)
-        self.runner.programs.prepare(request.reading)
+        self.runner.programs.prepare(request.reading, bool(request.embedded))
         self.equip(sequence)
         return sequence
 
@@ -330,4 +332,12 @@ def _span(s: Slice, pages: Pages) -> Span:
     sequence, lease = s.sequence, s.sequence.lease
     assert lease is not None
     tokens = sequence.known[s.start : s.stop] + sequence.drafting.tokens[: s.drafts]
-    return Span(tokens, s.start, lease.pages, lease.slot, s.outputs, sequence.applied, pages.window_pages(lease))
+    span = Span(tokens, s.start, lease.pages, lease.slot, s.outputs, sequence.applied, pages.window_pages(lease))
+    if (layout := sequence.layout) is None:
+        return span
+    known = [max(token, 0) for token in tokens]
+    return span._replace(tokens=known, rows=layout.rows(s.start, s.stop), rotary=layout.positions(s.start, s.stop))
+
+
+def _kind(s: Slice, span: Span) -> Kind:
+    return Kind(computed(s.sequence.request.reading), span.embedded)

@@ -10,6 +10,7 @@ import numpy as np
 
 from llamina.engine.core import Core
 from llamina.engine.delta import Delta
+from llamina.engine.embedded import Embedded, Prompt
 from llamina.engine.metrics import Metrics
 from llamina.engine.options import ChatOptions, GenerateOptions, StreamOptions
 from llamina.engine.request import Request, request_of
@@ -71,10 +72,12 @@ class Engine:
     # ---- text --------------------------------------------------------------------------------------------
 
     def encode(self, prompt: Text, add_special: bool = True, parse_special: bool = True) -> list[int]:
-        """Text as prompt tokens; token ids pass through. Raises RequestError for anything else."""
+        """Text as prompt tokens; token ids pass through, and so do rows. Raises RequestError for anything else."""
         if isinstance(prompt, str):
             return self.tokenizer.encode(prompt, add_special=add_special, parse_special=parse_special)
-        return list(Request(prompt).prompt) if _counted(prompt) else []
+        if isinstance(prompt, abc.Sequence) and any(isinstance(part, Embedded) for part in prompt):
+            return Prompt(cast(abc.Sequence[int | Embedded], prompt))
+        return list(Request(cast(abc.Sequence[int], prompt)).prompt) if _counted(prompt) else []
 
     def stream(self, prompt: Text, **options: Unpack[StreamOptions]) -> Generation:
         """An iterator of deltas; `.result()` is the whole. Dropping it early cancels the sequence.

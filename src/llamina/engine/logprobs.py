@@ -29,7 +29,7 @@ class Logprobs:
         """Logits after the tokens that are the next to be scored; the last of them may belong to the next token."""
         if self.n_prompt is not None:
             for row, token in zip(rows, self._prompt_tokens[len(self.prompt) :], strict=False):
-                self.prompt.append(logprob_of(row, int(token), self.n_prompt))
+                self.prompt.append(logprob_of(row, int(token), self.n_prompt) if token >= 0 else None)
 
     def add(self, row: Row, token: int) -> None:
         if self.n is not None:

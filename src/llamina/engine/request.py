@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Literal
 
+from llamina.engine.embedded import Embedded, Prompt
 from llamina.engine.speculation.modes import Speculate, check_mode
 from llamina.errors import RequestError
 from llamina.grammar import Source, Triggers, source
@@ -18,7 +19,7 @@ Reading = Literal["logits", "logprobs", "hidden", "rank"]
 class Request:
     """A prompt and how to continue it, or what to read from it. Submitting one twice gives two sequences."""
 
-    prompt: Sequence[int]
+    prompt: Sequence[int]  # token ids; of a `Prompt`, with the rows that stand in the place of tokens
     sampling: Sampling = field(default_factory=Sampling)
     max_tokens: int | None = None  # None: until the context is full
     stop: Sequence[str] | str = ()
@@ -44,10 +45,12 @@ class Request:
     speculate: Speculate = "auto"  # "ngram", "draft", "off", or how many draft tokens in every step
     reads: range | None = None  # positions whose outputs are returned; nothing is generated
     reading: Reading = "logits"  # logits, the next token's log-probability, hidden states, or a classifier's scores
+    embedded: Mapping[int, Embedded] = field(default_factory=dict)  # rows by the position of the first
     source: Source | None = field(init=False, default=None)  # the grammar, of whichever kind
 
     def __post_init__(self) -> None:
-        self._set(prompt=_tokens(self.prompt))
+        embedded = self.prompt.embedded if isinstance(self.prompt, Prompt) else self.embedded
+        self._set(prompt=_tokens(self.prompt), embedded=embedded)
         if not self.prompt:
             raise RequestError("the prompt is empty: at least one token is needed to continue from", "prompt")
         if self.max_tokens is not None:
@@ -85,6 +88,9 @@ class Request:
         if self.truncate and self.prompt_logprobs is not None:
             message = "prompt_logprobs are given with truncate: they need the whole prompt"
             raise RequestError(message, "prompt_logprobs")
+        if self.embedded and (self.truncate or self.context_shift):
+            message = "truncate and context_shift are given with rows in the prompt: rows cannot be dropped"
+            raise RequestError(message, "context_shift" if self.context_shift else "truncate")
         if self.reads is not None and (self.truncate or self.context_shift):
             raise RequestError(
                 "truncate and context_shift are for generating: outputs are read of all tokens", "truncate"
@@ -130,7 +136,7 @@ def _check_count(name: str, value: object, least: int | None = None, below: int 
         raise RequestError(f"{name} is {value!r}: a whole number{limit} is expected", name)
 
 
-OPTIONS = Request.__dataclass_fields__.keys() - {"prompt", "sampling", "reads", "reading", "source"}
+OPTIONS = Request.__dataclass_fields__.keys() - {"prompt", "embedded", "sampling", "reads", "reading", "source"}
 SAMPLING = Sampling.__dataclass_fields__.keys()
 
 

@@ -109,6 +109,10 @@ class _Step:
             assert sequence.lease is not None
             start, known = sequence.computed, len(sequence.known)
             stop = self.pages.stop(sequence.lease, start, start + n, known)
+            if sequence.layout is not None:
+                stop = sequence.layout.uncut(start, stop, start + min(sequence.pending, self.tokens_left))
+                if stop == start:  # rows that must stay together wait for a step with room for all
+                    return
             if self.pages.extend(sequence.lease, start, stop):
                 self._cut(sequence, start, stop)
                 return

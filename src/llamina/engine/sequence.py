@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from llamina.cache import Lease
 from llamina.engine.delta import Delta, FinishReason
+from llamina.engine.embedded import Layout
 from llamina.engine.logprobs import Logprobs
 from llamina.engine.output import Output
 from llamina.engine.request import Request
@@ -52,6 +53,7 @@ class Sequence:
         self.sampler: Sampler | None = None
         self.applied: tuple[Applied, ...] = ()  # its adapters, once the engine has found them
         self.adapter_key: tuple[Hashable, ...] = ()  # which they are, by their contents
+        self.layout = Layout(request.embedded) if request.embedded else None  # of rows in the place of tokens
         self.drafting = Drafting()
         self.times = Times()
         self.listeners: list[Listener] = []  # told of every delta, in order
@@ -107,7 +109,8 @@ class Sequence:
         """The next token, and those that the grammar leaves no choice about; `logits` is overwritten."""
         assert self.sampler is not None
         before = logits if self.request.logprobs is None else logits.copy()
-        token = self.sampler.sample(logits, self.known, len(self.known) + self.dropped)
+        known = self.known if self.layout is None else [token for token in self.known if token >= 0]
+        token = self.sampler.sample(logits, known, len(self.known) + self.dropped)
         self.logprobs.add(before, token)
         return [token, *(self.sampler.forced() if self.request.logprobs is None else [])]
 

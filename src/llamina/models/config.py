@@ -103,7 +103,7 @@ class Config:
             beta_fast=self.positive("rope.scaling.yarn_beta_fast", 32.0),
             beta_slow=self.positive("rope.scaling.yarn_beta_slow", 1.0),
             original_context=self.original_context,
-            unrotated=_unrotated_pairs(dims // 2, self.rope_sections, sections),
+            **_followed(dims // 2, self.rope_sections, sections),
         )
 
     @property
@@ -147,14 +147,20 @@ class Config:
         return self.count("rope.scaling.original_context_length", self.trained_context)
 
 
-def _unrotated_pairs(pairs: int, counts: tuple[int, ...], sections: Sections) -> tuple[int, ...]:
-    """M-RoPE's pairs that follow the fourth position: it is 0 in text, where the first three are the token's own."""
+def _followed(pairs: int, counts: tuple[int, ...], sections: Sections) -> dict[str, tuple[int, ...]]:
+    """Which of M-RoPE's positions each pair follows. The fourth is always 0: its pairs are not rotated."""
     if sections == "none" or not counts:
-        return ()
+        return {}
     time, height, width, _ = counts
-    reach = (3 * time, 3 * height, 3 * width) if sections == "interleaved" else (time + height + width,) * 3
-    sectors = ((pair, pair % sum(counts)) for pair in range(pairs))
-    return tuple(pair for pair, sector in sectors if sector >= reach[sector % 3])
+    sectors = [pair % sum(counts) for pair in range(pairs)]
+    if sections == "interleaved":
+        axes = tuple(sector % 3 for sector in sectors)
+        reach = (3 * time, 3 * height, 3 * width)
+        unrotated = tuple(pair for pair, sector in enumerate(sectors) if sector >= reach[sector % 3])
+    else:
+        axes = tuple(int(sector >= time) + int(sector >= time + height) for sector in sectors)
+        unrotated = tuple(pair for pair, sector in enumerate(sectors) if sector >= time + height + width)
+    return {"axes": axes, "unrotated": unrotated}
 
 
 def yarn_stretch(factor: float, multiplier: float) -> float:

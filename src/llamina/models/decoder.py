@@ -6,7 +6,7 @@ from typing import Literal
 from llamina.errors import UnsupportedModel
 from llamina.models.config import Config
 from llamina.models.weights import Weights
-from llamina.ops import Attention, Value, Weight, activate, embed, linear, norm, pick
+from llamina.ops import Attention, Value, Weight, activate, embed, given, linear, norm, pick
 
 
 class Decoder(ABC):
@@ -25,21 +25,22 @@ class Decoder(ABC):
     def setup(self) -> None:  # noqa: B027 (most have nothing of their own to read)
         """Read what is particular to the architecture, once."""
 
-    def forward(self, tokens: Value, positions: Value) -> Value:
+    def forward(self, tokens: Value, positions: Value, rows: Value | None = None) -> Value:
         """Logits of the wanted rows."""
-        logits = self.head(self.hidden(tokens, positions))
-        rows = self.embeddings.shape[0]
-        if logits.shape != (rows,):  # a sampled token must have an embedding
-            raise UnsupportedModel(f"the file has {rows} embeddings and {logits.size} outputs: they must be as many")
+        logits = self.head(self.hidden(tokens, positions, rows))
+        vocab = self.embeddings.shape[0]
+        if logits.shape != (vocab,):  # a sampled token must have an embedding
+            raise UnsupportedModel(f"the file has {vocab} embeddings and {logits.size} outputs: they must be as many")
         return logits
 
-    def hidden(self, tokens: Value, positions: Value) -> Value:
+    def hidden(self, tokens: Value, positions: Value, rows: Value | None = None) -> Value:
         """The wanted rows as the head sees them: what embeddings are made of."""
-        return self.last_norm(pick(self.blocks(self.embed(tokens, positions))))
+        x = self.embed(tokens, positions)
+        return self.last_norm(pick(self.blocks(x if rows is None else given(x, rows))))
 
-    def rank(self, tokens: Value, positions: Value) -> Value:
+    def rank(self, tokens: Value, positions: Value, rows: Value | None = None) -> Value:
         """The classifier's scores of the wanted rows."""
-        return self.classify(self.hidden(tokens, positions))
+        return self.classify(self.hidden(tokens, positions, rows))
 
     def blocks(self, x: Value) -> Value:
         """All layers, one after the other."""
@@ -77,6 +78,11 @@ class Decoder(ABC):
     def embeddings(self) -> Weight:
         """A row per token; a file without them has tied them to the output matrix."""
         return self.weights.get("token_embd") or self.weights.output
+
+    @property
+    def width(self) -> int:
+        """Of an embedding."""
+        return self.embeddings.shape[1]
 
     @property
     def rope_factors(self) -> Weight | None:

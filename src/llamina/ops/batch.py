@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 PAGE = 16  # tokens whose keys and values lie together
 ADAPTERS = 64  # slots of adapters, and the most that one sequence can use
@@ -29,14 +30,24 @@ class Span(NamedTuple):
     outputs: Sequence[int] = ()  # offsets into `tokens`
     adapters: Sequence[Applied] = ()  # in the order in which they are added
     window_pages: Sequence[int] = ()  # of the last of the pages, if sliding-window layers have a pool of their own
+    rows: Sequence[tuple[int, npt.NDArray[np.float32]]] = ()  # in the place of tokens' embeddings, with their offsets
+    rotary: npt.NDArray[np.int32] | None = None  # M-RoPE's positions [3, tokens], where they are not the tokens' own
+
+    @property
+    def embedded(self) -> bool:
+        """Whether it needs a plan with rows."""
+        return bool(self.rows) or self.rotary is not None
 
 
 class Batch:
     """Kernels hold the addresses of these arrays, so they are filled, never replaced."""
 
-    def __init__(self, max_tokens: int, max_outputs: int, max_sequences: int, max_pages: int) -> None:
+    def __init__(self, max_tokens: int, max_outputs: int, max_sequences: int, max_pages: int, width: int = 0) -> None:
         self.tokens = np.zeros(max_tokens, np.int32)
         self.positions = np.zeros(max_tokens, np.int32)
+        self.rows = np.zeros((max_tokens, width), np.float32)  # embeddings that are given, where `given` is 1
+        self.given = np.zeros(max_tokens, np.int32)
+        self.rotary = np.zeros((3, max_tokens), np.int32)  # M-RoPE's positions; these three for plans with rows alone
         self.sequences = np.zeros(max_tokens, np.int32)  # token → row of `tables`
         self.outputs = np.zeros(max_outputs, np.int32)  # rows of wanted tokens
         self.tables = np.zeros((max_sequences, max_pages), np.int32)  # the pages of each sequence
@@ -98,4 +109,16 @@ class Batch:
         self.adapter_scales[: len(adapters)] = [a.scale for a in adapters]
         self.adapter_positions[: len(adapters)] = [a.start for a in adapters]
         self.counts[:] = len(tokens), len(outputs), len(spans)
+        if any(span.embedded for span in spans):
+            self._fill_rows(spans, len(tokens))
         return self
+
+    def _fill_rows(self, spans: Sequence[Span], n: int) -> None:
+        self.given[:n] = 0
+        self.rotary[:, :n] = self.positions[:n]
+        for start, span in zip(self.starts, spans, strict=False):
+            for offset, rows in span.rows:
+                at = slice(start + offset, start + offset + len(rows))
+                self.rows[at], self.given[at] = rows, 1
+            if span.rotary is not None:
+                self.rotary[:, start : start + len(span.tokens)] = span.rotary

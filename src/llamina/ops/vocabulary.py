@@ -25,7 +25,8 @@ class Rope:
 
     `neox` pairs i with i + dims/2, otherwise neighbours are paired. `scale` multiplies positions (linear scaling);
     YaRN blends towards unscaled frequencies by `ext_factor` between the wavelengths of `beta_fast` and `beta_slow`.
-    `magnitude` stretches the rotated elements. `unrotated` pairs stay as they are.
+    `magnitude` stretches the rotated elements. `unrotated` pairs stay as they are. `axes` says which of M-RoPE's three
+    positions each pair follows; they are the same in text.
     """
 
     dims: int
@@ -38,6 +39,7 @@ class Rope:
     beta_slow: float = 1.0
     original_context: int = 0
     unrotated: tuple[int, ...] = ()
+    axes: tuple[int, ...] = ()
 
 
 def emit(
@@ -179,6 +181,12 @@ def rope(x: Value, settings: Rope, factors: Weight | None = None) -> Value:
     check(len(x.shape) == 2 and settings.dims <= x.shape[1] and settings.dims % 2 == 0, "rope", x)
     check(factors is None or factors.shape == (settings.dims // 2,), "rope", x, *([factors] if factors else []))
     return emit("rope", (x,), [x.shape], (factors,), {"rope": settings})[0]
+
+
+def given(x: Value, rows: Value) -> Value:
+    """The batch's rows where it has some, in the place of embeddings."""
+    check(x.shape == rows.shape, "given", x, rows)
+    return emit("given", (x, rows), [x.shape])[0]
 
 
 def pick(x: Value) -> Value:

@@ -1,7 +1,7 @@
 """Recording: a forward pass is run once with values that hold nothing, and becomes a flat list of steps."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 from llamina.ops import Attention, State, Step, Value
@@ -16,6 +16,7 @@ class Plan:
     logits: Value
     steps: tuple[Step, ...]
     states: tuple[State, ...]
+    rows: Value | None = None  # embeddings that a batch may give, of plans that take them
 
     @property
     def vocab(self) -> int:
@@ -46,10 +47,22 @@ class Recorder:
         self.steps.append(step)
 
 
-def record(forward: Callable[[Value, Value], Value]) -> Plan:
-    """The plan of `forward(tokens, positions)`, which is run once; raises what the model file raises."""
+def record(forward: Callable[..., Value], width: int | None = None) -> Plan:
+    """The plan of `forward(tokens, positions)`, which is run once; raises what the model file raises.
+
+    With a width, that of `forward(tokens, positions, rows)`: a batch may give rows of that width in the place of
+    embeddings, and M-RoPE's positions.
+    """
     tape = Recorder()
     tokens, positions = (Value(tape, tape.new_id(), (), integer=True) for _ in range(2))
-    logits = forward(tokens, positions)
+    rows = Value(tape, tape.new_id(), (width,)) if width is not None else None
+    logits = forward(tokens, positions) if rows is None else forward(tokens, positions, rows)
     states = dict.fromkeys(state for step in tape.steps for state in step.states)
-    return Plan(tokens, positions, logits, tuple(tape.steps), tuple(states))
+    steps = tape.steps if rows is None else [_rotary(step) for step in tape.steps]
+    return Plan(tokens, positions, logits, tuple(steps), tuple(states), rows)
+
+
+def _rotary(step: Step) -> Step:
+    """RoPE with the batch's three positions, where the model's has axes."""
+    turns = step.op == "rope" and step.attrs["rope"].axes
+    return replace(step, attrs={**step.attrs, "rotary": True}) if turns else step

@@ -10,13 +10,14 @@ from llamina.adapters import Adapter
 from llamina.backends import Backend, Capacity, KvType, Program
 from llamina.backends import backend as make_backend
 from llamina.cache import Pages, WindowPool
+from llamina.engine.embedded import Embedded
 from llamina.engine.limits import Limits
 from llamina.engine.runner.adapters import Adapters
 from llamina.engine.runner.memory import find_room
 from llamina.engine.runner.programs import Programs
 from llamina.engine.samplers import Samplers
 from llamina.engine.schedule import Budget
-from llamina.errors import RequestError, UnsupportedModel
+from llamina.errors import CapacityError, RequestError, UnsupportedModel
 from llamina.gguf import GGUF, fingerprint
 from llamina.models import Decoder
 from llamina.ops.batch import PAGE, Batch
@@ -71,7 +72,7 @@ class ModelRunner:
         self.capacity = Capacity(room.pages, slots, kv_type, room.window_pages)
         outputs = max(1, min(step_tokens, LOGITS_BYTES // (4 * self.plan.vocab)))
         self.budget = Budget(step_tokens, outputs, min(max_sequences, outputs), whole)  # a token for each in every step
-        self.batch = Batch(step_tokens, outputs, max_sequences, -(-self.context // PAGE))
+        self.batch = Batch(step_tokens, outputs, max_sequences, -(-self.context // PAGE), model.width)
         vocab = model.embeddings.shape[0]
         self.limits = Limits(self.context, PAGE * self.pages.total, vocab, outputs if whole else None)
         self._closed = False
@@ -133,6 +134,17 @@ class ModelRunner:
     def remove_adapter(self, name: str) -> None:
         """Forget a LoRA; between two steps."""
         self.programs.adapt(self.adapters.remove(name), {})
+
+    def check_embedded(self, embedded: Mapping[int, Embedded]) -> None:
+        """Raise RequestError for rows that the model cannot take, CapacityError for more than a step holds."""
+        most = self.budget.tokens - (0 if self.budget.whole else self.budget.sequences - 1)
+        for part in embedded.values():
+            if part.rows.shape[1] != self.model.width:
+                message = f"rows have {part.rows.shape[1]} numbers each: the model's embeddings have {self.model.width}"
+                raise RequestError(message, "prompt")
+            if part.whole and len(part) > most:
+                message = f"{len(part)} rows must be computed in one step, which has room for {most}"
+                raise CapacityError(f"{message}: load the model with more step_tokens")
 
     def check_open(self) -> None:
         if self._closed:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from threading import RLock
+from typing import NamedTuple
 
 from llamina.backends import Program
 from llamina.engine.request import Reading
@@ -14,6 +15,13 @@ from llamina.plan import Plan, adapt, record
 Compile = Callable[[Plan, Program | None], Program]
 
 
+class Kind(NamedTuple):
+    """What a program computes, and whether its batches may have rows in the place of tokens."""
+
+    reading: Reading
+    embedded: bool = False
+
+
 class Programs:
     """`main` is that of the forward pass. Others are recorded and compiled when they are first asked for."""
 
@@ -21,43 +29,47 @@ class Programs:
         self._model, self._adapters, self._compile_plan = model, adapters, compile
         self._lock = lock
         self.main = compile(plan, None)
-        self._compiled: dict[Reading, Program] = {"hidden" if model.headless else "logits": self.main}
+        self._compiled: dict[Kind, Program] = {Kind("hidden" if model.headless else "logits"): self.main}
 
     def __iter__(self) -> Iterator[Program]:
         return iter(self._compiled.values())
 
-    def kinds(self) -> list[Reading]:
+    def kinds(self) -> list[Kind]:
         return list(self._compiled)
 
-    def __getitem__(self, kind: Reading) -> Program:
+    def __getitem__(self, kind: Kind) -> Program:
         return self._compiled[kind]
 
-    def prepare(self, reading: Reading) -> None:
-        """Have the program that computes it; for any thread. Raises RequestError if the model cannot."""
-        kind = computed(reading)
+    def prepare(self, reading: Reading, embedded: bool = False) -> None:
+        """Have the programs that compute it; for any thread. Raises RequestError if the model cannot."""
+        if embedded:  # tokens alone are computed by the other program
+            self.prepare(reading)
+        kind = Kind(computed(reading), embedded)
         if kind in self._compiled:
             return
-        if self._model.headless and kind == "logits":
+        if self._model.headless and kind.reading == "logits":
             raise RequestError("the model has no output matrix: it embeds text and writes none")
         with self._lock:
             if kind not in self._compiled:
                 self._compiled[kind] = self._compile(self._plan(kind, self._adapters.matrices))
 
-    def adapted(self, matrices: frozenset[str]) -> dict[Reading, Program]:
+    def adapted(self, matrices: frozenset[str]) -> dict[Kind, Program]:
         """All programs compiled again with a place for adapters beside these matrices; states are shared."""
         return {kind: self._compile(self._plan(kind, matrices)) for kind in self._compiled}
 
-    def replace(self, compiled: dict[Reading, Program]) -> None:
+    def replace(self, compiled: dict[Kind, Program]) -> None:
         """Go on with these programs; between two steps."""
         before, self._compiled = self._compiled, compiled
         self.main = next(iter(compiled.values()))
         for program in before.values():
             program.close()
 
-    def _plan(self, kind: Reading, matrices: frozenset[str]) -> Plan:
+    def _plan(self, kind: Kind, matrices: frozenset[str]) -> Plan:
         if kind == next(iter(self._compiled)):
             return self._adapters.plan(matrices)
-        return adapt(record(self._model.hidden if kind == "hidden" else self._model.rank), matrices)
+        model = self._model
+        forward = {"logits": model.forward, "hidden": model.hidden, "rank": model.rank}[kind.reading]
+        return adapt(record(forward, model.width if kind.embedded else None), matrices)
 
     def _compile(self, plan: Plan) -> Program:
         program = self._compile_plan(plan, self.main)

@@ -22,7 +22,7 @@ from llamina.sampling import Sampling
 
 MAGIC = b"LLAMINA\x1a"
 VERSION = 4
-LEFT_OUT = ("prompt", "sampling", "triggers", "source")  # written on their own, or made of the others
+LEFT_OUT = ("prompt", "embedded", "sampling", "triggers", "source")  # written on their own, or made of the others
 HEAD = struct.Struct("<8sII16s")
 
 
@@ -71,6 +71,8 @@ def write_sequence(sequence: Sequence) -> dict[str, Any]:
     if request.reads is not None or request.logits_processor is not None:
         what = request.reading if request.reads is not None else "a logits_processor, a function"
         raise RequestError(f"a request with {what} cannot be put into a snapshot", "request")
+    if request.embedded:
+        raise RequestError("a request with rows in its prompt cannot be put into a snapshot", "request")
     asked = {f.name: getattr(request, f.name) for f in fields(request) if f.name not in LEFT_OUT}
     sampling = asdict(request.sampling) | {"logit_bias": [*request.sampling.logit_bias.items()]}
     return {

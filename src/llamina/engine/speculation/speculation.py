@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 RECURRENT = "the model's recurrent states are costly to take back; it can be asked for"
 NO_DRAFTER = "no draft model is loaded"
+EMBEDDED = "the prompt has rows in the place of tokens"
 
 
 class Speculation:
@@ -38,6 +39,8 @@ class Speculation:
         """Raise RequestError for a request that wants a draft model where there is none."""
         if request.speculate == "draft" and self.drafter is None:
             raise RequestError("speculate is draft and no draft model is loaded: load one with draft=", "speculate")
+        if request.embedded and request.speculate not in ("auto", "off"):
+            raise RequestError(f"speculate is {request.speculate!r}, and {EMBEDDED}: it must be off", "speculate")
 
     def prepare(self, request: Request) -> None:
         """Compile what the draft model needs for a request; for any thread."""
@@ -71,6 +74,8 @@ class Speculation:
         drafting, mode = sequence.drafting, sequence.request.speculate
         if mode == "off":
             drafting.off = "asked to be off"
+        elif sequence.request.embedded:
+            drafting.off = EMBEDDED
         elif mode == "auto" and self._core.pages.recurrent:
             drafting.off = RECURRENT
         elif mode == "draft" and self.drafter is None:

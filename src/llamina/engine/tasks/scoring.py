@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from llamina.engine.embedded import Embedded, Prompt
 from llamina.engine.request import Reading, Request
 from llamina.engine.tasks.pooling import Array, Pooling, check_pooling, normalized, pool, rows_of
 from llamina.errors import RequestError
@@ -14,7 +15,7 @@ from llamina.errors import RequestError
 if TYPE_CHECKING:
     from llamina.engine.engine import Engine
 
-Text: TypeAlias = str | Sequence[int]
+Text: TypeAlias = str | Sequence[int] | Sequence[int | Embedded]
 Scales: TypeAlias = Mapping[str, float]  # of adapters, by name
 
 
@@ -81,7 +82,9 @@ def score(engine: "Engine", prompt: Text, continuation: Text, adapters: Scales |
     if not before or not after:
         raise RequestError("the prompt or its continuation is empty: both need a token", "continuation")
     reads = range(len(before) - 1, len(before) + len(after) - 1)
-    logprobs = engine.read([Request([*before, *after], reads=reads, reading="logprobs", adapters=adapters or {})])[0]
+    tokens = Prompt(before)
+    tokens.extend(after)
+    logprobs = engine.read([Request(tokens, reads=reads, reading="logprobs", adapters=adapters or {})])[0]
     return Score(after, [float(x) for x in _finite(logprobs)])
 
 

@@ -163,7 +163,10 @@ def _temper(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: B
 @operation("rope")
 def _rope(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
     rope, half = step.attrs["rope"], step.attrs["rope"].dims // 2
-    angles = batch.positions[: batch.n_tokens, None] * frequencies(rope, w[0] if w else None)
+    positions = batch.positions[: batch.n_tokens, None]
+    if step.attrs.get("rotary"):
+        positions = batch.rotary[list(rope.axes), : batch.n_tokens].T
+    angles = positions * frequencies(rope, w[0] if w else None)
     cos = (np.cos(angles) * rope.magnitude).astype(np.float32)[:, None]
     sin = (np.sin(angles) * rope.magnitude).astype(np.float32)[:, None]
     first = slice(0, half) if rope.neox else slice(0, rope.dims, 2)
@@ -172,6 +175,11 @@ def _rope(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Bat
     a, b = x[0][..., first], x[0][..., second]
     out[..., first], out[..., second] = a * cos - b * sin, a * sin + b * cos
     return out
+
+
+@operation("given")
+def _given(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    return np.where(batch.given[: batch.n_tokens, None] > 0, x[1], x[0])
 
 
 @operation("pick")

@@ -9,11 +9,11 @@ from llamina.errors import KernelError
 MODULES = {
     "walk": ("walk", "post", "serve"),
     "pointwise.elementwise": (
-        *("add", "mul", "div", "scale", "softcap", "at_most", "at_least", "temper", "copy", "fill", "pick"),
+        *("add", "mul", "div", "scale", "softcap", "at_most", "at_least", "temper", "copy", "fill", "given", "pick"),
         *("activate", "gated"),
     ),
     "pointwise.norm": ("rms_norm", "layer_norm", "softmax"),
-    "pointwise.rope": ("rope_table", "rope"),
+    "pointwise.rope": ("rope_table", "rotary_table", "rope"),
     "pointwise.embed": ("embed",),
     "pointwise.experts": ("route", "mix", "sinkhorn", "expert_bias"),
     "pointwise.adapt": ("adapt", "adapt_embed"),

@@ -59,6 +59,9 @@ class Emitter:
         self._made: dict[Hashable, Any] = {}
         for value, array in ((plan.tokens, batch.tokens), (plan.positions, batch.positions)):
             self.put(value, Place(self.fixed(array), 4, 4, 1, 1))
+        if plan.rows is not None:
+            width = batch.rows.shape[1]
+            self.put(plan.rows, Place(self.fixed(batch.rows), 4 * width, 4 * width, 1, width))
 
     def emit(self, kernel: str, **args: Argument) -> None:
         """Write a call down."""

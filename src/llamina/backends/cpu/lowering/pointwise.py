@@ -3,7 +3,7 @@
 import numpy as np
 
 from llamina.backends.cpu.lowering.emitter import Emitter, lowers
-from llamina.backends.cpu.runtime.arena import Place, Ref, split_shape
+from llamina.backends.cpu.runtime.arena import Argument, Place, Ref, split_shape
 from llamina.ops import Step, Weight
 from llamina.ops.rotation import frequencies
 from llamina.quant import decode
@@ -73,6 +73,15 @@ def temper(e: Emitter, step: Step) -> None:
         "temper", count=e.count(step.inputs[0]), positions=e.fixed(e.batch.positions), **x.reading(),
         **out.writing(), **out.size(), length=step.attrs["length"], factor=float(step.attrs["factor"]),
         offset=float(step.attrs["offset"]),
+    )  # fmt: skip
+
+
+@lowers("given")
+def given(e: Emitter, step: Step) -> None:
+    x, rows, out = e.contiguous(step.inputs[0]), e.place(step.inputs[1]), e.output(step.outputs[0])
+    e.emit(
+        "given", count=e.count(step.inputs[0]), where=e.fixed(e.batch.given), x=x.ref, x_row=x.row,
+        rows=rows.ref, rows_row=rows.row, out=out.ref, out_row=out.row, inner=out.outer * out.inner,
     )  # fmt: skip
 
 
@@ -158,8 +167,14 @@ def rope_table(e: Emitter, step: Step) -> Ref:
     params, factors = step.attrs["rope"], step.weights[0] if step.weights else None
     angles = frequencies(params, decode(factors.data, factors.format, factors.shape) if factors else None)
     table = e.new(4 * params.dims * len(e.batch.tokens))
+    written: dict[str, Argument] = {"out": table, "pairs": params.dims // 2, "magnitude": float(params.magnitude)}
+    count, turns = e.count(step.inputs[0]), e.fixed(angles)
+    if not step.attrs.get("rotary"):
+        e.emit("rope_table", count=count, positions=e.fixed(e.batch.positions), frequencies=turns, **written)
+        return table
+    positions, axes = e.batch.rotary, np.array(params.axes, np.int32)
     e.emit(
-        "rope_table", count=e.count(step.inputs[0]), positions=e.fixed(e.batch.positions),
-        frequencies=e.fixed(angles), out=table, pairs=params.dims // 2, magnitude=float(params.magnitude),
+        "rotary_table", count=count, positions=e.fixed(positions), axes=e.fixed(axes), axis_size=positions.strides[0],
+        frequencies=turns, **written,
     )  # fmt: skip
     return table

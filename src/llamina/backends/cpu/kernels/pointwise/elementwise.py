@@ -222,6 +222,15 @@ def fill(thread, threads, count, out, out_row, inner, constant: float):
 
 
 @kernel(writes=("out",))
+def given(thread, threads, count, where, x, x_row, rows, rows_row, out, out_row, inner):
+    """A row of `rows` where there is a 1, else the row of x."""
+    for row in range(first(i64(count), thread, threads), first(i64(count), thread + 1, threads)):
+        source = rows + row * rows_row if i32(where + 4 * row) else x + row * x_row
+        for i in range(inner):
+            set_f32(out + row * out_row + 4 * i, f32(source + 4 * i))
+
+
+@kernel(writes=("out",))
 def pick(thread, threads, count, rows, x, x_row, out, out_row, inner):
     """Rows by their numbers."""
     for i in range(first(i64(count), thread, threads), first(i64(count), thread + 1, threads)):
@@ -232,7 +241,7 @@ def pick(thread, threads, count, rows, x, x_row, out, out_row, inner):
 
 KERNELS = {"add": binary(add), "mul": binary(mul), "div": binary(div), "scale": unary(mul), "softcap": unary(softcap)}
 KERNELS |= {"at_most": unary(at_most), "at_least": unary(at_least), "temper": temper}
-KERNELS |= {"copy": unary(same), "fill": fill, "pick": pick}
+KERNELS |= {"copy": unary(same), "fill": fill, "given": given, "pick": pick}
 KERNELS |= {f"activate.{name}": unary(_ignoring_constant(f)) for name, f in VECTOR.items()}
 KERNELS |= {f"activate.{name}": scalar_unary(f) for name, f in SCALAR.items()}
 KERNELS |= {f"gated.{name}": binary(_gate(f)) for name, f in VECTOR.items()}

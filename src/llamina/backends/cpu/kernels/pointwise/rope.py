@@ -22,6 +22,18 @@ def rope_table(thread, threads, count, positions, frequencies, out, pairs, magni
 
 
 @kernel(writes=("out",))
+def rotary_table(thread, threads, count, positions, axes, axis_size, frequencies, out, pairs, magnitude: float):
+    """The same for M-RoPE: each pair follows one of several positions, [axes, axis_size / 4]."""
+    for row in range(first(i64(count), thread, threads), first(i64(count), thread + 1, threads)):
+        for i in range(pairs):
+            position = np.float64(i32(positions + i32(axes + 4 * i) * axis_size + 4 * row))
+            angle = position * f64(frequencies + 8 * i)
+            cell = out + (row * pairs + i) * 8
+            set_f32(cell, np.float32(math.cos(angle) * magnitude))
+            set_f32(cell + 4, np.float32(math.sin(angle) * magnitude))
+
+
+@kernel(writes=("out",))
 def rope(thread, threads, count, x, x_row, x_head, table, out, out_row, out_head, outer, inner, pairs, stride, gap):
     """Pairs lie at `stride × i` and `stride × i + gap` elements; what is not rotated is copied."""
     end = first(i64(count) * outer, thread + 1, threads)
@@ -39,4 +51,4 @@ def rope(thread, threads, count, x, x_row, x_head, table, out, out_row, out_head
             set_f32(target + 4 * i, f32(source + 4 * i))
 
 
-KERNELS = {"rope_table": rope_table, "rope": rope}
+KERNELS = {"rope_table": rope_table, "rotary_table": rotary_table, "rope": rope}
