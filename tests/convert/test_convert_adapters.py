@@ -67,7 +67,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"bias": "all"}, UnsupportedModel, "bias is 'all'"),
         ({"init_lora_weights": "pissa_niter_4"}, UnsupportedModel, "changes the model"),
         ({"lora_alpha": "much"}, ModelFileError, "lora_alpha is 'much'"),
-        ({"alora_invocation_tokens": "x"}, ModelFileError, "tokens are expected"),
+        ({"alora_invocation_tokens": "x"}, ModelFileError, "it must be tokens"),
     ],
 )
 def test_settings_that_mean_something_else(

@@ -253,7 +253,7 @@ def test_what_does_not_fit_is_refused(engine: Engine, stories: Path, pairs: dict
         (save(tmp_path / "empty.gguf", "llama", {}), ModelFileError, "no tensors"),
         (save(tmp_path / "kind.gguf", "llama", {name: (a, b)}, adapter__type="ia3"), UnsupportedModel, "'ia3'"),
         (save(tmp_path / "text.gguf", "llama", {name: (a, b)}, adapter__alora__invocation_tokens="x"),
-         ModelFileError, "tokens are expected"),
+         ModelFileError, "it must be tokens"),
         (stories, UnsupportedModel, "no LoRA adapter"),
         (tmp_path / "nowhere.gguf", ModelNotFound, "no such file"),
     ]  # fmt: skip

@@ -53,5 +53,5 @@ def test_siblings_come_after_all_cores(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_what_is_not_understood_is_an_error(stories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLAMINA_PIN", "yes")
-    with pytest.raises(RequestError, match="LLAMINA_PIN is 'yes': 0 or 1 is expected"):
+    with pytest.raises(RequestError, match="LLAMINA_PIN is 'yes': it must be 0 or 1"):
         llamina.load(stories, threads=1)

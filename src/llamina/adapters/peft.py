@@ -38,7 +38,7 @@ def read_folder(folder: Path, metadata: Mapping[str, Any]) -> Adapter:
     reader = _Reader(folder, config, architecture, _settings(metadata, architecture))
     tokens = config.get("alora_invocation_tokens") or ()
     if not isinstance(tokens, list | tuple) or not all(isinstance(t, int) for t in tokens):
-        raise ModelFileError(f"{folder}: alora_invocation_tokens is {tokens!r}: tokens are expected")
+        raise ModelFileError(f"{folder}: alora_invocation_tokens is {tokens!r}: it must be tokens")
     return Adapter(str(folder), architecture, reader.pairs(), tuple(tokens))
 
 

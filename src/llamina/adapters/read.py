@@ -69,5 +69,5 @@ def _invocation(file: GGUF) -> tuple[int, ...]:
     given: Any = file.metadata.get("adapter.alora.invocation_tokens", ())
     tokens = given.tolist() if isinstance(given, np.ndarray) else given
     if not isinstance(tokens, list | tuple) or not all(isinstance(t, int) for t in tokens):
-        raise ModelFileError(f"{file.source}: adapter.alora.invocation_tokens is {given!r}: tokens are expected")
+        raise ModelFileError(f"{file.source}: adapter.alora.invocation_tokens is {given!r}: it must be tokens")
     return tuple(tokens)

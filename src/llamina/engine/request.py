@@ -99,7 +99,7 @@ class Request:
 
 def _tokens(prompt: object) -> tuple[int, ...]:
     if isinstance(prompt, str | bytes) or not hasattr(prompt, "__iter__"):
-        raise RequestError(f"the prompt is {_kind(prompt)}: token ids are expected", "prompt")
+        raise RequestError(f"the prompt is {_kind(prompt)}: it must be token ids", "prompt")
     tokens = tuple(prompt)
     for token in tokens:
         if isinstance(token, bool) or not hasattr(token, "__index__"):
@@ -115,17 +115,17 @@ def _stop(stop: object) -> tuple[str, ...]:
     """Stop strings as a tuple; one may be given by itself."""
     texts = (stop,) if isinstance(stop, str) else stop
     if not isinstance(texts, Sequence) or not all(isinstance(text, str) and text for text in texts):
-        raise RequestError(f"stop is {stop!r}: a text or a list of texts is expected, none of them empty", "stop")
+        raise RequestError(f"stop is {stop!r}: it must be a text or a list of texts, none of them empty", "stop")
     return tuple(texts)
 
 
 def _scales(adapters: object) -> dict[str, float]:
     if not isinstance(adapters, Mapping):
-        raise RequestError(f"adapters is {adapters!r}: names with their scales are expected", "adapters")
+        raise RequestError(f"adapters is {adapters!r}: it must be names with their scales", "adapters")
     for name, scale in adapters.items():
         number = isinstance(scale, int | float) and not isinstance(scale, bool)
         if not isinstance(name, str) or not number or not math.isfinite(scale):
-            raise RequestError(f"adapter {name!r} has the scale {scale!r}: a finite number is expected", "adapters")
+            raise RequestError(f"adapter {name!r} has the scale {scale!r}: it must be a finite number", "adapters")
     return dict(adapters)
 
 
@@ -133,7 +133,7 @@ def _check_count(name: str, value: object, least: int | None = None, below: int 
     whole = isinstance(value, int) and not isinstance(value, bool)
     if not whole or (least is not None and value < least) or (below is not None and value >= below):  # type: ignore[operator]
         limit = "" if least is None else f" of at least {least}"
-        raise RequestError(f"{name} is {value!r}: a whole number{limit} is expected", name)
+        raise RequestError(f"{name} is {value!r}: it must be a whole number{limit}", name)
 
 
 OPTIONS = Request.__dataclass_fields__.keys() - {"prompt", "embedded", "sampling", "reads", "reading", "source"}

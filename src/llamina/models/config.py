@@ -46,7 +46,7 @@ class Config:
         value = _entry(value, layer)
         if not _is_number(value) or not least <= value <= _LIMIT or int(value) != value:
             raise ModelFileError(
-                f"{self.architecture}.{key} is {value!r}: a whole number from {least} to {_LIMIT} is expected"
+                f"{self.architecture}.{key} is {value!r}: it must be a whole number from {least} to {_LIMIT}"
             )
         return int(value)
 
@@ -56,14 +56,14 @@ class Config:
         if value is None:
             raise ModelFileError(f"{self.architecture}.{key} is missing: the file cannot be run without it")
         if not _is_number(value) or not math.isfinite(value):
-            raise ModelFileError(f"{self.architecture}.{key} is {value!r}: a finite number is expected")
+            raise ModelFileError(f"{self.architecture}.{key} is {value!r}: it must be a finite number")
         return float(value)
 
     def positive(self, key: str, default: float | None = None) -> float:
         """A finite number above 0."""
         value = self.number(key, default)
         if value <= 0:
-            raise ModelFileError(f"{self.architecture}.{key} is {value!r}: a number above 0 is expected")
+            raise ModelFileError(f"{self.architecture}.{key} is {value!r}: it must be a number above 0")
         return value
 
     def flag(self, key: str, default: bool = False, layer: int | None = None) -> bool:
@@ -112,7 +112,7 @@ class Config:
         value = self.get("rope.dimension_sections", ())
         given = tuple(int(n) for n in value) if hasattr(value, "__len__") else (int(value),) * 4
         if len(given) not in (0, 4) or any(n < 0 for n in given):
-            raise ModelFileError(f"{self.architecture}.rope.dimension_sections is {list(given)}: 4 counts are expected")
+            raise ModelFileError(f"{self.architecture}.rope.dimension_sections is {list(given)}: it must be 4 counts")
         return given if given and all(given[:2]) else ()
 
     def routing(self, scoring: Scoring = "softmax", normalize: bool | None = None) -> Routing:

@@ -28,7 +28,7 @@ class CpuBackend:
 
     def __init__(self, threads: int | None = None, offload: str = "none", memory_budget: int | None = None) -> None:
         if threads is not None and threads < 1:
-            raise RequestError(f"threads is {threads}: at least 1 is expected", "threads")
+            raise RequestError(f"threads is {threads}: it must be at least 1", "threads")
         self.threads = threads or host.usable_cores()
         self.offload = _offload(offload, memory_budget)
 
@@ -76,7 +76,7 @@ class CpuBackend:
 def _offload(policy: str, budget: int | None) -> Offload | None:
     """How much of the weights may be resident; None: all of them."""
     if policy not in ("none", "budget", "pinned"):
-        raise RequestError(f"offload is {policy!r}: none, budget or pinned is expected", "offload")
+        raise RequestError(f"offload is {policy!r}: it must be none, budget or pinned", "offload")
     if (policy == "none") != (budget is None):
         raise RequestError(
             f"offload is {policy!r} and memory_budget is {budget}: give both or neither", "memory_budget"

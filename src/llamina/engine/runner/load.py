@@ -75,7 +75,7 @@ def _check_whole(name: str, value: object, least: int, most: int | None = None) 
     whole = isinstance(value, int) and not isinstance(value, bool)
     if value is not None and (not whole or value < least or (most is not None and value > most)):  # type: ignore[operator]
         limit = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise RequestError(f"{name} is {value!r}: a whole number {limit} is expected", name)
+        raise RequestError(f"{name} is {value!r}: it must be a whole number {limit}", name)
 
 
 def locate(model: str | os.PathLike[str] | None, progress: Progress | None = None) -> Path:
@@ -84,7 +84,7 @@ def locate(model: str | os.PathLike[str] | None, progress: Progress | None = Non
     Raises ModelNotFound or DownloadError.
     """
     if model is not None and not isinstance(model, str | os.PathLike):
-        raise RequestError(f"model is of type {type(model).__name__}: a path or a model's name is expected", "model")
+        raise RequestError(f"model is of type {type(model).__name__}: it must be a path or a model's name", "model")
     if model is not None and Path(model).exists():
         return Path(model)
     from llamina.hub import DEFAULT, obtain, progress_bar

@@ -161,6 +161,6 @@ class ModelRunner:
 def _check_options(kv_type: str, **counts: int | None) -> None:
     for name, value in counts.items():
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise RequestError(f"{name} is {value!r}: a whole number of at least 1 is expected", name)
+            raise RequestError(f"{name} is {value!r}: it must be a whole number of at least 1", name)
     if kv_type not in get_args(KvType):
-        raise RequestError(f"kv_type is {kv_type!r}: {' or '.join(get_args(KvType))} is expected", "kv_type")
+        raise RequestError(f"kv_type is {kv_type!r}: it must be {' or '.join(get_args(KvType))}", "kv_type")

@@ -13,4 +13,4 @@ def check_mode(mode: object) -> None:
     number = isinstance(mode, int) and not isinstance(mode, bool) and mode >= 1
     if not number and mode not in get_args(Mode):
         expected = f"{', '.join(get_args(Mode))} or a number of tokens"
-        raise RequestError(f"speculate is {mode!r}: {expected} is expected", "speculate")
+        raise RequestError(f"speculate is {mode!r}: it must be {expected}", "speculate")

@@ -53,7 +53,7 @@ class BeamSearch:
             message = f"n is {self.n} and beam_width {self.beam_width}: a search finds as many answers as it has beams"
             raise RequestError(message, "n")
         if not isinstance(self.length_penalty, int | float) or isinstance(self.length_penalty, bool):
-            raise RequestError(f"length_penalty is {self.length_penalty!r}: a number is expected", "length_penalty")
+            raise RequestError(f"length_penalty is {self.length_penalty!r}: it must be a number", "length_penalty")
         if not isinstance(self.early_stopping, bool):
             raise RequestError(f"early_stopping is {self.early_stopping!r}: it must be True or False", "early_stopping")
 

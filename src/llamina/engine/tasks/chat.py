@@ -169,13 +169,13 @@ def conversation(messages: Messages) -> list[dict[str, Any]]:
     if isinstance(messages, str):
         return [{"role": "user", "content": messages}]
     if not isinstance(messages, Sequence):
-        raise RequestError(f"messages is {messages!r}: a text or a list of messages is expected", "messages")
+        raise RequestError(f"messages is {messages!r}: it must be a text or a list of messages", "messages")
     return [_plain(message) for message in messages]
 
 
 def _plain(message: object) -> dict[str, Any]:
     if not isinstance(message, Mapping):
-        raise RequestError(f"a message is {message!r}: a role and its content are expected", "messages")
+        raise RequestError(f"a message is {message!r}: it must be a role and its content", "messages")
     plain = dict(message)
     return plain | {"content": _content(plain["content"])} if "content" in plain else plain
 

@@ -73,4 +73,4 @@ def _mean_logprob(completion: Completion) -> float:
 
 def check_count(name: str, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise RequestError(f"{name} is {value!r}: a whole number of at least 1 is expected", name)
+        raise RequestError(f"{name} is {value!r}: it must be a whole number of at least 1", name)

@@ -58,7 +58,7 @@ def embed(
 def rerank(engine: "Engine", query: str, documents: Sequence[str], adapters: Scales | None) -> Array:
     """A score for each document, [documents]."""
     if isinstance(documents, str):
-        raise RequestError("documents is a text: a list of texts is expected", "documents")
+        raise RequestError("documents is a text: it must be a list of texts", "documents")
     pairs = [_pair(engine, query, document) for document in documents]
     return np.ascontiguousarray(embed(engine, pairs, "rank", True, adapters)[:, 0])
 

@@ -30,7 +30,7 @@ class Rounds:
         options: dict[str, Any],
     ) -> None:
         if max_rounds < 1:
-            raise RequestError(f"max_rounds is {max_rounds}: at least 1 is expected", "max_rounds")
+            raise RequestError(f"max_rounds is {max_rounds}: it must be at least 1", "max_rounds")
         self._functions = Functions(functions)
         self._most, self._rounds = max_rounds, 0
         self.messages = conversation(messages)

@@ -16,7 +16,7 @@ def pinning() -> bool:
     """Whether threads are to stay where they are put."""
     value = os.environ.get("LLAMINA_PIN", "0")
     if value not in ("0", "1"):
-        raise RequestError(f"LLAMINA_PIN is {value!r}: 0 or 1 is expected", "LLAMINA_PIN")
+        raise RequestError(f"LLAMINA_PIN is {value!r}: it must be 0 or 1", "LLAMINA_PIN")
     if value == "1" and not hasattr(os, "sched_setaffinity"):
         raise RequestError("LLAMINA_PIN is 1: this system does not let a thread choose its core", "LLAMINA_PIN")
     return value == "1"
