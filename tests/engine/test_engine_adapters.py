@@ -269,7 +269,7 @@ def test_mistakes_in_requests(adapted: Engine, adapters: dict[str, Path]) -> Non
         adapted.generate(PROMPT, adapters={"three": 1.0})
     assert caught.value.param == "adapters"
     for wrong in ({"one": "1"}, {"one": float("nan")}, {"one": True}, {1: 1.0}, ["one"]):
-        with pytest.raises(RequestError, match="expected"):
+        with pytest.raises(RequestError, match="must be"):
             adapted.generate(PROMPT, adapters=wrong)
     with pytest.raises(RequestError, match="no adapter 'three'"):
         adapted.unload_adapter("three")
