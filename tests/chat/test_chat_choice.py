@@ -10,7 +10,7 @@ import pytest
 from chat_cases import Case, collected, events, tool
 
 from llamina.chat import FORMATS, Format, Tools
-from llamina.chat.choice import call_grammar, chosen
+from llamina.chat.tool_choice import call_grammar, chosen
 from llamina.errors import RequestError
 
 DIGIT = {"type": "integer", "minimum": 0, "maximum": 9}

@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 
 import llamina
-from llamina.cli.lock import held
+from llamina.cli.session_lock import held
 
 Invoke = Callable[..., Result]
 OPTIONS = ("--temp", "0", "-n", "10", "-c", "512", "--json")
@@ -88,7 +88,7 @@ def test_two_at_once_lose_no_turn(smollm2: Path, tmp_path: Path) -> None:
 
 HOLDER = """
 import sys
-from llamina.cli.lock import held
+from llamina.cli.session_lock import held
 
 with held(sys.argv[1]):
     print("held", flush=True)
@@ -108,7 +108,7 @@ def test_whoever_waits_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             other.stdin.write("\n")
             other.stdin.flush()
 
-        monkeypatch.setattr("llamina.cli.lock.note", note)
+        monkeypatch.setattr("llamina.cli.session_lock.note", note)
         with held(talk):
             assert heard == [f"waiting for another run that has {talk}"]
     with held(talk):

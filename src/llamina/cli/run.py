@@ -8,7 +8,6 @@ import click
 
 from llamina.cli.advice import advised
 from llamina.cli.constraints import constraint_options, take_constraint
-from llamina.cli.lock import held
 from llamina.cli.options import (
     decode,
     device_options,
@@ -23,6 +22,7 @@ from llamina.cli.options import (
     piped,
 )
 from llamina.cli.sampling import SampledCommand, given, sampling_options
+from llamina.cli.session_lock import held
 from llamina.cli.terminal import Meter
 
 

@@ -5,7 +5,7 @@ from typing import Any, get_args
 import numpy as np
 
 from llamina.backends import KvType, backend, state_bytes
-from llamina.cli.features import features
+from llamina.cli.model_features import features
 from llamina.engine.runner.load import weights_of
 from llamina.errors import KernelError, LlaminaError
 from llamina.gguf import GGUF

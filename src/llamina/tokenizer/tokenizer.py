@@ -6,10 +6,10 @@ from functools import cached_property
 from typing import Any, Self
 
 from llamina.errors import RequestError
-from llamina.tokenizer.partition import Partition
+from llamina.tokenizer.known_tokens import assign_roles
 from llamina.tokenizer.pieces import Pieces, clean
-from llamina.tokenizer.roles import assign_roles
 from llamina.tokenizer.segmentation import segmentation
+from llamina.tokenizer.special_tokens import Partition
 from llamina.tokenizer.stream import Detokenizer
 from llamina.tokenizer.template import ChatTemplate, Message
 from llamina.tokenizer.vocabulary import Mark, Vocabulary

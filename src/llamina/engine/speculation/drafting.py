@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from llamina.engine.speculation.agreement import common
 from llamina.engine.speculation.draft_length import Chances
 from llamina.engine.speculation.prompt_lookup import Lookup
+from llamina.engine.speculation.shared_prefix import common
 
 COPY_GUESSES = (0.75, 0.75, 0.75, 0.75, 0.8, 0.93, 0.97)  # before anything is known
 MODEL_GUESS = (0.7,)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from llamina.engine.speculation.agreement import common
+from llamina.engine.speculation.shared_prefix import common
 
 SIZES = (8, 4, 2)  # how many tokens must be the same for a place to be found; the longest are looked for first
 NEAR = 8  # how far a copy may slip when something in it was replaced, added or left out

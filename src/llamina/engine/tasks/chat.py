@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from llamina.chat import ChatEvent, Collected, Content, Format, Parser, Reasoning, ToolCall, Tools, choose
-from llamina.chat.choice import ToolChoice, call_grammar, chosen, lazy_grammar
 from llamina.chat.messages import adapted
+from llamina.chat.tool_choice import ToolChoice, call_grammar, chosen, lazy_grammar
 from llamina.engine.delta import Delta, FinishReason
 from llamina.engine.request import OPTIONS, SAMPLING, check_names
 from llamina.engine.tasks.completion import Completion, Usage

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from llamina.engine.schedule import requeue
 from llamina.engine.sequence import Sequence
-from llamina.engine.speculation.agreement import common
+from llamina.engine.speculation.shared_prefix import common
 from llamina.sampling import Sampling
 
 if TYPE_CHECKING:
