@@ -1,9 +1,10 @@
 """Check and time backend='cuda' on this machine's GPU; writes gpu.json and gpu.md.
 
-    python benchmarks/gpu.py --out DIR [--only ops,formats,golden,speed] [--golden DIR] [--model FILE] [--backend cuda]
+    python benchmarks/gpu.py --out DIR [--only ops,formats,golden,speed,engine] [--golden DIR] [--model FILE]
 
 `ops`: every operation against its NumPy meaning. `formats`: products and embeddings of every format. `golden`: every
-architecture's tiny model against llama.cpp's logits, at once and in pieces. `speed`: decode and prefill of a model.
+architecture's tiny model against llama.cpp's logits, at once and in pieces. `speed`: decode and prefill of a model by
+its program alone. `engine`: the same by the whole engine.
 """
 
 import argparse
@@ -147,6 +148,7 @@ def check_model(name: str, args: argparse.Namespace) -> Row:
 def speed(args: argparse.Namespace) -> list[Row]:
     """Steps of the engine's own programs: one sequence and several at some depths, and prompts."""
     import llamina
+    from llamina.backends import Choice
     from llamina.ops.batch import PAGE, Span
 
     begun = time.perf_counter()
@@ -158,11 +160,12 @@ def speed(args: argparse.Namespace) -> list[Row]:
 
         def measured(name: str, spans: list[Span], repeats: int) -> None:
             tokens = sum(len(span.tokens) for span in spans)
+            choices = [Choice()] * len(spans)
             for _ in range(2):
-                program.launch(batch.fill(spans)).result()
+                program.launch(batch.fill(spans)).sample(choices).tokens()
             start = time.perf_counter()
             for _ in range(repeats):
-                program.launch(batch.fill(spans)).result()
+                program.launch(batch.fill(spans)).sample(choices).tokens()
             seconds = (time.perf_counter() - start) / repeats
             row = {"name": name, "us": round(seconds * 1e6, 1), "rate": round(tokens / seconds, 1), "ok": True}
             rows.append(row)
@@ -175,12 +178,56 @@ def speed(args: argparse.Namespace) -> list[Row]:
         for count, depth in ((1, 512), (1, 8192), (8, 256), (32, 256), (64, 256), (128, 256)):
             measured(f"decode {count} at {depth}", decode(count, depth), 20)
         if args.profile:
-            rows += profile(program, batch.fill(decode(1, 512)))
-            rows += profile(program, batch.fill(decode(64, 256)))
-            rows += profile(program, batch.fill([Span([5] * 512, 0, range(32), 0, [511])]))
+            for count, depth in ((1, 512), (1, 8192), (8, 256), (32, 256), (64, 256)):
+                rows += profile(program, batch.fill(decode(count, depth)))
+            for start in (0, 7680):
+                pages = range(-(-(start + 512) // PAGE))
+                rows += profile(program, batch.fill([Span([5] * 512, start, pages, 0, [511])]))
         for start in (0, 1536, 7680):
             span = Span([5] * 512, start, range(-(-(start + 512) // PAGE)), 0, [511])
             measured(f"prefill 512 at {start}", [span], 5)
+    return rows
+
+
+def engine(args: argparse.Namespace) -> list[Row]:
+    """The whole engine, scheduler and sampling included: steps of sequences that generate, and prompts."""
+    import llamina
+
+    rows: list[Row] = []
+    prompt = [(7 * i + 3) % 100000 for i in range(8192)]
+    options = {"temperature": 0, "ignore_eos": True, "cache_prompt": False, "speculate": "off"}
+    with llamina.load(args.model, backend=args.backend, max_sequences=128, context=9216, cache_tokens=81920) as found:
+
+        def decode(name: str, count: int, depth: int, steps: int, **more: Any) -> None:
+            prompts = [[(token + i) % 100000 for token in prompt[:depth]] for i in range(count)]
+            streams = [found.stream(p, max_tokens=steps + 60, **(options | more)) for p in prompts]
+            while any(len(stream.sequence.generated) < 3 for stream in streams):
+                found.step()
+            made, start = 0, time.perf_counter()
+            for _ in range(steps):
+                made += sum(len(delta.tokens) for delta in found.step())
+            seconds = time.perf_counter() - start
+            for stream in streams:
+                found.cancel(stream.sequence)
+            rows.append(
+                {"name": name, "us": round(seconds / steps * 1e6, 1), "rate": round(made / seconds), "ok": True}
+            )
+            print(rows[-1], flush=True)
+
+        for count, depth, steps in ((1, 512, 200), (1, 8192, 100), (8, 256, 60), (32, 256, 60), (64, 256, 60),
+                                    (128, 256, 40)):  # fmt: skip
+            for _ in range(2):
+                decode(f"engine: {count} at {depth}", count, depth, steps)
+        decode("engine: 32 at 256, sampled", 32, 256, 40, temperature=0.8)
+        decode("engine: 32 at 256, sampled", 32, 256, 40, temperature=0.8)
+        for length in (512, 2048, 8192):
+            times = []
+            for _ in range(3):
+                start = time.perf_counter()
+                found.generate(prompt[:length], max_tokens=1, **options)  # type: ignore[call-overload]
+                times.append(time.perf_counter() - start)
+            rows.append({"name": f"engine: prompt of {length}", "rate": round(length / min(times)), "ok": True})
+            print(rows[-1], flush=True)
     return rows
 
 
@@ -219,7 +266,7 @@ def profile(program: Any, batch: Any) -> list[Row]:
     return rows
 
 
-SECTIONS = {"ops": ops, "formats": formats, "golden": golden, "speed": speed}
+SECTIONS = {"ops": ops, "formats": formats, "golden": golden, "speed": speed, "engine": engine}
 
 
 def main() -> None:

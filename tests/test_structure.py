@@ -54,7 +54,7 @@ ONLY = {
     "plan": {"errors", "ops"},
     "cache": {"errors", "ops"},
     "grammar": {"errors", "tokenizer"},
-    "sampling": {"errors", "grammar", "tokenizer"},
+    "sampling": {"errors", "backends", "grammar", "tokenizer"},
     "chat": {"errors", "tokenizer", "grammar"},
     "hub": {"errors", "places", "gguf"},
     "convert": {"errors", "gguf", "quant", "tokenizer"},

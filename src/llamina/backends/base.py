@@ -2,12 +2,14 @@
 
 `Backend.compile` makes a `Program` of a plan; `Program.launch` begins a step on a filled `Batch` and returns a
 `Pending`, whose `result` waits for the logits. So a device may compute while the host prepares what comes after.
+A program that samples (`Program.stages`) chooses tokens where the logits are: `Pending.sample`. The next step may be
+launched with tokens that nobody has read yet.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Literal, Protocol, get_args
+from typing import Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -113,11 +115,63 @@ class States(Protocol):
     def restore(self, unit: Unit, indexes: Sequence[int], data: Bytes) -> None: ...
 
 
+TOP_K = 128  # the most candidates that a token is drawn from where a backend samples
+CHANGES = 1024  # the most changes of a row's logits there
+NONE_LEFT, NOT_FINITE = -1, -2  # in the place of a token: all logits are -inf; the largest is not a number
+
+
+class Change(NamedTuple):
+    """What is done to the logit of a token: a bias is added, then it is divided by `repeat`, then lowered.
+
+    A logit that is not above 0 is multiplied by `repeat` instead.
+    """
+
+    token: int
+    bias: float = 0.0
+    repeat: float = 1.0
+    penalty: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How a token is chosen from a row of logits, after the changes and the mask: the stages, in their order.
+
+    Without a number it is the likeliest token, the first of equal ones. With one it is drawn from the `top_k` likeliest
+    (at least 1, at most TOP_K), of which those within the mass `top_p` stay, and those at least `min_p` times as likely
+    as the likeliest: the token at which the sum of their probabilities at the temperature, likeliest first, exceeds the
+    number.
+    """
+
+    number: float | None = None  # in [0, 1)
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    temperature: float = 1.0
+    changes: Sequence[Change] = ()  # at most CHANGES, each of another token
+    mask: npt.NDArray[np.uint32] | None = None  # a bit for each token, the lowest first: whether it may be chosen
+
+
+class Sampled(Protocol):
+    """Tokens that are being chosen. The next step's batch may name them before they are known (`ops.batch.Span`)."""
+
+    def tokens(self) -> list[int]:
+        """Wait; the token of each row, NONE_LEFT or NOT_FINITE where there is none to choose, any of a row without a
+        choice."""
+        ...
+
+
 class Pending(Protocol):
     """A step that was launched."""
 
     def result(self) -> npt.NDArray[np.float32]:
         """Wait for the step; logits [outputs, vocab], which are overwritten by the program's next launch."""
+        ...
+
+    def sample(self, choices: Sequence[Choice | None]) -> Sampled:
+        """Begin to choose a token from each row that has a choice, whose logits may be changed by that.
+
+        Only of programs that have `stages`.
+        """
         ...
 
 
@@ -129,6 +183,9 @@ class Finished:
 
     def result(self) -> npt.NDArray[np.float32]:
         return self.logits
+
+    def sample(self, choices: Sequence[Choice | None]) -> Sampled:
+        raise NotImplementedError("the program has no stages of sampling")
 
 
 class Program(Protocol):
@@ -142,8 +199,17 @@ class Program(Protocol):
         """Bytes reserved for what is computed within a step."""
         ...
 
+    @property
+    def stages(self) -> frozenset[str]:
+        """The stages of sampling that it does by itself: names of `sampling.params.ORDER`, "bias" and "mask".
+
+        With none, it gives logits alone. With some, steps may be launched while others are under way; they are
+        computed in order, and the batch may be filled again as soon as `launch` returns.
+        """
+        ...
+
     def launch(self, batch: Batch) -> Pending:
-        """Begin a step. The batch may be filled again once the step is done; one step at a time."""
+        """Begin a step. Without `stages`, the batch may be filled again once the step is done; one step at a time."""
         ...
 
     def adapt(self, slot: int, pairs: Mapping[str, LowRank]) -> None:

@@ -57,6 +57,7 @@ class ReferenceProgram:
     """Every value an array; states are float32, rounded as the capacity's type of cache would round them."""
 
     workspace = 0  # arrays come and go
+    stages = frozenset[str]()  # the host samples
     reference: Reference
     states: HostStates
 

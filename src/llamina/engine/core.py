@@ -1,31 +1,29 @@
-"""The heart: schedule, run, sample, append."""
+"""The heart: schedule, run, sample, append.
+
+On a device that samples by itself, a step is launched before the results of the one ahead of it are looked at, with
+tokens that only the device knows. A sequence that turns out to have ended has a place in that step for nothing.
+"""
 
 import time
 from bisect import insort
 from collections import deque
 from collections.abc import Iterable
-from itertools import accumulate, count
+from itertools import count
 
-import numpy as np
-import numpy.typing as npt
-
-from llamina.cache import Lease, Pages
+from llamina.cache import Lease
 from llamina.engine.delta import Delta, FinishReason
+from llamina.engine.flight import Flight, Rows, kind_of, span_of
 from llamina.engine.metrics import Metrics
 from llamina.engine.request import Request
 from llamina.engine.runner.model_runner import ModelRunner
-from llamina.engine.runner.programs import Kind, computed
 from llamina.engine.schedule import Slice, requeue, schedule
 from llamina.engine.sequence import Sequence
 from llamina.engine.speculation.draft_length import Costs
 from llamina.engine.speculation.speculation import Speculation
 from llamina.errors import CapacityError, QueueFull, RequestError
-from llamina.ops.batch import Span
 
 HEAD_START = 64  # how many earlier requests of priority 0 one of priority 1 overtakes; so nobody waits for ever
 MAX_WAITING = 4096
-
-Rows = npt.NDArray[np.float32]
 
 
 class Core:
@@ -41,6 +39,11 @@ class Core:
         self.metrics = Metrics(self._gauges)
         self.max_waiting = max_waiting
         self._arrivals = count()
+        self._flight: Flight | None = None  # a step that was launched and not looked at
+        self._landed = 0.0  # when the last step was done
+        self._news: deque[tuple[Sequence, Delta]] = deque()  # to be told
+        self._told: list[Delta] = []  # since the last step
+        self._telling = False
         self._suspects: deque[Sequence] = deque()  # of a failed step: each is computed alone once
         self._acquitted = False  # all suspects were, and none of them failed
 
@@ -53,53 +56,107 @@ class Core:
     def step(self) -> list[Delta]:
         """Advance every sequence that has a place in the next batch; their deltas, which listeners were told."""
         self.runner.check_open()
+        flight, self._flight = self._flight or self._launch(), None
+        if flight is not None:
+            self._flight = self._launch(flight) if self._goes_ahead(flight) else None
+            self._land(flight)
+        self._tell_news()
+        told, self._told = self._told, []
+        return told
+
+    def settle(self) -> None:
+        """Wait for the step that is under way, if there is one: then all tokens of all sequences are known."""
+        flight, self._flight = self._flight, None
+        if flight is not None:
+            self._land(flight)
+            self._tell_news()
+
+    def _launch(self, before: Flight | None = None) -> Flight | None:
+        """Begin the next step, behind one that is under way; None if there is nothing to do, or it failed at once."""
+        slices = self._schedule()
+        if not slices:
+            return None
+        try:
+            return self._begin(slices, before)
+        except BaseException as error:
+            self._abandon(slices, error)
+            return None
+
+    def _schedule(self) -> list[Slice]:
         self._fail_unfit()
         while self._suspects:
             if (suspect := self._suspects.popleft()) in self.waiting:
-                return self._step_alone(suspect)
+                return self._schedule_alone(suspect)
         self.speculation.draft()
-        before = list(self.running)
+        running = list(self.running)
         slices = schedule(self.running, self.waiting, self.pages, self.budget)
-        self.metrics.step(slices, preempted=sum(s.lease is None for s in before))
-        return self._run(slices)
+        self.metrics.step(slices, preempted=sum(s.lease is None for s in running))
+        return slices
 
-    def _run(self, slices: list[Slice]) -> list[Delta]:
-        try:
-            rows = self._compute(slices)
-        except BaseException as error:
-            for s in slices:  # nobody knows how far these came: they are computed again
-                if s.sequence.lease is not None:
-                    requeue(s.sequence, self.running, self.waiting, self.pages)
-            if not isinstance(error, Exception):
-                raise
-            return self._blame([s.sequence for s in slices], error)
-        if len(slices) > 1:
-            self._acquitted = False
-        deltas = [(s.sequence, self._advance(s, r)) for s, r in zip(slices, rows, strict=True)]
-        return [self._tell(sequence, delta) for sequence, delta in deltas]
-
-    def _compute(self, slices: list[Slice]) -> list[Rows]:
-        """The outputs that each slice asked for."""
-        runner = self.runner
+    def _begin(self, slices: list[Slice], before: Flight | None) -> Flight:
+        runner, flight = self.runner, Flight(slices)
         runner.copy_states()
         if sampled := [s.sequence for s in slices if s.sequence.request.reads is None]:
             runner.samplers.prefetch_masks(sampled)
         self.speculation.save(slices)
-        outputs: dict[Sequence, Rows] = {}
-        spans = {s: _span(s, self.pages) for s in slices}
+        spans = {s: before.span(s, self.pages) if before else span_of(s, self.pages) for s in slices}
         for kind in runner.programs.kinds():
-            if same := [s for s, span in spans.items() if _kind(s, span) == kind]:
-                runner.batch.fill([spans[s] for s in same])
-                start = time.perf_counter()
-                rows = runner.programs[kind].launch(runner.batch).result()
-                self.costs.learn(runner.batch.n_tokens, time.perf_counter() - start)
-                ends = [*accumulate(len(s.outputs) for s in same)]
-                outputs |= {s.sequence: rows[end - len(s.outputs) : end] for s, end in zip(same, ends, strict=True)}
-        return [outputs[s.sequence] for s in slices]
+            if same := [s for s, span in spans.items() if kind_of(s, span) == kind]:
+                flight.launch(runner.programs[kind], runner.batch.fill([spans[s] for s in same]), same)
+        for s in slices:
+            s.sequence.computed = s.stop - s.drafts
+            s.sequence.ahead += flight.chooses(s.sequence) and self._goes_on(s.sequence)
+        return flight
 
-    def _advance(self, s: Slice, rows: Rows) -> Delta:
+    def _goes_on(self, sequence: Sequence) -> bool:
+        """Whether the host need not know the token that is being sampled, neither to go on after it nor to end."""
+        assert sequence.sampler is not None
+        request, made = sequence.request, len(sequence.generated) + sequence.ahead + 1
+        ends = made == request.max_tokens or sequence.length + 1 > self.limits.room
+        return sequence.sampler.handover.blind and not ends
+
+    def _goes_ahead(self, flight: Flight) -> bool:
+        """Whether the next step need not wait for this one: nobody in it would have to miss that step."""
+        if not self.runner.program.stages or flight.read or self.pages.recurrent or self._suspects:
+            return False  # recurrent states are kept as they are after a step
+        for sequence in (s.sequence for s in flight.slices if flight.chooses(s.sequence)):
+            assert sequence.sampler is not None
+            if not sequence.sampler.handover.blind or (sequence.ahead and self.speculation.waits(sequence)):
+                return False
+        return True
+
+    def _land(self, flight: Flight) -> None:
+        """Take in the results of a step."""
         try:
-            return self._verify(s, rows) if s.drafts else self._catch_up(s, rows)
+            brought = flight.land()
+        except BaseException as error:
+            behind, self._flight = self._flight, None
+            self._abandon([*flight.slices, *(behind.slices if behind else ())], error)
+            return
+        now = time.perf_counter()
+        if flight.waits:
+            self.costs.learn(flight.tokens, now - max(flight.begun, self._landed))
+        self._landed = now
+        if len(flight.slices) > 1:
+            self._acquitted = False
+        self._news.extend((s.sequence, self._advance(s, found)) for s, found in brought)
+
+    def _abandon(self, slices: list[Slice], error: BaseException) -> None:
+        """A step failed; nobody knows how far its sequences came: they are computed again."""
+        sequences = list(dict.fromkeys(s.sequence for s in slices))
+        for sequence in sequences:
+            if sequence.lease is not None:
+                requeue(sequence, self.running, self.waiting, self.pages)
+        if not isinstance(error, Exception):
+            raise error
+        self._blame(sequences, error)
+
+    def _advance(self, s: Slice, found: Rows | int) -> Delta:
+        try:
+            if isinstance(found, int):
+                self._reach(s, s.stop)
+                return self._draw(s.sequence, found)
+            return self._verify(s, found) if s.drafts else self._catch_up(s, found)
         except Exception as error:  # of this sequence alone: others go on
             s.sequence.error = error
             return self._finish(s.sequence, reason="error")
@@ -117,7 +174,7 @@ class Core:
     def _reach(self, s: Slice, computed: int) -> None:
         lease = s.sequence.lease
         assert lease is not None
-        s.sequence.computed = computed
+        s.sequence.computed = max(s.sequence.computed, computed)
         if computed == s.stop or not self.pages.recurrent:  # recurrent states are those after the last token
             self.pages.keep(lease, s.sequence.known, computed)
 
@@ -136,10 +193,10 @@ class Core:
         self.speculation.settle(s, tokens)
         return sequence.delta(tokens, "".join(delta.text for delta in deltas))
 
-    def _draw(self, sequence: Sequence, logits: Rows) -> Delta:
-        """Sample, and append what was sampled as far as nothing ends the answer before."""
+    def _draw(self, sequence: Sequence, found: Rows | int) -> Delta:
+        """Sample, unless the device has, and append what was sampled as far as nothing ends the answer before."""
         try:
-            tokens = sequence.sample(logits)
+            tokens = sequence.accept(found) if isinstance(found, int) else sequence.sample(found)
         except Exception as error:  # the caller's own function, or nothing left to choose from
             sequence.error = error
             return self._finish(sequence, reason="error")
@@ -166,6 +223,16 @@ class Core:
         self._end(sequence, reason)
         return sequence.delta(tuple(tokens), text)
 
+    def _tell_news(self) -> None:
+        """Tell what steps brought, in order; what comes while listeners are told is told after it."""
+        if not self._telling:
+            self._telling = True
+            try:
+                while self._news:
+                    self._told.append(self._tell(*self._news.popleft()))
+            finally:
+                self._telling = False
+
     def _tell(self, sequence: Sequence, delta: Delta) -> Delta:
         """Pass a delta on. A listener that raises ends its own sequence; others go on."""
         for listener in list(sequence.listeners):
@@ -178,7 +245,7 @@ class Core:
         return delta
 
     def _end(self, sequence: Sequence, reason: FinishReason) -> None:
-        sequence.finish_reason = reason
+        sequence.finish_reason, sequence.ahead = reason, 0
         if sequence.queued:
             self.metrics.finish(sequence)
         if sequence.lease is not None:
@@ -199,18 +266,17 @@ class Core:
             )
             self.fail(sequence, CapacityError(message))
 
-    def _blame(self, sequences: list[Sequence], error: Exception) -> list[Delta]:
+    def _blame(self, sequences: list[Sequence], error: Exception) -> None:
         """A step failed. One of several sequences may be to blame: each is computed alone before they go on."""
         if len(sequences) > 1 and not self._acquitted:
             self._suspects.extend(sequences)
             self._acquitted = True
-            return []
+            return
         self._acquitted = False
         for sequence in sequences:
             self.fail(sequence, error)
-        return []
 
-    def _step_alone(self, sequence: Sequence) -> list[Delta]:
+    def _schedule_alone(self, sequence: Sequence) -> list[Slice]:
         self.waiting.remove(sequence)
         running: list[Sequence] = []
         waiting = [sequence]
@@ -218,7 +284,7 @@ class Core:
         for queue, members in ((self.running, running), (self.waiting, waiting)):
             for member in members:
                 insort(queue, member, key=_rank)
-        return self._run(slices)
+        return slices
 
     # ---- sequences ---------------------------------------------------------------------------------------
 
@@ -320,24 +386,10 @@ class Core:
             self.fail(
                 sequence, RequestError("the engine was closed before the answer was complete: load the model again")
             )
+        self._flight = None
         self.speculation.close()
         self.runner.close()
 
 
 def _rank(sequence: Sequence) -> int:
     return sequence.rank
-
-
-def _span(s: Slice, pages: Pages) -> Span:
-    sequence, lease = s.sequence, s.sequence.lease
-    assert lease is not None
-    tokens = sequence.known[s.start : s.stop] + sequence.drafting.tokens[: s.drafts]
-    span = Span(tokens, s.start, lease.pages, lease.slot, s.outputs, sequence.applied, pages.window_pages(lease))
-    if (layout := sequence.layout) is None:
-        return span
-    known = [max(token, 0) for token in tokens]
-    return span._replace(tokens=known, rows=layout.rows(s.start, s.stop), rotary=layout.positions(s.start, s.stop))
-
-
-def _kind(s: Slice, span: Span) -> Kind:
-    return Kind(computed(s.sequence.request.reading), span.embedded)

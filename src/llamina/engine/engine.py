@@ -8,6 +8,8 @@ from typing import Any, NoReturn, Self, Unpack, cast, overload
 
 import numpy as np
 
+from llamina.adapters import Adapter
+from llamina.backends import Program
 from llamina.engine.core import Core
 from llamina.engine.delta import Delta
 from llamina.engine.embedded import Embedded, Prompt
@@ -337,7 +339,7 @@ class Engine:
         """
         with self.runner.compiling:
             name, adapter, programs = self.runner.read_adapter(path, name)
-            self.stepper.call(self.runner.install_adapter, name, adapter, programs)
+            self._between(_install_adapter, name, adapter, programs)
         return name
 
     def unload_adapter(self, name: str) -> None:
@@ -361,7 +363,13 @@ class Engine:
         raise TypeError("an engine cannot be copied or pickled: load the model in each process")
 
 
+def _install_adapter(core: Core, name: str, adapter: Adapter, programs: dict[Any, Program] | None) -> None:
+    core.settle()
+    core.runner.install_adapter(name, adapter, programs)
+
+
 def _unload_adapter(core: Core, name: str) -> None:
+    core.settle()
     core.check_unused(name)
     core.runner.remove_adapter(name)
 

@@ -107,7 +107,7 @@ class _Step:
         n = self._limit(sequence, tokens)
         while sequence in self.running and n > 0:
             assert sequence.lease is not None
-            start, known = sequence.computed, len(sequence.known)
+            start, known = sequence.computed, sequence.length
             stop = self.pages.stop(sequence.lease, start, start + n, known)
             if sequence.layout is not None:
                 stop = sequence.layout.uncut(start, stop, start + min(sequence.pending, self.tokens_left))
@@ -161,7 +161,7 @@ def requeue(sequence: Sequence, running: list[Sequence], waiting: list[Sequence]
     """Its pages go back to the pool; it will be computed again from its known tokens."""
     assert sequence.lease is not None
     pages.release(sequence.lease)
-    sequence.lease, sequence.computed = None, 0
+    sequence.lease, sequence.computed, sequence.ahead = None, 0, 0
     sequence.rows.clear()
     running.remove(sequence)
     insort_left(waiting, sequence, key=_rank)
@@ -178,6 +178,6 @@ def _rank(sequence: Sequence) -> int:
 
 
 def _pages_ahead(sequence: Sequence) -> int:
-    """How many more pages its known tokens need."""
+    """How many more pages its tokens need."""
     assert sequence.lease is not None
-    return max(0, -(-len(sequence.known) // PAGE) - len(sequence.lease.pages))
+    return max(0, -(-sequence.length // PAGE) - len(sequence.lease.pages))

@@ -7,6 +7,7 @@ from itertools import count
 import numpy as np
 import numpy.typing as npt
 
+from llamina.backends import Choice
 from llamina.cache import Lease
 from llamina.engine.delta import Delta, FinishReason
 from llamina.engine.embedded import Layout
@@ -41,7 +42,8 @@ class Sequence:
         self.id = next(_ids)
         self.rank = self.id  # the order of service, smaller first
         self.known: list[int] = list(request.prompt)
-        self.computed = 0
+        self.computed = 0  # or being computed by a step that was launched
+        self.ahead = 0  # tokens that steps which were launched are sampling: they come after the known ones
         self.lease: Lease | None = None
         self.cached: int | None = None  # tokens of the prompt that came from the prefix cache, once it has run
         self.dropped = 0  # old tokens that are not known any more
@@ -70,9 +72,14 @@ class Sequence:
         return "".join(self.output.pieces)
 
     @property
+    def length(self) -> int:
+        """Its tokens, those included that are being sampled."""
+        return len(self.known) + self.ahead
+
+    @property
     def pending(self) -> int:
-        """Known tokens that are not in the KV cache yet."""
-        return len(self.known) - self.computed
+        """Tokens that are not in the KV cache yet."""
+        return self.length - self.computed
 
     @property
     def held(self) -> bool:
@@ -85,8 +92,8 @@ class Sequence:
         """The positions whose outputs are wanted: those to be read or scored, else the last, to sample from."""
         if self.request.reads is not None:
             return self.request.reads
-        first = len(self.logprobs.prompt) if self.logprobs.wants_prompt else len(self.known)
-        return range(first - 1, len(self.known))
+        first = len(self.logprobs.prompt) if self.logprobs.wants_prompt else self.length
+        return range(first - 1, self.length)
 
     @property
     def scope(self) -> Hashable | None:
@@ -113,6 +120,18 @@ class Sequence:
         token = self.sampler.sample(logits, known, len(self.known) + self.dropped)
         self.logprobs.add(before, token)
         return [token, *(self.sampler.forced() if self.request.logprobs is None else [])]
+
+    def choice(self) -> Choice:
+        """How a backend chooses the next token after all that are known or being sampled."""
+        assert self.sampler is not None
+        return self.sampler.choice(self.known, self.length + self.dropped)
+
+    def accept(self, token: int) -> list[int]:
+        """The token that a backend has chosen, and those that the grammar leaves no choice about."""
+        assert self.sampler is not None
+        self.ahead = max(0, self.ahead - 1)
+        self.sampler.accept(token)
+        return [token, *self.sampler.forced()]
 
     def fork(self, request: Request) -> "Sequence":
         """Another that knows and has generated the same, and goes on as `request` says."""

@@ -53,13 +53,18 @@ class Constraint:
             self._future.result()
             self._future = None
 
-    def apply(self, logits: npt.NDArray[np.float32]) -> None:
-        """Set the logits of tokens that the grammar does not allow next to -inf. Raises InvalidGrammar."""
+    def mask(self) -> npt.NDArray[np.uint32]:
+        """Return a bit for each token, whether the grammar allows it next; overwritten later. Raises InvalidGrammar."""
         self._join()
         if not self._ready:
             self._compute_mask()
         self._mask_needed = True
         _check(self._matcher)
+        return self._mask.view(np.uint32)[: -(-self._vocab // 32)]
+
+    def apply(self, logits: npt.NDArray[np.float32]) -> None:
+        """Set the logits of tokens that the grammar does not allow next to -inf. Raises InvalidGrammar."""
+        self.mask()
         logits += self._penalties.reshape(-1)[: self._vocab]
 
     def accept(self, token: int) -> bool:

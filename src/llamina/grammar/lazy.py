@@ -35,6 +35,10 @@ class Lazy:
         if self._active is not None:
             self._active.begin(executor)
 
+    def mask(self) -> npt.NDArray[np.uint32] | None:
+        """As `Constraint.mask`; None while the text is unconstrained."""
+        return None if self._active is None else self._active.mask()
+
     def apply(self, logits: npt.NDArray[np.float32]) -> None:
         """As `Constraint.apply`; nothing while the text is unconstrained."""
         if self._active is not None:

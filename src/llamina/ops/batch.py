@@ -21,7 +21,10 @@ class Applied:
 
 
 class Span(NamedTuple):
-    """Consecutive tokens of one sequence: where they stand, the pages they live in, which outputs are wanted."""
+    """Consecutive tokens of one sequence: where they stand, the pages they live in, which outputs are wanted.
+
+    On a device that samples, the token -1 - i is the one that was chosen from output i of the step before.
+    """
 
     tokens: Sequence[int]
     position: int  # of the first token

@@ -75,12 +75,7 @@ class Candidates:
 
     def check(self, highest: float) -> None:
         """Raise InvalidSampling unless the largest logit is finite."""
-        if highest == -math.inf:
-            raise InvalidSampling("no token is left to choose from: all are ruled out")
-        if not math.isfinite(highest):
-            raise InvalidSampling(
-                f"the largest logit is {highest}: the model is damaged, or an adapter or logits_processor is at fault"
-            )
+        check_largest(highest)
 
     def indices(self, tokens: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
         """Return the indices of those tokens that are candidates, and a mask that says which are."""
@@ -93,6 +88,16 @@ class Candidates:
 
 
 Stage = Callable[[Candidates], None]
+
+
+def check_largest(logit: float) -> None:
+    """Raise InvalidSampling unless the largest logit is finite."""
+    if logit == -math.inf:
+        raise InvalidSampling("no token is left to choose from: all are ruled out")
+    if not math.isfinite(logit):
+        raise InvalidSampling(
+            f"the largest logit is {logit}: the model is damaged, or an adapter or logits_processor is at fault"
+        )
 
 
 def best(values: Floats, n: int) -> Ints:

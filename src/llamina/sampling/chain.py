@@ -1,19 +1,22 @@
 """A request's sampler: the stages that its parameters need, in order, built once."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from llamina.backends.base import Choice
 from llamina.errors import InvalidSampling
 from llamina.sampling import stages
 from llamina.sampling.candidates import Candidates, Floats, Ints, Stage
 from llamina.sampling.choose import draw, likeliest
+from llamina.sampling.handover import check_token, handover
 from llamina.sampling.mirostat import Mirostat
 from llamina.sampling.params import Sampling
 from llamina.sampling.penalties import Breakers, Dry, penalize
-from llamina.sampling.random import Random
+from llamina.sampling.random import CHOICE, Random
 
 if TYPE_CHECKING:
     from llamina.grammar.constraint import Constraint
@@ -49,6 +52,11 @@ class Sampler:
         self._stages = [stage for _, stage in active]
         self._choose: Callable[[Candidates], int] = likeliest if greedy else draw
         self._tries_first = greedy and all(name in PENALTIES for name, _ in active)
+        beside = {"mask": constraint, "logits_processor": processor, "mirostat": params.mirostat and not greedy}
+        more = [name for name, there in beside.items() if there]
+        bias = dict(zip(self._biased.tolist(), self._bias.tolist(), strict=True))
+        self.handover = handover(params, [name for name, _ in active], greedy, bias, more)
+        self._draws = not greedy
         if params.mirostat and not greedy:
             self._choose = Mirostat(params.mirostat, params.mirostat_tau, params.mirostat_eta, vocab)
 
@@ -74,6 +82,18 @@ class Sampler:
         if self.constraint is not None:
             self.constraint.consume(token)
         return token
+
+    def choice(self, history: Sequence[int], position: int) -> Choice:
+        """Return how a backend that has the stages of `handover` chooses the token. Raises InvalidGrammar."""
+        number = self.random.uniform(position, CHOICE) if self._draws else None
+        choice = self.handover.choice(history, number)
+        return choice if self.constraint is None else replace(choice, mask=self.constraint.mask())
+
+    def accept(self, token: int) -> None:
+        """Go on after a token that a backend has chosen. Raises InvalidSampling if it found none."""
+        check_token(token)
+        if self.constraint is not None:
+            self.constraint.consume(token)
 
     def _try_likeliest(self, candidates: Candidates, constraint: "Constraint | Lazy") -> int:
         """Greedy sampling needs the grammar's mask only where the likeliest token is not allowed.

@@ -26,6 +26,7 @@ from llamina.plan import Plan
 class CpuProgram:
     """Compiled once; every run walks the same table."""
 
+    stages = frozenset[str]()  # the host samples
     states: HostStates
     _stores: dict[State, list[Ref]]
 

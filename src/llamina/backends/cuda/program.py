@@ -1,20 +1,21 @@
 """A plan as launches over one arena, recorded into a graph for each size of step and replayed once a step."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from llamina.backends.base import Capacity, Program, Progress
+from llamina.backends.base import Capacity, Choice, Program, Progress
 from llamina.backends.cuda.adapters import Table
 from llamina.backends.cuda.bucket import Bucket
-from llamina.backends.cuda.device import Device, Graph, Launch, Mark
+from llamina.backends.cuda.device import Device, Graph, Launch
 from llamina.backends.cuda.inputs import Inputs
 from llamina.backends.cuda.lowering import Calls, lower
 from llamina.backends.cuda.lowering.readers import Readers
 from llamina.backends.cuda.memory import Buffer, Place, Ref, pack
+from llamina.backends.cuda.sampling import STAGES, Sampling, Tokens
 from llamina.backends.cuda.shared import Shared
 from llamina.backends.cuda.states import DeviceStates
 from llamina.ops import LowRank, Value
@@ -26,17 +27,21 @@ from llamina.plan import Plan
 class Logits:
     """The outputs of a step that may still be running."""
 
-    _rows: npt.NDArray[np.float32]
-    _mark: Mark
+    _program: "CudaProgram"
+    _count: int
 
     def result(self) -> npt.NDArray[np.float32]:
-        """Logits [outputs, vocab], once they are there; the array is overwritten by the next step's."""
-        self._mark.wait()
-        return self._rows
+        """Logits [outputs, vocab], copied and waited for; the array is overwritten by the next step's."""
+        return self._program.logits(self._count)
+
+    def sample(self, choices: Sequence[Choice | None]) -> Tokens:
+        return self._program.sampling.sample(choices)
 
 
 class CudaProgram:
     """Launches are written when a step of a new size comes, and kept as a graph."""
+
+    stages = STAGES
 
     def __init__(
         self,
@@ -58,11 +63,15 @@ class CudaProgram:
         nbytes = 4 * len(batch.outputs) * plan.vocab
         self._logits = Ref(Buffer(nbytes, device.allocate(nbytes)))
         self._host = device.pinned(nbytes)
+        sampled, count = min(len(batch.outputs), len(batch.slots)), self._inputs.refs["counts"].at(1)
+        self.sampling = Sampling(device, self._logits, plan.vocab, len(batch.outputs), sampled, count)
         self._readers = Readers(plan)
         self._shared.load(self._readers.matrices(), progress)
         sizes = self._sizes()
         lowered = [self._lower(bucket, self._readers) for bucket in sizes]
-        device.prepare({launch.kernel for calls in lowered for launch in calls.launches}, progress)
+        launches = [launch for calls in lowered for launch in calls.launches]
+        launches += self.sampling.prepare() if before is None else []
+        device.prepare({launch.kernel for launch in launches}, progress)
         self._arena_bytes = max(pack(calls.buffers) for calls in lowered)
         self._arena = device.allocate(self._arena_bytes)
 
@@ -81,7 +90,7 @@ class CudaProgram:
 
     def _lower(self, bucket: Bucket, readers: Readers) -> Calls:
         calls = Calls(bucket, readers, self._shared, self._inputs, self._capacity, self._tables)
-        lower(self._plan, calls, self._logits)
+        lower(self._plan, calls, self._logits, self.sampling.ids)
         return calls
 
     def _launches(self, bucket: Bucket, readers: Readers | None = None) -> Calls:
@@ -102,11 +111,15 @@ class CudaProgram:
             self._graphs[bucket] = self._device.record(self._launches(bucket).launches)
         self._inputs.upload(batch)
         self._graphs[bucket].replay()
-        n, vocab = batch.n_outputs, self._plan.vocab
-        rows = self._host[: 4 * n * vocab]
-        if n:
+        return Logits(self, batch.n_outputs)
+
+    def logits(self, count: int) -> npt.NDArray[np.float32]:
+        """The first rows of the last step's logits."""
+        rows = self._host[: 4 * count * self._plan.vocab]
+        if count:
             self._device.download(self._logits.address, rows)
-        return Logits(rows.view(np.float32).reshape(n, vocab), self._device.mark())
+        self._device.mark().wait()
+        return rows.view(np.float32).reshape(count, self._plan.vocab)
 
     def adapt(self, slot: int, pairs: Mapping[str, LowRank]) -> None:
         for name, table in self._tables.items():
@@ -142,6 +155,7 @@ class CudaProgram:
         for table in self._tables.values():
             table.close()
         self._inputs.close()
+        self.sampling.close()
         for address in (self._arena, self._logits.address):
             self._device.free(address)
         self._shared.release()

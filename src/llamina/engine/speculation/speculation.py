@@ -56,6 +56,7 @@ class Speculation:
             sequence.drafting.tokens = []
             if (
                 sequence.pending == 1
+                and not sequence.ahead
                 and sequence.request.reads is None
                 and self._speculates(sequence)
                 and len(sequence.wanted) == 1
@@ -83,6 +84,19 @@ class Speculation:
         else:
             drafting.off = ""
         return not drafting.off
+
+    def waits(self, sequence: Sequence) -> bool:
+        """Whether it is better to know the token that is being sampled, for there is something to draft behind it."""
+        if not self._speculates(sequence):
+            return False
+        drafting, mode = sequence.drafting, sequence.request.speculate
+        if isinstance(mode, int) or (self.drafter is not None and mode != "ngram"):
+            return True
+        drafting.lookup.follow(sequence.known)
+        matched, tokens = drafting.lookup.draft()
+        chances = drafting.copied if drafting.lookup.copying else drafting.found
+        likely = (chances[n] for n in range(matched, matched + len(tokens)))
+        return worthwhile(likely, len(self._core.running) - 1, self._core.costs) > 0
 
     def _most(self, sequence: Sequence) -> int:
         """Drafts that can be of use: one token comes in any case, and there must be room for all."""

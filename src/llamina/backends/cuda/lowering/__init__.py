@@ -15,8 +15,12 @@ from llamina.plan import Plan
 __all__ = ["OPS", "Calls", "lower"]
 
 
-def lower(plan: Plan, calls: Calls, logits: Ref) -> None:
-    """Write the launches of a plan; logits go to `logits`."""
+def lower(plan: Plan, calls: Calls, logits: Ref, ids: Ref) -> None:
+    """Write the launches of a plan; logits go to `logits`, and `ids` are the tokens that were chosen last."""
+    calls.emit(
+        "sampling.resolve", (-(-calls.bucket.tokens // 128), 1, 1), 1, tokens=calls.inputs.refs["tokens"], ids=ids,
+        count=calls.inputs.refs["counts"], BLOCK=128,
+    )  # fmt: skip
     for value, name in ((plan.tokens, "tokens"), (plan.positions, "positions")):
         calls.places[value.id] = Place(calls.inputs.refs[name], 1, 1, 1, 1)
     size = plan.logits.size
