@@ -1,6 +1,7 @@
 """Objects by kind and id: made, read, listed in pages, changed, deleted. One way for every API that keeps something."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -50,9 +51,8 @@ class Store:
 
     async def insert_all(self, new: list[Kept]) -> list[Kept]:
         """Keep several, in order: all or none."""
-        rows = [vars(one) | {"body": _encode(one.body)} for one in new]
-        if rows:
-            await self.database.run(lambda connection: connection.execute(objects.insert(), rows))
+        if new:
+            await self.database.run(lambda connection: connection.execute(objects.insert(), _rows(new)))
         return new
 
     async def get(self, kind: str, id: str, owner: str = ANY) -> Kept | None:
@@ -69,8 +69,12 @@ class Store:
         body: dict[str, Any] | None = None,
         status: str | None = None,
         if_status: tuple[str, ...] | None = None,
+        also: Sequence[Kept] = (),
     ) -> bool:
-        """Replace the body, the status or both; whether that happened. `if_status`: only from one of these states."""
+        """Replace the body, the status or both; whether that happened. `if_status`: only from one of these states.
+
+        `also` are new objects that are kept with the change: all of it happens, or nothing.
+        """
         new: dict[str, Any] = {} if status is None else {"status": status}
         if body is not None:
             new["body"] = _encode(body)
@@ -78,7 +82,14 @@ class Store:
         if if_status is not None:
             where.append(objects.c.status.in_(if_status))
         change = objects.update().where(*where).values(**new)
-        return await self.database.run(lambda connection: connection.execute(change).rowcount > 0)
+
+        def work(connection: sa.Connection) -> bool:
+            happened = connection.execute(change).rowcount > 0
+            if happened and also:
+                connection.execute(objects.insert(), _rows(also))
+            return happened
+
+        return await self.database.run(work)
 
     async def delete(self, kind: str, id: str, owner: str = ANY) -> bool:
         """Delete an object and the parts it has; whether it was there."""
@@ -141,6 +152,11 @@ class Store:
         rows = await self.database.run(lambda connection: list(connection.execute(query)))
         return [_kept(row) for row in rows]
 
+    async def count(self, kind: str, *, parent: str = "") -> int:
+        """How many objects of a kind are under a parent."""
+        query = sa.select(sa.func.count()).select_from(objects).where(*_of(kind, ANY), objects.c.parent == parent)
+        return await self.database.run(lambda connection: int(connection.execute(query).scalar_one()))
+
     def close(self) -> None:
         self.database.close()
 
@@ -157,6 +173,10 @@ def _of(kind: str, owner: str) -> list[Any]:
 
 def _kept(row: Any) -> Kept:
     return Kept(row.id, row.kind, row.owner, row.parent, row.status, row.created, msgspec.json.decode(row.body))
+
+
+def _rows(new: Sequence[Kept]) -> list[dict[str, Any]]:
+    return [vars(one) | {"body": _encode(one.body)} for one in new]
 
 
 def _encode(body: dict[str, Any]) -> str:
