@@ -57,7 +57,7 @@ class Store:
 
     async def get(self, kind: str, id: str, owner: str = ANY) -> Kept | None:
         """The object, if there is one that this owner may see."""
-        query = sa.select(objects).where(*_of(kind, owner), objects.c.id == id)
+        query = sa.select(objects).where(*_of(kind, owner), _is(id))
         row = await self.database.run(lambda connection: connection.execute(query).first())
         return _kept(row) if row is not None else None
 
@@ -78,7 +78,7 @@ class Store:
         new: dict[str, Any] = {} if status is None else {"status": status}
         if body is not None:
             new["body"] = _encode(body)
-        where = [*_of(kind, ANY), objects.c.id == id]
+        where = [*_of(kind, ANY), _is(id)]
         if if_status is not None:
             where.append(objects.c.status.in_(if_status))
         change = objects.update().where(*where).values(**new)
@@ -95,7 +95,7 @@ class Store:
         """Delete an object and the parts it has; whether it was there."""
 
         def work(connection: sa.Connection) -> bool:
-            gone = connection.execute(objects.delete().where(*_of(kind, owner), objects.c.id == id)).rowcount > 0
+            gone = connection.execute(objects.delete().where(*_of(kind, owner), _is(id))).rowcount > 0
             parents = [id] if gone else []
             while parents:
                 parts = sa.select(objects.c.id).where(objects.c.parent.in_(parents))
@@ -118,7 +118,7 @@ class Store:
         limit: int = 20,
         order: Order = "desc",
     ) -> Page | None:
-        """Objects in the order they were made; `after` and `before` are ids. None if there is no object of such an id."""
+        """Objects in the order they were made; `after` and `before` are ids. None: no object has such an id."""
 
         def work(connection: sa.Connection) -> Page | None:
             where = [*_of(kind, owner), objects.c.parent == parent]
@@ -128,7 +128,7 @@ class Store:
             for id, later in ((after, order == "asc"), (before, order == "desc")):
                 if id is None:
                     continue
-                known = sa.select(position).where(*_of(kind, owner), objects.c.id == id)
+                known = sa.select(position).where(*_of(kind, owner), _is(id))
                 at = connection.execute(known).scalar()
                 if at is None:
                     return None
@@ -169,6 +169,11 @@ def made(kind: str, id: str, body: dict[str, Any], owner: str = "", parent: str 
 def _of(kind: str, owner: str) -> list[Any]:
     where = [objects.c.kind == kind]
     return where if owner == ANY else [*where, objects.c.owner == owner]
+
+
+def _is(id: str) -> Any:
+    """Whether an object has this id. None has a NUL in it, which PostgreSQL would not even compare."""
+    return objects.c.id == id.replace("\0", "\ufffd")
 
 
 def _kept(row: Any) -> Kept:

@@ -43,8 +43,8 @@ def normalized(item: Item, path: str, new_id: NewId) -> Item | None:
     if kind not in PREFIXES:
         return None
     id, status = item.get("id"), item.get("status")
-    if not isinstance(id, str | None) or len(id or "") > LONGEST_KEY or id == "":
-        raise ApiError(400, f"{path}.id must be a string of 1 to {LONGEST_KEY} characters", param=f"{path}.id")
+    if id is not None and not (isinstance(id, str) and 0 < len(id) <= LONGEST_KEY and id.isprintable()):
+        raise ApiError(400, f"{path}.id must be a text of 1 to {LONGEST_KEY} characters", param=f"{path}.id")
     if status not in (None, *STATUSES):
         message = f"{path}.status is {status!r}: must be one of {', '.join(STATUSES)}"
         raise ApiError(400, message, param=f"{path}.status")

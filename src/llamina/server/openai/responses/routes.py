@@ -18,6 +18,7 @@ from llamina.server.openai.responses.run import Run, cancel, prepare, resume, st
 from llamina.server.store import Kept
 
 WARNINGS = "x-llamina-warnings"  # the header that names what was asked for and left out
+LONGEST_HEADER = 1000  # characters
 Source = AsyncIterator[Event | None]
 
 
@@ -26,7 +27,7 @@ async def create(request: Request) -> HttpResponse:
     server = request.app.state.server
     body = await read(request, ResponseRequest)
     asked = await prepare(server, caller(request).id, body)
-    headers = {WARNINGS: "; ".join(asked.warnings).encode("ascii", "replace").decode()} if asked.warnings else {}
+    headers = {WARNINGS: _header(asked.warnings)} if asked.warnings else {}
     if body.background:
         run = await start(server, asked)
         if run.log is not None:
@@ -39,6 +40,12 @@ async def create(request: Request) -> HttpResponse:
     async for _ in run.events():
         pass
     return json(run.response, headers=headers)
+
+
+def _header(warnings: list[str]) -> str:
+    """Warnings in characters that a header may have, and no longer than clients take."""
+    text = "; ".join(warnings)
+    return "".join(c if c.isascii() and c.isprintable() else "?" for c in text[:LONGEST_HEADER])
 
 
 def _streamed(request: Request, source: Source, headers: dict[str, str]) -> HttpResponse:

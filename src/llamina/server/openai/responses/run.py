@@ -10,8 +10,9 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from sqlalchemy.exc import IntegrityError
 
-from llamina.server.errors import RETRY_SECONDS, api_error
+from llamina.server.errors import RETRY_SECONDS, ApiError, api_error
 from llamina.server.http import with_keep_alive
 from llamina.server.ids import new_id
 from llamina.server.model import Chunk
@@ -204,9 +205,13 @@ class Run:
             events = {"events": [*self.log.events, final]}
             also.append(made(EVENTS, f"{asked.id}:events", events, owner=asked.owner, parent=asked.id))
         body, status = {"response": self.response, "input": asked.input}, self.response["status"]
-        if asked.body.background:
-            return await store.change(RESPONSE, asked.id, body=body, status=status, if_status=ACTIVE, also=also)
-        await store.insert_all([made(RESPONSE, asked.id, body, owner=asked.owner, status=status), *also])
+        try:
+            if asked.body.background:
+                return await store.change(RESPONSE, asked.id, body=body, status=status, if_status=ACTIVE, also=also)
+            await store.insert_all([made(RESPONSE, asked.id, body, owner=asked.owner, status=status), *also])
+        except IntegrityError as error:
+            message = f"another response has brought the conversation {conversation!r} items of the same ids meanwhile"
+            raise ApiError(409, message, "conflict_error", param="conversation") from error
         return True
 
 
