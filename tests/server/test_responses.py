@@ -99,18 +99,20 @@ def test_parsed(client: openai.OpenAI, live: Live) -> None:
     class City(BaseModel):
         city: str
 
-    answer = client.responses.parse(model="smollm2", input=QUESTION, text_format=City, temperature=0)
+    answer = client.responses.parse(
+        model="smollm2", input=QUESTION, text_format=City, temperature=0, max_output_tokens=60
+    )
     assert answer.output_parsed is not None and isinstance(answer.output_parsed.city, str)
     format = {"type": "json_schema", "name": "city", "schema": {"enum": ["Tokyo", "Lima"]}, "strict": True}
     found = created(live, model="smollm2", input=QUESTION, text={"format": format}, **GREEDY)
     assert json.loads(found.output_text) in ("Tokyo", "Lima")
-    found = created(live, model="smollm2", input=QUESTION, text={"format": {"type": "json_object"}}, temperature=0)
+    found = created(live, model="smollm2", input=QUESTION, text={"format": {"type": "json_object"}}, **GREEDY)
     assert isinstance(json.loads(found.output_text), dict) or found.status == "incomplete"
 
 
 def test_tool_round_trip(client: openai.OpenAI, live: Live) -> None:
     """function_call → function_call_output → answer, by chain and by sending everything again."""
-    asked: dict[str, Any] = {"model": "smollm2", "tools": [CAPITAL], "temperature": 0}
+    asked: dict[str, Any] = {"model": "smollm2", "tools": [CAPITAL], "temperature": 0, "max_output_tokens": 60}
     first = client.responses.create(**asked, input=QUESTION, tool_choice="required", parallel_tool_calls=False)
     strict_response(first.to_dict())
     call: Any = first.output[-1]
@@ -158,6 +160,7 @@ def test_reasoning_text_and_calls(live: Live, script: Any) -> None:
     ]
     assert response.usage is not None and response.usage.output_tokens_details.reasoning_tokens == 2
     assert response.usage.input_tokens_details.cached_tokens == 3
+    assert model.asked[-1].options["max_tokens"] is None
     assert model.asked[-1].options["template_options"] == {"reasoning_effort": "high", "enable_thinking": True}
     # the whole turn goes back as one message
     outputs = [{"type": "function_call_output", "call_id": f"call_{i}", "output": "?"} for i in (1, 2)]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import openai
 import pytest
 from live_server import PATIENCE, Live, Scripted, done, said, wait_for
@@ -36,8 +37,6 @@ class Held(Scripted):
             super().send(frame)
 
     def _say(self, frame: Generate, chunks: list[Any]) -> None:
-        import msgspec
-
         for chunk in chunks:
             self._loop.call_soon(self.receive, Chunks([msgspec.structs.replace(chunk, id=frame.id)]))
 

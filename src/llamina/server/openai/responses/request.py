@@ -156,7 +156,7 @@ class ResponseRequest(SamplingFields, kw_only=True, forbid_unknown_fields=True):
 
     def engine_options(self, limits: Limits) -> dict[str, Any]:
         """The engine's options. Raises ApiError for what cannot be done."""
-        given = self.options(limits)
+        given = {"max_tokens": None, **self.options(limits)}  # as long as the context has room, as OpenAI's
         if self.max_output_tokens is not None:
             if self.max_tokens not in (None, self.max_output_tokens):
                 raise ApiError(400, "max_tokens and max_output_tokens are both given, and differ", param="max_tokens")

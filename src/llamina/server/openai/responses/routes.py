@@ -36,7 +36,7 @@ async def create(request: Request) -> HttpResponse:
     run = Run(server, asked)
     await run.begin()
     if body.stream:
-        return _streamed(request, run.told_events(), headers)
+        return _streamed(request, run.guarded_events(), headers)
     async for _ in run.events():
         pass
     return json(run.response, headers=headers)

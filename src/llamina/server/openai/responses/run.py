@@ -84,7 +84,7 @@ class Run:
     def event(self, type: str, **fields: Any) -> Event:
         return {"type": type, "sequence_number": next(self._numbers), **fields}
 
-    def told(self, name: str) -> Event:
+    def lifecycle(self, name: str) -> Event:
         """An event that has the response as it is now."""
         return self.event(f"response.{name}", response=dict(self.response))
 
@@ -111,14 +111,14 @@ class Run:
 
         In the foreground, `begin` comes before.
         """
-        yield self.told("created")
+        yield self.lifecycle("created")
         if self._asked.body.background:
-            yield self.told("queued")
+            yield self.lifecycle("queued")
             await self._begin_patiently()
             if not await self._server.store.change(RESPONSE, self._asked.id, status="in_progress", if_status=ACTIVE):
                 return
             self.response["status"] = "in_progress"
-        yield self.told("in_progress")
+        yield self.lifecycle("in_progress")
         assert self._stream is not None and self._first is not None
         last = self._first
         async with self._server.models.use(self._asked.body.model), self._stream:
@@ -133,7 +133,7 @@ class Run:
                     yield event
         for event in self._end(last):
             yield event
-        final = self.told("completed" if self.response["status"] == "completed" else "incomplete")
+        final = self.lifecycle("completed" if self.response["status"] == "completed" else "incomplete")
         if await self._keep(final):
             yield final
 
@@ -150,7 +150,7 @@ class Run:
             self.response["usage"] = usage(last.usage, self.output.reasoning_tokens)
         return events
 
-    async def told_events(self) -> AsyncGenerator[Event | None, None]:
+    async def guarded_events(self) -> AsyncGenerator[Event | None, None]:
         """The same, where what ends the generation early is an event: the response failed."""
         try:
             async with aclosing(self.events()) as events:
@@ -161,17 +161,17 @@ class Run:
                 yield event
             found = response_error(api_error(error))
             self.response |= {"status": "failed", "error": found, "output": self.output.items}
-            final = self.told("failed")
+            final = self.lifecycle("failed")
             if await self._keep(final):
                 yield final
 
-    async def give_up(self) -> bool:
+    async def keep_cancelled(self) -> bool:
         """Keep a response that was cancelled; whether it was not done yet."""
         events = self._cut()
         self.response |= {"status": "cancelled", "output": self.output.items}
         for event in events:
             self.write(event)
-        final = self.told("incomplete")
+        final = self.lifecycle("incomplete")
         kept = await self._keep(final)
         if kept:
             self.write(final)
@@ -235,7 +235,7 @@ def launch(server: "Server", asked: Asked) -> Run:
 
 async def _work(run: Run) -> None:
     try:
-        async for event in run.told_events():
+        async for event in run.guarded_events():
             run.write(event)
     finally:
         if not run.is_cancelled:
@@ -252,7 +252,7 @@ async def cancel(server: "Server", kept: Kept) -> bool:
     run.is_cancelled = True
     await server.jobs.cancel(kept.id)
     try:
-        return await run.give_up()
+        return await run.keep_cancelled()
     finally:
         run.end()
 
