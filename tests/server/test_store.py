@@ -62,6 +62,7 @@ def test_an_owner_sees_only_its_own(store: Store) -> None:
     assert not asyncio.run(store.delete("file", "file_1", "key_b"))
     page = asyncio.run(store.page("file", "key_b"))
     assert page is not None and page.items == []
+    assert asyncio.run(store.get("file", "file_1\0")) is None
     assert asyncio.run(store.get("file", "file_1")) is not None
 
 
@@ -152,3 +153,16 @@ def test_a_database_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
         with pytest.raises(RequestError, match="cannot be opened") as raised:
             Store(url, tmp_path)
         assert "secret" not in str(raised.value)
+
+
+def test_a_change_and_what_comes_with_it_are_one(store: Store) -> None:
+    asyncio.run(store.insert("response", "r1", {}, status="queued"))
+    items = [made("item", "c:1", {}, parent="c"), made("item", "c:2", {}, parent="c")]
+    change = store.change("response", "r1", status="completed", if_status=("queued",), also=items)
+    assert asyncio.run(change) and asyncio.run(store.count("item", parent="c")) == 2
+    again = [made("item", "c:3", {}, parent="c")]
+    assert not asyncio.run(store.change("response", "r1", status="failed", if_status=("queued",), also=again))
+    with pytest.raises(sa.exc.IntegrityError):
+        asyncio.run(store.change("response", "r1", status="failed", also=items))
+    kept = asyncio.run(store.get("response", "r1"))
+    assert kept is not None and kept.status == "completed" and asyncio.run(store.count("item", parent="c")) == 2

@@ -14,12 +14,24 @@ class Jobs:
 
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._states: dict[str, Any] = {}
 
-    def start(self, id: str, work: Coroutine[Any, Any, None]) -> None:
-        """Let `work` run until it is done or cancelled. Its own errors are for it to keep; others go to the log."""
+    def start(self, id: str, work: Coroutine[Any, Any, None], state: Any = None) -> None:
+        """Let `work` run until it is done or cancelled. Its own errors are for it to keep; others go to the log.
+
+        `state` is what others may see of it meanwhile.
+        """
         task = asyncio.get_running_loop().create_task(self._run(work), name=id)
-        self._tasks[id] = task
-        task.add_done_callback(lambda _: self._tasks.pop(id, None))
+        self._tasks[id], self._states[id] = task, state
+        task.add_done_callback(lambda _: self._forget(id))
+
+    def _forget(self, id: str) -> None:
+        self._tasks.pop(id, None)
+        self._states.pop(id, None)
+
+    def state(self, id: str) -> Any:
+        """What a running job was started with for others to see, or None."""
+        return self._states.get(id)
 
     async def _run(self, work: Coroutine[Any, Any, None]) -> None:
         try:

@@ -1,6 +1,7 @@
 """Objects by kind and id: made, read, listed in pages, changed, deleted. One way for every API that keeps something."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -50,14 +51,13 @@ class Store:
 
     async def insert_all(self, new: list[Kept]) -> list[Kept]:
         """Keep several, in order: all or none."""
-        rows = [vars(one) | {"body": _encode(one.body)} for one in new]
-        if rows:
-            await self.database.run(lambda connection: connection.execute(objects.insert(), rows))
+        if new:
+            await self.database.run(lambda connection: connection.execute(objects.insert(), _rows(new)))
         return new
 
     async def get(self, kind: str, id: str, owner: str = ANY) -> Kept | None:
         """The object, if there is one that this owner may see."""
-        query = sa.select(objects).where(*_of(kind, owner), objects.c.id == id)
+        query = sa.select(objects).where(*_of(kind, owner), _is(id))
         row = await self.database.run(lambda connection: connection.execute(query).first())
         return _kept(row) if row is not None else None
 
@@ -69,22 +69,33 @@ class Store:
         body: dict[str, Any] | None = None,
         status: str | None = None,
         if_status: tuple[str, ...] | None = None,
+        also: Sequence[Kept] = (),
     ) -> bool:
-        """Replace the body, the status or both; whether that happened. `if_status`: only from one of these states."""
+        """Replace the body, the status or both; whether that happened. `if_status`: only from one of these states.
+
+        `also` are new objects that are kept with the change: all of it happens, or nothing.
+        """
         new: dict[str, Any] = {} if status is None else {"status": status}
         if body is not None:
             new["body"] = _encode(body)
-        where = [*_of(kind, ANY), objects.c.id == id]
+        where = [*_of(kind, ANY), _is(id)]
         if if_status is not None:
             where.append(objects.c.status.in_(if_status))
         change = objects.update().where(*where).values(**new)
-        return await self.database.run(lambda connection: connection.execute(change).rowcount > 0)
+
+        def work(connection: sa.Connection) -> bool:
+            happened = connection.execute(change).rowcount > 0
+            if happened and also:
+                connection.execute(objects.insert(), _rows(also))
+            return happened
+
+        return await self.database.run(work)
 
     async def delete(self, kind: str, id: str, owner: str = ANY) -> bool:
         """Delete an object and the parts it has; whether it was there."""
 
         def work(connection: sa.Connection) -> bool:
-            gone = connection.execute(objects.delete().where(*_of(kind, owner), objects.c.id == id)).rowcount > 0
+            gone = connection.execute(objects.delete().where(*_of(kind, owner), _is(id))).rowcount > 0
             parents = [id] if gone else []
             while parents:
                 parts = sa.select(objects.c.id).where(objects.c.parent.in_(parents))
@@ -107,7 +118,7 @@ class Store:
         limit: int = 20,
         order: Order = "desc",
     ) -> Page | None:
-        """Objects in the order they were made; `after` and `before` are ids, and None is returned if one is unknown."""
+        """Objects in the order they were made; `after` and `before` are ids. None: no object has such an id."""
 
         def work(connection: sa.Connection) -> Page | None:
             where = [*_of(kind, owner), objects.c.parent == parent]
@@ -117,7 +128,7 @@ class Store:
             for id, later in ((after, order == "asc"), (before, order == "desc")):
                 if id is None:
                     continue
-                known = sa.select(position).where(*_of(kind, owner), objects.c.id == id)
+                known = sa.select(position).where(*_of(kind, owner), _is(id))
                 at = connection.execute(known).scalar()
                 if at is None:
                     return None
@@ -141,6 +152,11 @@ class Store:
         rows = await self.database.run(lambda connection: list(connection.execute(query)))
         return [_kept(row) for row in rows]
 
+    async def count(self, kind: str, *, parent: str = "") -> int:
+        """How many objects of a kind are under a parent."""
+        query = sa.select(sa.func.count()).select_from(objects).where(*_of(kind, ANY), objects.c.parent == parent)
+        return await self.database.run(lambda connection: int(connection.execute(query).scalar_one()))
+
     def close(self) -> None:
         self.database.close()
 
@@ -155,8 +171,17 @@ def _of(kind: str, owner: str) -> list[Any]:
     return where if owner == ANY else [*where, objects.c.owner == owner]
 
 
+def _is(id: str) -> Any:
+    """Whether an object has this id. None has a NUL in it, which PostgreSQL would not even compare."""
+    return objects.c.id == id.replace("\0", "\ufffd")
+
+
 def _kept(row: Any) -> Kept:
     return Kept(row.id, row.kind, row.owner, row.parent, row.status, row.created, msgspec.json.decode(row.body))
+
+
+def _rows(new: Sequence[Kept]) -> list[dict[str, Any]]:
+    return [vars(one) | {"body": _encode(one.body)} for one in new]
 
 
 def _encode(body: dict[str, Any]) -> str:
