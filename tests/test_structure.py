@@ -39,6 +39,7 @@ ORDER = [
     "adapters",
     "engine",
     "server",
+    "repl",
     "bench",
     "cli",
     "__main__",

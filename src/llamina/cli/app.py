@@ -19,6 +19,7 @@ from llamina.errors import LlaminaError, ModelNotFound, RequestError
 
 VERBS = {
     "run": "Answer a prompt.",
+    "chat": "Talk with a model in the terminal.",
     "serve": "Serve models over HTTP: the APIs of OpenAI, Anthropic and Ollama.",
     "embed": "Compute embeddings of texts.",
     "rerank": "Sort documents by how well they answer a query.",

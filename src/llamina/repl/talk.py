@@ -1,0 +1,138 @@
+"""What a conversation in the terminal consists of: messages, settings, and what goes with the next message."""
+
+import base64
+import mimetypes
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from llamina.chat import ToolCall
+from llamina.chat.functions import Functions
+from llamina.errors import RequestError
+from llamina.repl.partner import Message, Partner
+
+MOST = 10 << 20  # bytes of an attachment
+
+
+class Talk:
+    """Messages from the oldest on. A question and all that came of it are undone together."""
+
+    def __init__(self, partner: Partner, system: str | None = None, settings: Mapping[str, Any] | None = None) -> None:
+        self.partner = partner
+        self.messages: list[dict[str, Any]] = []
+        self.settings: dict[str, Any] = dict(settings or {})
+        self.functions: Functions | None = None
+        self._attached: list[dict[str, Any]] = []
+        if system:
+            self.system = system
+
+    @property
+    def system(self) -> str:
+        first = self.messages[:1]
+        return str(first[0]["content"]) if first and first[0]["role"] == "system" else ""
+
+    @system.setter
+    def system(self, text: str) -> None:
+        rest = [message for message in self.messages if message["role"] != "system"]
+        self.messages = [{"role": "system", "content": text}, *rest] if text else rest
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What an answer is asked for with."""
+        return {**self.settings, **({"tools": self.functions.tools} if self.functions else {})}
+
+    def set(self, name: str, value: Any) -> None:
+        """Change a setting; None takes it back. Raises RequestError for one that there is not."""
+        changed = {key: kept for key, kept in self.settings.items() if key != name}
+        if value is not None:
+            changed[name] = value
+        self.partner.check({name: None} if value is None else changed)
+        self.settings = changed
+
+    # ---- messages ----------------------------------------------------------------------------------------
+
+    def ask(self, text: str) -> None:
+        """Add a question, with what is attached to it."""
+        attached, self._attached = self._attached, []
+        content: Any = [*attached, {"type": "text", "text": text}] if attached else text
+        if attached and all(part["type"] == "text" for part in attached):
+            content = "\n\n".join([*(part["text"] for part in attached), text])
+        self.messages.append({"role": "user", "content": content})
+
+    def undo(self) -> str:
+        """Take the last question back, with its answer; its text. Raises RequestError if there is none."""
+        for at in range(len(self.messages) - 1, -1, -1):
+            if self.messages[at]["role"] == "user":
+                question = self.messages[at]
+                del self.messages[at:]
+                return _text(question)
+        raise RequestError("nothing was asked yet: there is nothing to take back")
+
+    def again(self) -> None:
+        """Take the last answer back, so that the question can be answered again."""
+        text = self.undo()
+        self.messages.append({"role": "user", "content": text})
+
+    def reset(self) -> None:
+        """Forget what was said; the system message and the settings stay."""
+        self.messages = [message for message in self.messages[:1] if message["role"] == "system"]
+        self._attached = []
+
+    # ---- attachments and tools ---------------------------------------------------------------------------
+
+    def attach_text(self, path: Path) -> int:
+        """Send a file's text with the next message; its length. Raises RequestError if it cannot be read."""
+        try:
+            text = _read(path).decode("utf-8")
+        except UnicodeDecodeError:
+            raise RequestError(f"{path} is not text in UTF-8: a picture is sent with /image") from None
+        self._attached.append({"type": "text", "text": f"{path.name}:\n```\n{text.rstrip()}\n```"})
+        return len(text)
+
+    def attach_image(self, path: Path) -> None:
+        """Send a picture with the next message, as OpenAI's API has it. Raises RequestError if it cannot be read."""
+        kind = mimetypes.guess_type(path.name)[0] or ""
+        if not kind.startswith("image/"):
+            raise RequestError(f"{path} is {kind or 'of an unknown kind'}: it must be a picture, as .png or .jpg")
+        data = base64.b64encode(_read(path)).decode()
+        self._attached.append({"type": "image_url", "image_url": {"url": f"data:{kind};base64,{data}"}})
+
+    def load_tools(self, path: Path) -> list[str]:
+        """Let the model call the functions of a Python file; their names. Raises RequestError if there are none."""
+        scope: dict[str, Any] = {"__name__": path.stem}
+        try:
+            exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), scope)
+        except (OSError, SyntaxError, ValueError) as error:
+            raise RequestError(f"{path} cannot be read as Python: {error}") from error
+        own: list[Callable[..., Any]] = [
+            value
+            for name, value in scope.items()
+            if callable(value) and not name.startswith("_") and getattr(value, "__module__", None) == path.stem
+        ]
+        self.functions = Functions(own)
+        return [function.__name__ for function in own]
+
+    def calls(self) -> list[ToolCall]:
+        """The calls of the last message."""
+        last: Message = self.messages[-1] if self.messages else {}
+        found = []
+        for call in last.get("tool_calls") or ():
+            function = call["function"]
+            found.append(ToolCall(call.get("id") or "", function["name"], function["arguments"]))
+        return found
+
+
+def _read(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > MOST:
+            raise RequestError(f"{path} has {path.stat().st_size} bytes: at most {MOST} are sent")
+        return path.read_bytes()
+    except OSError as error:
+        raise RequestError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _text(message: Message) -> str:
+    content = message["content"]
+    if isinstance(content, str):
+        return content
+    return "\n".join(part["text"] for part in content if part["type"] == "text")
