@@ -1,5 +1,6 @@
 """Each backend compiles a plan for one kind of device; nobody else knows a device."""
 
+import os
 from collections.abc import Callable
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -39,7 +40,8 @@ __all__ = [
     "state_bytes",
 ]
 
-BACKENDS = ("cpu", "cuda", "reference")  # the default first
+BACKENDS = ("auto", "cpu", "cuda", "reference")  # the default first
+CPU_OPTIONS = ("threads", "memory_budget")  # whoever gives one of these means the CPU
 
 
 def __getattr__(name: str) -> Any:
@@ -54,10 +56,13 @@ def __getattr__(name: str) -> Any:
 def backend(name: str, **options: Any) -> "Backend":
     """The backend of a name. Options that are None are left to it.
 
-    Raises RequestError for a name that is none of `BACKENDS`, or an option that it does not have.
+    `auto` is $LLAMINA_BACKEND if that is set; else a GPU where one can be used, unless an option is given that only the
+    CPU has; else the CPU. Raises RequestError for a name that is none of `BACKENDS`, or an option that it has not.
     """
     given = {option: value for option, value in options.items() if value is not None}
     made: Callable[..., Backend]
+    if name == "auto":
+        name = _best(given)
     if name == "cpu":
         from llamina.backends.cpu import CpuBackend
 
@@ -80,3 +85,16 @@ def backend(name: str, **options: Any) -> "Backend":
         if option not in signature(made).parameters:
             raise RequestError(f"the {name} backend has no option {option!r}", option)
     return made(**given)
+
+
+def _best(given: "dict[str, Any]") -> str:
+    """The backend that is meant, or the fastest that has all the options."""
+    if named := os.environ.get("LLAMINA_BACKEND"):
+        return named
+    if "device" in given:
+        return "cuda"
+    if any(option in given for option in CPU_OPTIONS) or given.get("offload", "none") != "none":
+        return "cpu"
+    from llamina.backends.cuda.found import find_gpus
+
+    return "cuda" if find_gpus().usable else "cpu"

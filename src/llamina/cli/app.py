@@ -33,6 +33,7 @@ VERBS = {
     "detokenize": "Show the text of tokens.",
     "plan": "Inspect the steps by which a model is computed.",
     "bench": "Measure speed and memory, alone or against llama.cpp.",
+    "doctor": "Check this machine: CPU, memory, GPU, folders, versions.",
     "completion": "Print a shell completion script.",
 }
 ALIASES = {"ls": "list"}

@@ -43,6 +43,7 @@ def command(
     max_tokens: int,
     context: int | None,
     backend: str,
+    device: int | None,
     threads: int | None,
     kv_type: str,
     plain: bool,
@@ -68,7 +69,7 @@ def command(
 
     if url and (hf or context):
         raise click.UsageError("--url names a server, which has its own models: leave -hf and -c out")
-    loading = {"backend": backend, "threads": threads, "context": context, "kv_type": kv_type}
+    loading = {"backend": backend, "device": device, "threads": threads, "context": context, "kv_type": kv_type}
     partner = _partner(model, hf, url, api_key, loading)
     try:
         talk = Talk(partner, system, {"max_tokens": max_tokens, **given(options)})

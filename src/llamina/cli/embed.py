@@ -29,6 +29,7 @@ def command(
     context: int | None,
     threads: int | None,
     backend: str,
+    device: int | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -41,7 +42,10 @@ def command(
       llamina embed -m qwen3.gguf --pooling last "a llama"
     """
     found = lines_of(texts, "text")
-    with advised(), load_model(model, hf, quiet, backend=backend, threads=threads, context=context) as engine:
+    with (
+        advised(),
+        load_model(model, hf, quiet, backend=backend, device=device, threads=threads, context=context) as engine,
+    ):
         scales = load_adapters(engine, adapters)
         with busy(f"computing {len(found)} embeddings", quiet):
             vectors = engine.embed(found, pooling=pooling, normalize=normalize, adapters=scales)  # type: ignore[arg-type]

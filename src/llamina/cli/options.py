@@ -159,14 +159,18 @@ def threads_option(function: Function) -> Function:
 
 
 def device_options(function: Function) -> Function:
-    """`--threads` and `--backend`."""
+    """`--threads`, `--backend` and `--device`."""
+    function = click.option(
+        "--device", type=click.IntRange(min=0), metavar="N", help="With a GPU: its number.", envvar="LLAMINA_DEVICE"
+    )(function)
     return threads_option(
         click.option(
             "--backend",
             type=click.Choice(BACKENDS),
             default=BACKENDS[0],
             show_default=True,
-            help="What computes: compiled kernels, or NumPy (slow, for comparison).",
+            help="What computes: the CPU, an NVIDIA GPU, or NumPy (slow, for comparison). auto: the GPU if one can be "
+            "used, else the CPU.",
         )(function)
     )
 

@@ -38,6 +38,7 @@ def command(
     context: int | None,
     threads: int | None,
     backend: str,
+    device: int | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -59,7 +60,10 @@ def command(
     text = text_of(decode(file.read(), file.name) if file else None, "text")
     measure = _in_windows if method == "llama.cpp" else _overlapping
     size = context or (WINDOW if method == "llama.cpp" else None)
-    with advised(), load_model(model, hf, quiet, backend=backend, threads=threads, context=size) as engine:
+    with (
+        advised(),
+        load_model(model, hf, quiet, backend=backend, device=device, threads=threads, context=size) as engine,
+    ):
         found = measure(engine, text, load_adapters(engine, adapters), quiet)
         if as_json:
             listed = {"token_ids": found.tokens, "logprobs": found.logprobs} if each else {}

@@ -25,6 +25,7 @@ def command(
     context: int | None,
     threads: int | None,
     backend: str,
+    device: int | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -38,7 +39,10 @@ def command(
       llamina rerank -m reranker.gguf "what eats grass?" --top 3 --json < documents.txt
     """
     found = lines_of(documents, "document")
-    with advised(), load_model(model, hf, quiet, backend=backend, threads=threads, context=context) as engine:
+    with (
+        advised(),
+        load_model(model, hf, quiet, backend=backend, device=device, threads=threads, context=context) as engine,
+    ):
         scales = load_adapters(engine, adapters)
         with busy(f"scoring {len(found)} documents", quiet):
             scores = engine.rerank(query, found, adapters=scales)

@@ -127,6 +127,7 @@ def command(
     raw: bool,
     threads: int | None,
     backend: str,
+    device: int | None,
     context: int | None,
     kv_type: str,
     offload: str,
@@ -178,7 +179,14 @@ def command(
         with Meter("kernels", quiet) as meter, advised():
             room: Any = {"kv_type": kv_type, "offload": offload, "memory_budget": memory_budget}
             engine = load(
-                weights, backend=backend, threads=threads, context=context, draft=draft, progress=meter, **room
+                weights,
+                backend=backend,
+                device=device,
+                threads=threads,
+                context=context,
+                draft=draft,
+                progress=meter,
+                **room,
             )
             options["adapters"] = load_adapters(engine, adapters)
         with engine:

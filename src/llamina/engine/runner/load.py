@@ -24,14 +24,15 @@ from llamina.quant import format_of
 
 DEFAULT_CONTEXT = 8192
 MAX_CONTEXT = 1 << 24  # no trained context comes near this
-NAMED = {"backend", "threads", "context", "draft", "progress"}
+NAMED = {"backend", "device", "threads", "context", "draft", "progress"}
 Progress = Callable[[str, int, int], None]
 
 
 def load(
     model: str | os.PathLike[str] | GGUF | None = None,
     *,
-    backend: str = "cpu",
+    backend: str = "auto",
+    device: int | None = None,
     threads: int | None = None,
     context: int | None = None,
     draft: str | os.PathLike[str] | None = None,
@@ -40,6 +41,7 @@ def load(
 ) -> Engine:
     """Load a GGUF file, or a model by its name; without either, the catalogue's default. Names are fetched if need be.
 
+    `backend` is auto (a GPU if one can be used, else the CPU), cpu, cuda or reference, and `device` the GPU's number.
     Without `context`, the trained one, at most 8192. Sampling parameters that requests leave out are those that the
     file (`general.sampling.*`) or the catalogue gives.
 
@@ -61,12 +63,14 @@ def load(
     smaller = None if draft is None else open_draft(locate(draft, progress), file)
     own: dict[str, Any] = {name: value for name, value in options.items() if name != "max_waiting"}
     runner = ModelRunner(
-        file, built, backend=backend, threads=threads, progress=progress, sampling=sampling_for(file), **own
-    )
+        file, built, backend=backend, device=device, threads=threads, progress=progress, sampling=sampling_for(file),
+        **own,
+    )  # fmt: skip
     engine = Engine(Core(runner, options.get("max_waiting", MAX_WAITING)))
     if smaller is not None:
         same = {name: value for name, value in own.items() if name in ("kv_type", "step_tokens", "max_sequences")}
-        drafts = load(smaller, backend=backend, threads=threads, context=engine.context, progress=progress, **same)  # type: ignore[arg-type]
+        same |= {"backend": backend, "device": device, "threads": threads, "context": engine.context}
+        drafts = load(smaller, progress=progress, **same)  # type: ignore[arg-type]
         engine.core.speculation.drafter = Drafter(drafts.core, runner.plan.vocab)
     return engine
 

@@ -36,7 +36,8 @@ class ModelRunner:
         file: GGUF,
         model: Decoder,
         *,
-        backend: str = "cpu",
+        backend: str = "auto",
+        device: int | None = None,
         threads: int | None = None,
         kv_type: KvType = "f16",
         step_tokens: int | None = None,
@@ -50,7 +51,9 @@ class ModelRunner:
         _check_options(kv_type, step_tokens=step_tokens, max_sequences=max_sequences, cache_tokens=cache_tokens)
         self.file = file
         self.model = model
-        self.backend: Backend = make_backend(backend, threads=threads, offload=offload, memory_budget=memory_budget)
+        self.backend: Backend = make_backend(
+            backend, device=device, threads=threads, offload=offload, memory_budget=memory_budget
+        )
         self.kv_type = kv_type
         self.context = model.config.context
         self.sampling = dict(sampling or {})  # parameters that requests have unless they say otherwise
