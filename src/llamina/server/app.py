@@ -21,12 +21,12 @@ from llamina.server.models import Models
 from llamina.server.ollama import chat as ollama_chat
 from llamina.server.ollama import embed, generate, manage
 from llamina.server.ollama import models as ollama_models
-from llamina.server.openai import chat, completions, embeddings
+from llamina.server.openai import batch_jobs, batches, chat, completions, embeddings, files
 from llamina.server.openai import models as openai_models
 from llamina.server.store import Store
 
 OLLAMA = (ollama_chat, generate, embed, ollama_models, manage)
-APIS = (health, openai_models, chat, completions, embeddings, messages, *OLLAMA)
+APIS = (health, openai_models, chat, completions, embeddings, files, batches, batch_jobs, messages, *OLLAMA)
 
 
 @dataclass
@@ -37,6 +37,10 @@ class Server:
     models: Models
     store: Store
     jobs: Jobs = field(default_factory=Jobs)
+    batch_slots: asyncio.Semaphore = field(init=False)  # one for each line of a batch that is being answered
+
+    def __post_init__(self) -> None:
+        self.batch_slots = asyncio.Semaphore(self.config.batch_concurrency)
 
 
 def build_app(config: Config, models: Models | None = None) -> Starlette:

@@ -21,6 +21,8 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     answers: int = 16  # n
     top_logprobs: int = 20
     inputs: int = 2048  # of one embeddings request
+    file_bytes: int = 512 << 20  # of an uploaded file
+    batch_lines: int = 50_000
 
 
 class ModelProfile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -53,6 +55,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     models: dict[str, ModelProfile] = {}
     max_models: int = 4  # loaded at once; the least recently used makes room
     limits: Limits = Limits()
+    batch_concurrency: int = 8  # lines of batches that are answered at a time, behind all other requests
     data: str = ""  # the folder of files and of the database; by default the user's data folder
     database: str = ""  # a URL: sqlite:///FILE or postgresql://USER@HOST/NAME; by default SQLite in the data folder
 
