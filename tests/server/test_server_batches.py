@@ -294,6 +294,25 @@ def test_an_interrupted_batch_goes_on(golden: Callable[[str], Path], tmp_path: P
         assert second.metrics.requests["length"] + second.metrics.requests["stop"] <= 55
 
 
+def test_a_second_server_leaves_the_first_its_batches(tmp_path: Path) -> None:
+    """Servers may share a data folder: a batch is taken over only from one that is gone."""
+    config, lines = Config(data=str(tmp_path)), jsonl([line("a", COMPLETIONS, {"prompt": "a"})])
+    with serving({}, config) as first:
+        waiting = first.adopt("silent", lambda: Scripted([]))
+        batch = create(official_client(first), lines, COMPLETIONS)
+        assert wait_for(lambda: waiting.active == 1)
+        with serving({}, config) as second:
+            assert not second.server.jobs.running(batch.id)
+            with pytest.raises(openai.ConflictError, match="another server"):
+                official_client(second).batches.cancel(batch.id)
+            assert official_client(second).batches.retrieve(batch.id).status == "in_progress"
+    with serving({}, config) as third:
+        third_client = official_client(third)
+        assert ended(third_client, batch.id).status == "completed"
+        assert official_client(third).batches.retrieve(batch.id).error_file_id, "the third has no such model"
+        assert [path.name for path in (tmp_path / "servers").glob("server_*")] == [third.server.instance.id]
+
+
 def test_finalizing_again_makes_the_same_files(client: openai.OpenAI, live: Live) -> None:
     """After a crash between the files and the last change of state."""
     batch = ended(client, create(client, jsonl([line("a", COMPLETIONS, {"prompt": "a", **GREEDY})]), COMPLETIONS).id)

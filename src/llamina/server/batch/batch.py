@@ -37,10 +37,11 @@ async def new_batch(
     if file.status != "batch":
         message = f"the purpose of {input_file_id!r} is {file.status!r}: must be batch"
         raise ApiError(400, message, param="input_file_id")
-    return batch_of(owner, endpoint, input_file_id, completion_window, metadata, output_expires_after)
+    return batch_of(server, owner, endpoint, input_file_id, completion_window, metadata, output_expires_after)
 
 
 def batch_of(
+    server: Any,
     owner: str,
     endpoint: str,
     input_file_id: str,
@@ -63,6 +64,7 @@ def batch_of(
         "expires_at": int(time.time()) + int(window[1]) * UNITS[window[2]],
         "metadata": metadata,
         "output_expires_after": output_expires_after,
+        "server": server.instance.id,  # the process that works for it
         "files": [file_id(), file_id()],  # chosen now, so that writing them again after a crash makes no others
     }
     return made(KIND, new_id("batch_"), body, owner=owner, status="validating")
@@ -95,6 +97,9 @@ async def cancel_batch(server: Any, id: str, owner: str) -> bool:
             return False
         if batch.status not in ("validating", "in_progress"):
             message = f"the batch is {batch.status}: it cannot be cancelled any more"
+            raise ApiError(409, message, "conflict_error", code="batch_not_cancellable")
+        if batch.body["server"] != server.instance.id and server.instance.alive(batch.body["server"]):
+            message = "another server with the same data folder runs the batch: cancel it there"
             raise ApiError(409, message, "conflict_error", code="batch_not_cancellable")
         body = batch.body | {"cancelling_at": int(time.time())}
         if await server.store.change(KIND, id, body=body, status="cancelling", if_status=(batch.status,)):

@@ -24,9 +24,11 @@ UNDONE = {
 
 
 async def resume_all(server: Any) -> None:
-    """Go on with the batches that an earlier process left."""
+    """Go on with the batches of processes that are gone."""
     for batch in await server.store.all(KIND, status=ACTIVE):
-        server.jobs.start(batch.id, run(server, batch.id))
+        if not server.instance.alive(batch.body["server"]):
+            await server.store.change(KIND, batch.id, body=batch.body | {"server": server.instance.id})
+            server.jobs.start(batch.id, run(server, batch.id))
 
 
 async def run(server: Any, id: str) -> None:
@@ -34,13 +36,19 @@ async def run(server: Any, id: str) -> None:
     while (batch := await server.store.get(KIND, id)) is not None and batch.status in STEPS:
         try:
             await STEPS[batch.status](server, batch)
+        except FileNotFoundError as error:
+            log.error("batch %s: %s", id, error)
+            await _move(server, batch, "failed", {"errors": [_error("file_not_found", "the input file is gone")]})
         except (OSError, sa.exc.SQLAlchemyError):
             log.exception("batch %s: tried again in %g seconds", id, RETRY)
             await asyncio.sleep(RETRY)
         except Exception:
             log.exception("batch %s: a mistake of ours", id)
-            error = {"code": "server_error", "message": "the server made a mistake", "line": None, "param": None}
-            await _move(server, batch, "failed", {"errors": [error]})
+            await _move(server, batch, "failed", {"errors": [_error("server_error", "the server made a mistake")]})
+
+
+def _error(code: str, message: str) -> dict[str, Any]:
+    return {"code": code, "message": message, "line": None, "param": None}
 
 
 async def _move(server: Any, batch: Kept, status: str, news: dict[str, Any], drop: str | None = None) -> None:

@@ -52,7 +52,7 @@ async def create(request: Request) -> Response:
 
 async def _with_input(server: Any, owner: str, body: BatchJobRequest) -> Kept:
     """A batch with the file that its input becomes, both kept at once."""
-    batch = batch_of(owner, body.endpoint, file_id(), body.completion_window, body.metadata)
+    batch = batch_of(server, owner, body.endpoint, file_id(), body.completion_window, body.metadata)
     id = batch.body["input_file_id"]
     with server.store.contents.write(id) as writing:
         await writing.write((body.input_jsonl or "").encode())
