@@ -85,14 +85,23 @@ def test_lines_are_answered_as_the_live_endpoint_does(client: openai.OpenAI, liv
     assert live.call(live.server.store.ids("batch_line", parent=made.id)) == [], "the file has them now"
 
 
-def test_chats_and_embeddings(client: openai.OpenAI, live: Live) -> None:
+def test_chats_and_embeddings(client: openai.OpenAI, live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     hi = [{"role": "user", "content": "What is the capital of Japan?"}]
     asked = {"model": "smollm2", "messages": hi, "temperature": 0, "max_tokens": 8}
     chat = ended(client, create(client, jsonl([line("a", CHAT, asked)]), CHAT).id)
     answer = ChatCompletion.model_validate(lines_of(client, chat.output_file_id)["a"]["response"]["body"])
     assert answer.choices[0].message.content == live.engines["smollm2"].chat(hi, temperature=0, max_tokens=8).text
     embedding = {"model": "stories", "input": ["a llama", "an alpaca"]}
+    engine, priorities = live.engines["stories"], list[int]()
+    read = engine.read
+
+    def spied(requests: list[Any]) -> Any:
+        priorities.extend(request.priority for request in requests)
+        return read(requests)
+
+    monkeypatch.setattr(engine, "read", spied)
     batch = ended(client, create(client, jsonl([line("b", EMBEDDINGS, embedding)]), EMBEDDINGS).id)
+    assert priorities == [PRIORITY] * 2
     found = lines_of(client, batch.output_file_id)["b"]["response"]["body"]
     live_answer = client.embeddings.create(**embedding, encoding_format="float")  # type: ignore[arg-type]
     assert [x["embedding"] for x in found["data"]] == [x.embedding for x in live_answer.data]

@@ -1,16 +1,21 @@
 """What the server keeps: the same on SQLite and on PostgreSQL."""
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import sqlalchemy as sa
 from databases import postgres
+from live_server import serving, wait_for
 
+from llamina.engine import load
 from llamina.errors import RequestError
+from llamina.server.config import Config
 from llamina.server.store import Store
 from llamina.server.store.migrations import STEPS, migrate
 from llamina.server.store.store import made
@@ -199,6 +204,24 @@ def test_parts_are_read_in_order_and_go_with_a_change(store: Store) -> None:
     assert len(asyncio.run(store.ids("line", parent="b"))) == 10
     assert asyncio.run(store.change("batch", "b", status="completed", if_status=("finalizing",), drop="line"))
     assert asyncio.run(store.ids("line", parent="b")) == [] and asyncio.run(store.get("line", "c:000")) is not None
+
+
+def test_a_batch_on_either_database(url: str, tmp_path: Path, golden: Callable[[str], Path]) -> None:
+    """The whole way of a batch, with a restart in the middle of it."""
+    config = Config(data=str(tmp_path), database=url, batch_concurrency=4)
+    line = {"method": "POST", "url": "/v1/completions", "body": {"prompt": "Once", "max_tokens": 20, "seed": 1}}
+    lines = "".join(json.dumps({"custom_id": str(i), **line}) + "\n" for i in range(80))
+    body = {"input_jsonl": lines, "endpoint": "/v1/completions"}
+    with serving({"stories": load(golden("stories260K.gguf"))}, config) as live:
+        url = f"/v1/batch_jobs/{live.post('/v1/batch_jobs', body).json()['id']}"
+        first = live.url + url
+        assert wait_for(lambda: httpx.get(first).json()["request_counts"]["completed"] > 5)
+    with serving({"stories": load(golden("stories260K.gguf"))}, config) as live:
+        second = live.url + url
+        assert wait_for(lambda: httpx.get(second).json()["status"] == "completed")
+        assert httpx.get(second).json()["request_counts"] == {"total": 80, "completed": 80, "failed": 0}
+        output = httpx.get(f"{second}/output").text.splitlines()
+        assert [json.loads(line)["custom_id"] for line in output] == [str(i) for i in range(80)]
 
 
 def test_a_database_that_cannot_be_opened_is_named(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """How a server is set up."""
 
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -55,7 +56,8 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     models: dict[str, ModelProfile] = {}
     max_models: int = 4  # loaded at once; the least recently used makes room
     limits: Limits = Limits()
-    batch_concurrency: int = 8  # lines of batches that are answered at a time, behind all other requests
+    # lines of batches that are answered at a time, behind all other requests
+    batch_concurrency: Annotated[int, msgspec.Meta(ge=1)] = 8
     data: str = ""  # the folder of files and of the database; by default the user's data folder
     database: str = ""  # a URL: sqlite:///FILE or postgresql://USER@HOST/NAME; by default SQLite in the data folder
 

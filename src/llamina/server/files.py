@@ -1,6 +1,7 @@
 """Files that clients gave to keep, and that batches wrote for them: an object in the store, contents beside it."""
 
 import asyncio
+import logging
 import time
 from typing import Any
 
@@ -9,6 +10,7 @@ from llamina.server.ids import new_id
 from llamina.server.store import Kept
 from llamina.server.store.store import ANY, made
 
+log = logging.getLogger("llamina.server")
 KIND = "file"
 DAY = 86400
 SWEEP_EVERY = 600.0  # seconds
@@ -70,5 +72,8 @@ async def sweep(server: Any) -> None:
 
 async def sweep_always(server: Any) -> None:
     while True:
-        await sweep(server)
+        try:
+            await sweep(server)
+        except Exception:
+            log.exception("files that have expired could not be deleted: tried again in %g seconds", SWEEP_EVERY)
         await asyncio.sleep(SWEEP_EVERY)

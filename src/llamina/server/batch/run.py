@@ -89,6 +89,7 @@ async def _finalize(server: Any, batch: Kept) -> None:
             await (answered if line.status == "completed" else failed).write(msgspec.json.encode(line.body) + b"\n")
         if ending in UNDONE:
             counts["failed"] += await _write_undone(server, batch, ending, failed)
+        assert sum(counts.values()) == batch.body.get("total", 0), "every request is in one of the files"
         news: dict[str, Any] = {"counts": counts}
         seconds = batch.body["output_expires_after"]
         until = None if seconds is None else int(time.time()) + seconds
