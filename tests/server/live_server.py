@@ -13,7 +13,6 @@ from typing import Any
 import httpx
 import msgspec
 import uvicorn
-from starlette.applications import Starlette
 
 from llamina.engine import Engine
 from llamina.server.app import Server, build_app
@@ -29,14 +28,14 @@ class Live:
     """A server that runs: its address, its models, and a way into its event loop."""
 
     def __init__(
-        self, url: str, models: Models, loop: asyncio.AbstractEventLoop, engines: dict[str, Engine], app: Starlette
+        self, url: str, models: Models, loop: asyncio.AbstractEventLoop, engines: dict[str, Engine], app: Any = None
     ) -> None:
-        self.url, self.models, self.engines = url, models, engines
-        self._loop, self._app = loop, app
+        self.url, self.models, self.engines, self.app = url, models, engines, app
+        self._loop = loop
 
     @property
     def server(self) -> Server:
-        found: Server = self._app.state.server
+        found: Server = self.app.state.server
         return found
 
     def call(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
