@@ -3,8 +3,9 @@
     python benchmarks/crash.py MODEL [--moments 20] [--lines 2000] [--seed 1] [--data DIR]
 
 MODEL is a small GGUF file, such as stories260K. Each moment is a `kill -9` of `llamina serve`: uploads go on all the
-time, and a batch is under way; when one has ended the next begins. After each restart everything that was acknowledged
-must be there and whole, and no answer of a batch may be lost, replaced or given twice.
+time, and a batch is under way; when one has ended the next begins; some servers are killed as they start. After each
+restart everything that was acknowledged must be there and whole, and no answer of a batch may be lost, replaced or
+given twice.
 """
 
 import argparse
@@ -31,12 +32,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=asked.data) as folder:
         while moments.total() < asked.moments:
             scene = Scene(asked.model.resolve(), Path(folder, str(batches)), asked.lines, asked.seed + batches)
-            ended = False
-            while not ended and moments.total() < asked.moments:
-                ended = scene.kill_once()
-                moments[scene.kills[-1]] += 1
-                print(f"{moments.total()}: batch {scene.kills[-1]}, {len(scene.files)} files told", flush=True)
+            while not scene.kill_once():
+                if len(scene.kills) % 4 == 0:
+                    scene.kill_at_start()
+                print(f"{scene.kills}, {len(scene.kept)} lines kept, {len(scene.files)} files told", flush=True)
+                if moments.total() + len(scene.kills) >= asked.moments:
+                    break
             scene.finish()
+            moments.update(scene.kills)
             batches, files = batches + 1, files + len(scene.files)
     print(f"{moments.total()} kills ({dict(moments)}), {batches} batches, {files} files: nothing lost, nothing twice")
 

@@ -83,6 +83,7 @@ class Scene:
         self._model, self._data, self._random = model, data, random.Random(seed)
         self._lines = [f"line {i}" for i in range(lines)]
         self.files: dict[str, str] = {}
+        self._fresh: dict[str, str] = {}  # of the last server
         self.batch = ""
         self.kept: dict[str, str] = {}  # answers by custom_id that were in the store when a server was killed
         self.kills: list[str] = []  # the state of the batch at each
@@ -104,7 +105,7 @@ class Scene:
         process = Process(self._model, self._data)
         uploads = Uploads(process.url, self._random.getrandbits(32))
         try:
-            self.check(process)
+            self.check(process, self._fresh)
             if not self.batch:
                 self.create(process)
             uploads.start()
@@ -112,10 +113,19 @@ class Scene:
         finally:
             process.kill()
             uploads.join()
+        self._fresh = uploads.told
         self.files |= uploads.told
         self.kills.append(told["status"])
         self._look(told)
         return told["status"] in ENDED
+
+    def kill_at_start(self) -> None:
+        """Kill a server that has just begun to go on with the batch."""
+        process = Process(self._model, self._data)
+        time.sleep(self._random.uniform(0, 3))  # a moment like any other: nothing is waited for
+        process.kill()
+        self.kills.append("starting")
+        self._look(None)
 
     def _watch(self, process: Process, lines: int) -> Any:
         """Wait until so many more lines are answered; what the batch was last said to be."""
@@ -136,25 +146,25 @@ class Scene:
         engine.dispose()
         answers = {body["custom_id"]: body["id"] for body in bodies}
         assert len(answers) == len(bodies), "a line was answered twice"
-        if told["status"] == "in_progress" and answers:
+        if told is not None and told["status"] == "in_progress" and answers:
             assert len(answers) >= told["request_counts"]["completed"]
         assert not answers or answers.items() >= self.kept.items(), "an answer is lost, or was made again"
         self.kept |= answers
 
-    def check(self, process: Process) -> None:
-        """Everything that was acknowledged is there and whole, and nothing is there in part."""
+    def check(self, process: Process, contents: dict[str, str]) -> None:
+        """Every file that was acknowledged is there; these, and those that never were acknowledged, are whole."""
         found = {file["id"]: file["bytes"] for file in process.get("/v1/files")["data"]}
         assert found.keys() >= self.files.keys(), f"lost: {self.files.keys() - found.keys()}"
-        for id, size in found.items():
+        for id in contents.keys() | (found.keys() - self.files.keys()):
             content = process.client.get(f"/v1/files/{id}/content").raise_for_status().content
-            assert len(content) == size
-            assert hashlib.sha256(content).hexdigest() == self.files.get(id, hashlib.sha256(content).hexdigest())
+            assert len(content) == found[id]
+            assert id not in contents or hashlib.sha256(content).hexdigest() == contents[id]
 
     def finish(self) -> None:
         """Let a last server end the batch: each line is answered once, with the answers that were kept before."""
         process = Process(self._model, self._data)
         try:
-            self.check(process)
+            self.check(process, self.files)
             told = self._watch(process, len(self._lines) + 1)
             assert told["status"] == "completed" and told["error_file_id"] is None
             assert told["request_counts"] == {"total": len(self._lines), "completed": len(self._lines), "failed": 0}
