@@ -45,11 +45,11 @@ class Execution:
 
     async def _work(self) -> None:
         while True:
-            async with self._reading:
-                item = await asyncio.to_thread(next, self._lines, None)
-            if item is None:
-                return
-            async with self._server.batch_slots:  # which all batches share
+            async with self._server.batch_slots:  # which all batches share, so lines in memory are few
+                async with self._reading:
+                    item = await asyncio.to_thread(next, self._lines, None)
+                if item is None:
+                    return
                 kept = await self._answered(*item)
             await self._keep(kept)
 
