@@ -184,6 +184,26 @@ def test_a_batch_that_is_refused(client: openai.OpenAI, live: Live, change: dict
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
 
+def test_batches_under_way_have_a_limit(tmp_path: Path) -> None:
+    lines = jsonl([line("a", COMPLETIONS, {"prompt": "a"})])
+    limits = Limits(batch_pending_bytes=len(lines) + 1)
+    with serving({}, Config(data=str(tmp_path), limits=limits)) as live:
+        client = official_client(live)
+        waiting = live.adopt("silent", lambda: Scripted([]))
+        batch = create(client, lines, COMPLETIONS)
+        assert wait_for(lambda: waiting.active == 1)
+        for ask in (
+            lambda: create(client, lines, COMPLETIONS),
+            lambda: client.post("/batch_jobs", cast_to=object, body={"input_jsonl": lines.decode()}),
+        ):
+            with pytest.raises(openai.RateLimitError, match="wait for one to end") as raised:
+                ask()
+            assert raised.value.response.headers["retry-after"]
+        client.batches.cancel(batch.id)
+        ended(client, batch.id)
+        create(client, lines, COMPLETIONS)
+
+
 def test_a_file_of_another_purpose_is_no_input(client: openai.OpenAI) -> None:
     file = client.files.create(file=("in.jsonl", b""), purpose="user_data")
     with pytest.raises(openai.BadRequestError, match="must be batch"):

@@ -24,6 +24,7 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     inputs: int = 2048  # of one embeddings request
     file_bytes: int = 512 << 20  # of an uploaded file
     batch_lines: int = 50_000
+    batch_pending_bytes: int = 1 << 30  # inputs of all batches that have not ended
 
 
 class ModelProfile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

@@ -16,6 +16,7 @@ LINE = "batch_line"  # a part of a batch: the answer to one line of its input
 ACTIVE = ("validating", "in_progress", "finalizing", "cancelling")
 TIMES = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": DAY}
+RETRY_SECONDS = 60  # that a client should wait before it asks again when too much is under way
 KEYS, KEY, VALUE = 16, 64, 512  # of metadata: how many, and characters
 
 
@@ -37,19 +38,22 @@ async def new_batch(
     if file.status != "batch":
         message = f"the purpose of {input_file_id!r} is {file.status!r}: must be batch"
         raise ApiError(400, message, param="input_file_id")
-    return batch_of(server, owner, endpoint, input_file_id, completion_window, metadata, output_expires_after)
+    return await batch_of(
+        server, owner, endpoint, input_file_id, file.body["bytes"], completion_window, metadata, output_expires_after
+    )
 
 
-def batch_of(
+async def batch_of(
     server: Any,
     owner: str,
     endpoint: str,
     input_file_id: str,
+    input_bytes: int,
     completion_window: str,
     metadata: dict[str, str] | None,
     output_expires_after: int | None = None,
 ) -> Kept:
-    """A batch of an input that is known to be there. Raises ApiError for bad values."""
+    """A batch of an input that is known to be there. Raises ApiError for bad values, and if too much is under way."""
     if endpoint not in ENDPOINTS:
         raise ApiError(400, f"endpoint is {endpoint!r}: must be one of {', '.join(ENDPOINTS)}", param="endpoint")
     window = re.fullmatch(r"([1-9][0-9]{0,5})([smhd])", completion_window)
@@ -57,9 +61,15 @@ def batch_of(
         message = f"completion_window is {completion_window!r}: must be 24h, or another time of up to 30d"
         raise ApiError(400, message, param="completion_window")
     _check_metadata(metadata or {})
+    pending = sum(batch.body["input_bytes"] for batch in await server.store.all(KIND, status=ACTIVE))
+    if pending + input_bytes > (most := server.config.limits.batch_pending_bytes):
+        message = f"batches under way have {pending} bytes of input, this one {input_bytes}, and {most} are allowed"
+        headers = {"Retry-After": str(RETRY_SECONDS)}
+        raise ApiError(429, f"{message}: wait for one to end", "rate_limit_error", code="batches_full", headers=headers)
     body = {
         "endpoint": endpoint,
         "input_file_id": input_file_id,
+        "input_bytes": input_bytes,
         "completion_window": completion_window,
         "expires_at": int(time.time()) + int(window[1]) * UNITS[window[2]],
         "metadata": metadata,

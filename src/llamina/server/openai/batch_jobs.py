@@ -52,10 +52,10 @@ async def create(request: Request) -> Response:
 
 async def _with_input(server: Any, owner: str, body: BatchJobRequest) -> Kept:
     """A batch with the file that its input becomes, both kept at once."""
-    batch = batch_of(server, owner, body.endpoint, file_id(), body.completion_window, body.metadata)
-    id = batch.body["input_file_id"]
+    id, content = file_id(), (body.input_jsonl or "").encode()
+    batch = await batch_of(server, owner, body.endpoint, id, len(content), body.completion_window, body.metadata)
     with server.store.contents.write(id) as writing:
-        await writing.write((body.input_jsonl or "").encode())
+        await writing.write(content)
         await writing.finish()
     file = new_file(id, owner, f"{batch.id}.jsonl", "batch", writing.size, batch.created + 30 * DAY)
     await server.store.insert_all([file, batch])
