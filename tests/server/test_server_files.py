@@ -124,6 +124,18 @@ def test_forms_that_are_refused(live: Live, body: bytes, kind: str, status: int,
     assert set(os.listdir(folder(live))) == before
 
 
+def test_a_form_that_comes_in_small_pieces(live: Live) -> None:
+    """Every boundary and header is cut somewhere."""
+    content = b"\r\n--y\r\n-" * 9  # almost a boundary
+    body = PURPOSE + PART % (b"file", b'; filename="a"', content) + END
+    for size in (1, 3, 7):
+        pieces = (body[at : at + size] for at in range(0, len(body), size))
+        answer = httpx.post(f"{live.url}/v1/files", content=pieces, headers={"Content-Type": FORM})
+        assert answer.status_code == 200, answer.text
+        found = httpx.get(f"{live.url}/v1/files/{answer.json()['id']}/content")
+        assert found.content == content
+
+
 def test_a_file_has_a_limit_of_its_own(tmp_path: Path) -> None:
     limits = Limits(body_bytes=1000, file_bytes=100_000)
     with serving({}, Config(data=str(tmp_path), limits=limits)) as live:
