@@ -37,7 +37,7 @@ def test_what_stands_in_the_way_is_told(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 def test_advice_for_a_gpu_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = found.Found(["H200"], "Triton is not installed: pip install 'llamina[cuda]'")
-    monkeypatch.setattr(found, "find_gpus", lambda: missing)
+    monkeypatch.setattr("llamina.backends.survey.find_gpus", lambda: missing)
     assert "llamina[cuda]" in doctor()[1]
 
 

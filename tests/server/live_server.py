@@ -15,7 +15,7 @@ import msgspec
 import uvicorn
 
 from llamina.engine import Engine
-from llamina.server.app import build_app
+from llamina.server.app import Server, build_app
 from llamina.server.config import Config
 from llamina.server.model import Chunk, LocalModel, Model, ModelInfo
 from llamina.server.model.frames import Call, Cancel, Chunks, Generate, ToModel, Usage
@@ -27,9 +27,16 @@ PATIENCE = 60.0
 class Live:
     """A server that runs: its address, its models, and a way into its event loop."""
 
-    def __init__(self, url: str, models: Models, loop: asyncio.AbstractEventLoop, engines: dict[str, Engine]) -> None:
-        self.url, self.models, self.engines = url, models, engines
+    def __init__(
+        self, url: str, models: Models, loop: asyncio.AbstractEventLoop, engines: dict[str, Engine], app: Any = None
+    ) -> None:
+        self.url, self.models, self.engines, self.app = url, models, engines, app
         self._loop = loop
+
+    @property
+    def server(self) -> Server:
+        found: Server = self.app.state.server
+        return found
 
     def call(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """What a coroutine of the server's event loop returns."""
@@ -79,7 +86,7 @@ def serving(engines: dict[str, Engine], config: Config | None = None) -> Iterato
         found["loop"] = asyncio.get_running_loop()
         for id, engine in engines.items():
             models.adopt(id, LocalModel(engine))
-        app = build_app(settings, models)
+        found["app"] = app = build_app(settings, models)
         found["server"] = server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5))
         started.set()
         await server.serve(sockets=[listener])
@@ -90,7 +97,7 @@ def serving(engines: dict[str, Engine], config: Config | None = None) -> Iterato
     try:
         assert wait_for(lambda: found["server"].started), "the server does not start"
         port = listener.getsockname()[1]
-        yield Live(f"http://127.0.0.1:{port}", found["models"], found["loop"], engines)
+        yield Live(f"http://127.0.0.1:{port}", found["models"], found["loop"], engines, found["app"])
     finally:
         found["server"].should_exit = True
         thread.join(PATIENCE)

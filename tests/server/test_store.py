@@ -1,15 +1,21 @@
 """What the server keeps: the same on SQLite and on PostgreSQL."""
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import sqlalchemy as sa
 from databases import postgres
+from live_server import serving, wait_for
 
+from llamina.engine import load
 from llamina.errors import RequestError
+from llamina.server.config import Config
 from llamina.server.store import Store
 from llamina.server.store.migrations import STEPS, migrate
 from llamina.server.store.store import made
@@ -27,8 +33,10 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'made' / 'here.db'}"
     found: str = request.getfixturevalue("server")
-    with sa.create_engine(found.replace("://", "+psycopg://")).begin() as connection:
+    engine = sa.create_engine(found.replace("://", "+psycopg://"))
+    with engine.begin() as connection:
         connection.execute(sa.text("drop table if exists objects, schema"))
+    engine.dispose()
     return found
 
 
@@ -145,6 +153,76 @@ def test_migrations_run_once_and_whole(url: str, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="version 2, this llamina knows up to 1"), engine.begin() as connection:
         migrate(connection)
     engine.dispose()
+
+
+def test_a_migration_that_breaks_leaves_no_table(url: str, tmp_path: Path) -> None:
+    store = Store(url, tmp_path)
+
+    def breaks(connection: sa.Connection) -> None:
+        connection.execute(sa.text("alter table objects add column note text"))
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(store.database.run(lambda connection: migrate(connection, [*STEPS, breaks])))
+    look = sa.text("select note from objects")
+    with pytest.raises(sa.exc.DatabaseError):
+        asyncio.run(store.database.run(lambda connection: connection.execute(look).all()))
+    store.close()
+
+
+def test_servers_that_start_together_make_the_tables_once(url: str, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        stores = list(threads.map(lambda _: Store(url, tmp_path), range(8)))
+    for at, store in enumerate(stores):
+        asyncio.run(store.insert("file", f"file_{at}", {}))
+    assert len(asyncio.run(stores[0].all("file"))) == 8
+    for store in stores:
+        store.close()
+
+
+def test_a_line_is_kept_once_beside_new_ones(store: Store) -> None:
+    first = made("line", "b:1", {"answer": 1}, parent="b", status="completed")
+    asyncio.run(store.insert_once([first]))
+    again = [made("line", f"b:{i}", {"answer": 2}, parent="b", status="failed") for i in (2, 1)]
+    asyncio.run(store.insert_once(again))
+    kept = asyncio.run(store.get("line", "b:1"))
+    assert kept == first
+    assert asyncio.run(store.counts("line", parent="b")) == {"completed": 1, "failed": 1}
+    assert sorted(asyncio.run(store.ids("line", parent="b"))) == ["b:1", "b:2"]
+
+
+def test_parts_are_read_in_order_and_go_with_a_change(store: Store) -> None:
+    asyncio.run(store.insert("batch", "b", {}, status="finalizing"))
+    asyncio.run(store.insert_all([made("line", f"b:{i:03d}", {"i": i}, parent="b") for i in reversed(range(10))]))
+    asyncio.run(store.insert("line", "c:000", {}, parent="c"))
+
+    async def read(size: int) -> list[int]:
+        return [kept.body["i"] async for kept in store.each("line", parent="b", size=size)]
+
+    for size in (3, 5, 64):
+        assert asyncio.run(read(size)) == list(range(10))
+    assert not asyncio.run(store.change("batch", "b", status="x", if_status=("validating",), drop="line"))
+    assert len(asyncio.run(store.ids("line", parent="b"))) == 10
+    assert asyncio.run(store.change("batch", "b", status="completed", if_status=("finalizing",), drop="line"))
+    assert asyncio.run(store.ids("line", parent="b")) == [] and asyncio.run(store.get("line", "c:000")) is not None
+
+
+def test_a_batch_on_either_database(url: str, tmp_path: Path, golden: Callable[[str], Path]) -> None:
+    """The whole way of a batch, with a restart in the middle of it."""
+    config = Config(data=str(tmp_path), database=url, batch_concurrency=4)
+    line = {"method": "POST", "url": "/v1/completions", "body": {"prompt": "Once", "max_tokens": 20, "seed": 1}}
+    lines = "".join(json.dumps({"custom_id": str(i), **line}) + "\n" for i in range(80))
+    body = {"input_jsonl": lines, "endpoint": "/v1/completions"}
+    with serving({"stories": load(golden("stories260K.gguf"))}, config) as live:
+        url = f"/v1/batch_jobs/{live.post('/v1/batch_jobs', body).json()['id']}"
+        first = live.url + url
+        assert wait_for(lambda: httpx.get(first).json()["request_counts"]["completed"] > 5)
+    with serving({"stories": load(golden("stories260K.gguf"))}, config) as live:
+        second = live.url + url
+        assert wait_for(lambda: httpx.get(second).json()["status"] == "completed")
+        assert httpx.get(second).json()["request_counts"] == {"total": 80, "completed": 80, "failed": 0}
+        output = httpx.get(f"{second}/output").text.splitlines()
+        assert [json.loads(line)["custom_id"] for line in output] == [str(i) for i in range(80)]
 
 
 def test_a_database_that_cannot_be_opened_is_named(tmp_path: Path) -> None:

@@ -66,13 +66,11 @@ def _versions() -> list[Finding]:
 
 
 def _cpu() -> list[Finding]:
-    from llamina.backends.cpu import features
     from llamina.backends.host import usable_cores
+    from llamina.backends.survey import instruction_sets
     from llamina.bench.machine import cpu_name
 
-    sets = {"AVX2": features.HAS_AVX2, "AVX-512": features.HAS_AVX512, "VNNI": features.HAS_VNNI}
-    sets |= {"AMX": features.HAS_AMX, "NEON dot products": features.HAS_SDOT}
-    used = [name for name, there in sets.items() if there]
+    used = instruction_sets()
     found = [Finding("CPU", f"{cpu_name()}, {usable_cores()} usable cores of {os.cpu_count()}")]
     if limit := os.environ.get("LLAMINA_ISA"):
         found.append(
@@ -105,9 +103,9 @@ def _memory() -> list[Finding]:
 
 
 def _gpu() -> list[Finding]:
-    from llamina.backends.cuda.found import find_gpus
+    from llamina.backends import survey
 
-    found = find_gpus()
+    found = survey.find_gpus()
     if found.usable:
         return [Finding("GPU", f"{', '.join(found.names)}: --backend auto uses the first")]
     if found.names:

@@ -205,6 +205,7 @@ class Engine:
         pooling: Pooling | None = None,
         normalize: bool = True,
         adapters: Scales | None = None,
+        priority: int = 0,
     ) -> Array:
         """A vector for each text, [texts, width], of length 1 if `normalize`.
 
@@ -212,7 +213,7 @@ class Engine:
         the file says; if it says nothing, the last of a causal model, else the mean. `rank` gives a classifier's scores
         instead, as they are.
         """
-        return scoring.embed(self, texts, pooling, normalize, adapters)
+        return scoring.embed(self, texts, pooling, normalize, adapters, priority)
 
     def rerank(self, query: str, documents: abc.Sequence[str], *, adapters: Scales | None = None) -> Array:
         """How well each document answers the query, [documents]: the more the better, on the model's own scale."""

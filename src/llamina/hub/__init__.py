@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from llamina.hub.store import Model, find, models, models_of, names, remove
 
 _PLACES = {
-    "bar": ("progress_bar",),
+    "progress_bar": ("progress_bar",),
     "catalogue": ("CATALOGUE", "DEFAULT", "Entry", "Progress", "entry_of", "entry_of_file"),
     "download": ("obtain", "pull"),
     "sampling": ("sampling_for",),

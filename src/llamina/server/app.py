@@ -16,19 +16,23 @@ from llamina.server import health
 from llamina.server.anthropic import messages
 from llamina.server.config import Config
 from llamina.server.errors import ApiError, answer, on_error
+from llamina.server.instance import Instance
 from llamina.server.jobs import Jobs
 from llamina.server.models import Models
 from llamina.server.ollama import chat as ollama_chat
 from llamina.server.ollama import embed, generate, manage
 from llamina.server.ollama import models as ollama_models
-from llamina.server.openai import chat, completions, embeddings
+from llamina.server.openai import batch_jobs, batches, chat, completions, embeddings, files
 from llamina.server.openai import models as openai_models
 from llamina.server.openai.responses import conversations
 from llamina.server.openai.responses import routes as responses
 from llamina.server.store import Store
 
 OLLAMA = (ollama_chat, generate, embed, ollama_models, manage)
-APIS = (health, openai_models, chat, completions, embeddings, responses, conversations, messages, *OLLAMA)
+APIS = (
+    *(health, openai_models, chat, completions, embeddings, responses, conversations, files, batches, batch_jobs),
+    *(messages, *OLLAMA),
+)
 
 
 @dataclass
@@ -39,6 +43,12 @@ class Server:
     models: Models
     store: Store
     jobs: Jobs = field(default_factory=Jobs)
+    instance: Instance = field(init=False)  # this process, among those that share the data folder
+    batch_slots: asyncio.Semaphore = field(init=False)  # one for each line of a batch that is being answered
+
+    def __post_init__(self) -> None:
+        self.instance = Instance(self.store.folder)
+        self.batch_slots = asyncio.Semaphore(self.config.batch_concurrency)
 
 
 def build_app(config: Config, models: Models | None = None) -> Starlette:
@@ -49,13 +59,15 @@ def build_app(config: Config, models: Models | None = None) -> Starlette:
         store = await asyncio.to_thread(Store, config.database_url, config.data_folder)
         app.state.server = server = Server(config, models or Models(config), store)
         try:
-            for api in APIS:
-                if hasattr(api, "resume"):
-                    await api.resume(server)  # what an earlier process of the server left unfinished goes on
+            with server.instance.taking_over():
+                for api in APIS:
+                    if hasattr(api, "resume"):
+                        await api.resume(server)  # what an earlier process of the server left unfinished goes on
             yield
         finally:
             await server.jobs.close()
             await server.models.close()
+            server.instance.close()
             store.close()
 
     expected = (ApiError, LlaminaError, msgspec.MsgspecError)

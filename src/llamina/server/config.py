@@ -1,6 +1,7 @@
 """How a server is set up."""
 
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -21,6 +22,9 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     answers: int = 16  # n
     top_logprobs: int = 20
     inputs: int = 2048  # of one embeddings request
+    file_bytes: int = 512 << 20  # of an uploaded file
+    batch_lines: int = 50_000
+    batch_pending_bytes: int = 1 << 30  # inputs of all batches that have not ended
 
 
 class ModelProfile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -53,6 +57,8 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     models: dict[str, ModelProfile] = {}
     max_models: int = 4  # loaded at once; the least recently used makes room
     limits: Limits = Limits()
+    # lines of batches that are answered at a time, behind all other requests
+    batch_concurrency: Annotated[int, msgspec.Meta(ge=1)] = 8
     data: str = ""  # the folder of files and of the database; by default the user's data folder
     database: str = ""  # a URL: sqlite:///FILE or postgresql://USER@HOST/NAME; by default SQLite in the data folder
 

@@ -22,7 +22,11 @@ encode = msgspec.json.Encoder().encode
 
 async def read(request: Request, kind: type[Body], limit: int | None = None) -> Body:
     """The body as a struct. Raises ApiError for one that is too large, msgspec's errors for one that does not fit."""
-    body = await read_bytes(request, limit)
+    return parse(await read_bytes(request, limit), kind)
+
+
+def parse(body: bytes, kind: type[Body]) -> Body:
+    """JSON as a struct. Raises ApiError or msgspec's errors for what does not fit."""
     try:
         return msgspec.json.decode(body, type=kind)
     except RecursionError:

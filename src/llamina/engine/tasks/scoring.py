@@ -43,12 +43,18 @@ def outputs(engine: "Engine", reading: Reading, tokens: Sequence[int], adapters:
 
 
 def embed(
-    engine: "Engine", texts: Text | Sequence[Text], pooling: Pooling | None, normalize: bool, adapters: Scales | None
+    engine: "Engine",
+    texts: Text | Sequence[Text],
+    pooling: Pooling | None,
+    normalize: bool,
+    adapters: Scales | None,
+    priority: int = 0,
 ) -> Array:
     """A vector for each text, [texts, width]."""
     kind = check_pooling(pooling) if pooling is not None else engine.pooling
     prompts = [engine.encode(text, parse_special=False) for text in _several(texts)]
-    params: dict[str, Any] = {"reading": "rank" if kind == "rank" else "hidden", "adapters": adapters or {}}
+    reading = "rank" if kind == "rank" else "hidden"
+    params: dict[str, Any] = {"reading": reading, "adapters": adapters or {}, "priority": priority}
     causal = engine.runner.model.causal
     requests = [Request(tokens, reads=rows_of(kind, causal, len(tokens)), **params) for tokens in prompts]
     vectors = [_finite(pool(rows, kind)) for rows in engine.read(requests)]

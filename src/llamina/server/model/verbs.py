@@ -29,6 +29,7 @@ def embed(
     normalize: bool = True,
     adapters: dict[str, float] | None = None,
     truncate: bool = False,
+    priority: int = 0,
 ) -> dict[str, Any]:
     """{"vectors": float32 bytes of [inputs, width], "width", "tokens": of each input}.
 
@@ -37,7 +38,8 @@ def embed(
     prompts = [engine.encode(text, parse_special=False) for text in inputs]
     if truncate:
         prompts = [_cut(engine, tokens) for tokens in prompts]
-    vectors = engine.embed(prompts, pooling=pooling, normalize=normalize, adapters=adapters)  # type: ignore[arg-type]
+    options: Any = {"pooling": pooling, "normalize": normalize, "adapters": adapters, "priority": priority}
+    vectors = engine.embed(prompts, **options)
     packed = np.ascontiguousarray(vectors, np.float32).tobytes()
     return {"vectors": packed, "width": vectors.shape[1], "tokens": [len(tokens) for tokens in prompts]}
 

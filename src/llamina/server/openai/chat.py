@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 import msgspec
@@ -15,6 +16,7 @@ from llamina.server.http import DONE, event, events, json, read, with_keep_alive
 from llamina.server.ids import new_id
 from llamina.server.model import Chunk
 from llamina.server.model.frames import CallDelta, Logprob, Usage
+from llamina.server.model.host import ChunkStream
 from llamina.server.openai.sampling import SamplingFields
 
 
@@ -109,18 +111,29 @@ async def create(request: Request) -> Response:
     """POST /v1/chat/completions."""
     server = request.app.state.server
     body = await read(request, ChatRequest)
+    if not body.stream:
+        return json(await answer(server, body))
+    async with _begun(server, body) as (making, stream):
+        first = await stream.__anext__()  # what is wrong with the request is an answer of its own, not an event
+    return events(request, _events(server, body, making, first, stream))
+
+
+async def answer(server: Any, body: ChatRequest, **defaults: Any) -> dict[str, Any]:
+    """A `chat.completion`. `defaults` are options of the engine where the request gives none."""
+    async with _begun(server, body, **defaults) as (making, stream), stream:
+        async for chunk in stream:
+            making.take(chunk)
+    return making.whole()
+
+
+@asynccontextmanager
+async def _begun(server: Any, body: ChatRequest, **defaults: Any) -> AsyncIterator[tuple["Answer", ChunkStream]]:
+    """An answer and the chunks that it is made of."""
     n = check_n(body.n, server.config.limits.answers)
-    options = body.chat_options(server.config.limits)
+    options = defaults | body.chat_options(server.config.limits)
     async with server.models.use(body.model) as (entry, model):
         stream = model.generate(messages=body.messages, options=options, n=n)
-        answer = Answer(new_id("chatcmpl-"), entry.id, body, n)
-        if not body.stream:
-            async with stream:
-                async for chunk in stream:
-                    answer.take(chunk)
-            return json(answer.whole())
-        first = await stream.__anext__()  # what is wrong with the request is an answer of its own, not an event
-    return events(request, _events(server, body, answer, first, stream))
+        yield Answer(new_id("chatcmpl-"), entry.id, body, n), stream
 
 
 async def _events(server: Any, body: ChatRequest, answer: "Answer", first: Chunk, stream: Any) -> AsyncIterator[bytes]:

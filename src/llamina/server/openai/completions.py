@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from starlette.requests import Request
@@ -15,6 +15,7 @@ from llamina.server.http import DONE, event, events, json, read, with_keep_alive
 from llamina.server.ids import new_id
 from llamina.server.model import Chunk
 from llamina.server.model.frames import Logprob, Usage
+from llamina.server.model.host import ChunkStream
 from llamina.server.openai.chat import check_n, timings, usage
 from llamina.server.openai.sampling import SamplingFields
 
@@ -63,27 +64,41 @@ async def create(request: Request) -> Response:
     """POST /v1/completions."""
     server = request.app.state.server
     body = await read(request, CompletionRequest)
+    if not body.stream:
+        return json(await answer(server, body))
+    if len(body.prompts(server.config.limits)) > 1:
+        raise ApiError(400, "several prompts cannot be streamed: send one", param="prompt")
+    async with _begun(server, body) as (making, [stream]):
+        first = await stream.__anext__()
+    return events(request, _events(server, body, making, first, stream))
+
+
+async def answer(server: Any, body: CompletionRequest, **defaults: Any) -> dict[str, Any]:
+    """A `text_completion`. `defaults` are options of the engine where the request gives none."""
+    async with AsyncExitStack() as all_streams:
+        making, streams = await all_streams.enter_async_context(_begun(server, body, **defaults))
+        for stream in streams:
+            await all_streams.enter_async_context(stream)
+        for at, stream in enumerate(streams):
+            async for chunk in stream:
+                making.take(at, chunk)
+    return making.whole()
+
+
+@asynccontextmanager
+async def _begun(
+    server: Any, body: CompletionRequest, **defaults: Any
+) -> AsyncIterator[tuple["Completions", list[ChunkStream]]]:
+    """An answer and the chunks that it is made of, for each prompt."""
     limits = server.config.limits
-    prompts, options = body.prompts(limits), body.completion_options(limits)
+    prompts, options = body.prompts(limits), defaults | body.completion_options(limits)
     n = check_n(body.n, limits.answers)
     if body.best_of is not None and body.best_of != n:
         raise ApiError(400, f"best_of is {body.best_of} and n is {n}: they must be equal", param="best_of")
     async with server.models.use(body.model) as (entry, model):
         echoed = [await _text(model, prompt) for prompt in prompts] if body.echo else [""] * len(prompts)
-        answer = Completions(new_id("cmpl-"), entry.id, body, echoed, n)
         streams = [model.generate(prompt=prompt, options=options, n=n) for prompt in prompts]
-        if body.stream:
-            if len(prompts) > 1:
-                raise ApiError(400, "several prompts cannot be streamed: send one", param="prompt")
-            first = await streams[0].__anext__()
-            return events(request, _events(server, body, answer, first, streams[0]))
-        async with AsyncExitStack() as all_streams:
-            for stream in streams:
-                await all_streams.enter_async_context(stream)
-            for at, stream in enumerate(streams):
-                async for chunk in stream:
-                    answer.take(at, chunk)
-    return json(answer.whole())
+        yield Completions(new_id("cmpl-"), entry.id, body, echoed, n), streams
 
 
 async def _text(model: Any, prompt: str | list[int]) -> str:

@@ -27,11 +27,14 @@ class EmbeddingsRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 async def create(request: Request) -> Response:
     """POST /v1/embeddings."""
-    server = request.app.state.server
-    body = await read(request, EmbeddingsRequest)
+    return json(await answer(request.app.state.server, await read(request, EmbeddingsRequest)))
+
+
+async def answer(server: Any, body: EmbeddingsRequest, **defaults: Any) -> dict[str, Any]:
+    """A `list` of embeddings. `defaults` are options of the engine where the request gives none."""
     inputs = _inputs(body.input, server.config.limits.inputs)
     async with server.models.use(body.model) as (entry, model):
-        found = await model.call("embed", inputs=inputs, pooling=body.pooling, normalize=body.normalize)
+        found = await model.call("embed", inputs=inputs, pooling=body.pooling, normalize=body.normalize, **defaults)
     vectors = np.frombuffer(found["vectors"], np.float32).reshape(len(inputs), found["width"])
     vectors = first_dimensions(vectors, body.dimensions, body.normalize)
     data = [
@@ -40,7 +43,7 @@ async def create(request: Request) -> Response:
     ]
     tokens = sum(found["tokens"])
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return json({"object": "list", "data": data, "model": entry.id, "usage": usage})
+    return {"object": "list", "data": data, "model": entry.id, "usage": usage}
 
 
 def _inputs(given: Any, most: int) -> list[Any]:

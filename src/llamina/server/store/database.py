@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 
 from llamina.errors import RequestError
 from llamina.server.store.migrations import migrate
@@ -42,6 +43,10 @@ class Database:
 
         return await asyncio.get_running_loop().run_in_executor(self._threads, transaction)
 
+    def insert(self, table: sa.Table) -> Any:
+        """The database's own INSERT, which has `on_conflict_do_nothing`."""
+        return (sqlite if self._engine.dialect.name == "sqlite" else postgresql).insert(table)
+
     def close(self) -> None:
         self._threads.shutdown()
         self._engine.dispose()
@@ -58,10 +63,13 @@ def _engine(url: str) -> sa.Engine:
     options: dict[str, Any] = {"check_same_thread": False, "timeout": PATIENCE}
     engine = sa.create_engine(made, connect_args=options, poolclass=sa.pool.StaticPool)
     sa.event.listen(engine, "connect", _prepare)
+    # Python's driver begins no transaction before DDL, and SQLite refuses to make a reader a writer when others wrote
+    sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
     return engine
 
 
 def _prepare(connection: Any, _: Any) -> None:
     """SQLite: readers beside a writer, and a commit that a power cut does not undo."""
+    connection.isolation_level = None  # transactions begin and end as SQLAlchemy says
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")

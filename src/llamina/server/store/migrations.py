@@ -7,6 +7,7 @@ import sqlalchemy as sa
 from llamina.errors import RequestError
 from llamina.server.store.tables import objects, schema
 
+LOCK = 0x6C6C616D696E61  # of PostgreSQL's: servers that start together migrate one after the other
 Step = Callable[[sa.Connection], None]
 
 
@@ -19,6 +20,8 @@ STEPS: list[Step] = [_first]  # step i makes version i + 1 from version i
 
 def migrate(connection: sa.Connection, steps: list[Step] = STEPS) -> int:
     """Run the steps that a database lacks; its version. Raises RequestError for one of a later version."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK)))
     schema.create(connection, checkfirst=True)
     version = connection.execute(sa.select(schema.c.version)).scalar()
     if version is None:

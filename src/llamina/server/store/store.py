@@ -1,7 +1,7 @@
 """Objects by kind and id: made, read, listed in pages, changed, deleted. One way for every API that keeps something."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 import sqlalchemy as sa
 
+from llamina.server.store.contents import Contents
 from llamina.server.store.database import Database
 from llamina.server.store.tables import objects
 
@@ -44,6 +45,7 @@ class Store:
         """Raises RequestError if the database cannot be opened."""
         self.database = Database(url)
         self.folder = folder
+        self.contents = Contents(folder / "files")
 
     async def insert(self, kind: str, id: str, body: dict[str, Any], **fields: Any) -> Kept:
         """Keep a new object; `fields` are owner, parent, status. Raises sqlalchemy's IntegrityError for an id twice."""
@@ -54,6 +56,12 @@ class Store:
         if new:
             await self.database.run(lambda connection: connection.execute(objects.insert(), _rows(new)))
         return new
+
+    async def insert_once(self, new: list[Kept]) -> None:
+        """Keep those whose ids are not there yet; the others stay as they are."""
+        insert = self.database.insert(objects).on_conflict_do_nothing(index_elements=["id"])
+        if new:
+            await self.database.run(lambda connection: connection.execute(insert, _rows(new)))
 
     async def get(self, kind: str, id: str, owner: str = ANY) -> Kept | None:
         """The object, if there is one that this owner may see."""
@@ -70,10 +78,12 @@ class Store:
         status: str | None = None,
         if_status: tuple[str, ...] | None = None,
         also: Sequence[Kept] = (),
+        drop: str | None = None,
     ) -> bool:
         """Replace the body, the status or both; whether that happened. `if_status`: only from one of these states.
 
-        `also` are new objects that are kept with the change: all of it happens, or nothing.
+        `also` are new objects that are kept with the change, and `drop` names a kind of parts that are deleted with it:
+        all of it happens, or nothing.
         """
         new: dict[str, Any] = {} if status is None else {"status": status}
         if body is not None:
@@ -87,6 +97,8 @@ class Store:
             happened = connection.execute(change).rowcount > 0
             if happened and also:
                 connection.execute(objects.insert(), _rows(also))
+            if happened and drop is not None:
+                connection.execute(objects.delete().where(objects.c.kind == drop, objects.c.parent == id))
             return happened
 
         return await self.database.run(work)
@@ -152,10 +164,33 @@ class Store:
         rows = await self.database.run(lambda connection: list(connection.execute(query)))
         return [_kept(row) for row in rows]
 
-    async def count(self, kind: str, *, parent: str = "") -> int:
-        """How many objects of a kind are under a parent."""
-        query = sa.select(sa.func.count()).select_from(objects).where(*_of(kind, ANY), objects.c.parent == parent)
-        return await self.database.run(lambda connection: int(connection.execute(query).scalar_one()))
+    async def each(
+        self, kind: str, *, parent: str = "", status: tuple[str, ...] | None = None, size: int = 64
+    ) -> AsyncIterator[Kept]:
+        """The same in the order of their ids, of which only so many are held at a time."""
+        where = [*_of(kind, ANY), objects.c.parent == parent]
+        if status is not None:
+            where.append(objects.c.status.in_(status))
+        query, rows = sa.select(objects).where(*where).order_by(objects.c.id).limit(size), list[Any]()
+        while True:
+            part = query.where(objects.c.id > rows[-1].id) if rows else query
+            rows = await self.database.run(lambda connection, part=part: list(connection.execute(part)))  # type: ignore[misc]
+            for row in rows:
+                yield _kept(row)
+            if len(rows) < size:
+                return
+
+    async def ids(self, kind: str, *, parent: str = "") -> list[str]:
+        """The ids of all of them."""
+        query = sa.select(objects.c.id).where(*_of(kind, ANY), objects.c.parent == parent)
+        return await self.database.run(lambda connection: list(connection.execute(query).scalars()))
+
+    async def counts(self, kind: str, *, parent: str = "") -> dict[str, int]:
+        """How many there are in each state."""
+        where = [*_of(kind, ANY), objects.c.parent == parent]
+        query = sa.select(objects.c.status, sa.func.count()).where(*where).group_by(objects.c.status)
+        rows = await self.database.run(lambda connection: list(connection.execute(query)))
+        return {row[0]: row[1] for row in rows}
 
     def close(self) -> None:
         self.database.close()

@@ -19,6 +19,7 @@ objects = sa.Table(
     sa.Column("body", sa.Text, nullable=False),  # JSON
     sa.Index("objects_by_parent", "kind", "parent", "owner", "position"),
     sa.Index("objects_by_status", "kind", "status"),
+    sa.Index("objects_by_part", "kind", "parent", "id", "status"),  # parts in order, and counted without their bodies
     sqlite_autoincrement=True,
 )
 

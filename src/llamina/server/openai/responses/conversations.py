@@ -108,7 +108,7 @@ async def add_items(request: Request) -> HttpResponse:
     check_query(request, ("include",))
     body = await read(request, NewItems)
     kept, items, server = await _kept(request), _items(body.items), _server(request)
-    most, there = server.config.limits.messages, await server.store.count(ITEM, parent=kept.id)
+    most, there = server.config.limits.messages, sum((await server.store.counts(ITEM, parent=kept.id)).values())
     if there + len(items) > most:
         raise ApiError(400, f"the conversation has {there} items: {most} are allowed", param="items")
     for item in items:
