@@ -221,7 +221,7 @@ class Run:
 async def start(server: "Server", asked: Asked) -> Run:
     """Keep what was asked for, and let it be made when the model has time."""
     request = {k: v for k, v in msgspec.to_builtins(asked.body).items() if v is not None and k != "input"}
-    work = {"request": request, "messages": asked.messages}
+    work = {"request": request, "messages": asked.messages, "server": server.instance.id}
     body = {"response": asked.response, "input": asked.input, "work": work}
     await server.store.insert(RESPONSE, asked.id, body, owner=asked.owner, status="queued")
     return launch(server, asked)
@@ -258,8 +258,12 @@ async def cancel(server: "Server", kept: Kept) -> bool:
 
 
 async def resume(server: "Server") -> None:
-    """Begin again with the responses in the background that an earlier process left unfinished."""
+    """Begin again with the responses in the background that a process which is gone left unfinished."""
     for kept in await server.store.all(RESPONSE, status=ACTIVE):
+        if server.instance.alive(kept.body["work"]["server"]):
+            continue
+        kept.body["work"]["server"] = server.instance.id
+        await server.store.change(RESPONSE, kept.id, body=kept.body)
         try:
             asked = _asked_again(server, kept)
         except Exception as error:
