@@ -23,10 +23,12 @@ from llamina.server.ollama import embed, generate, manage
 from llamina.server.ollama import models as ollama_models
 from llamina.server.openai import chat, completions, embeddings
 from llamina.server.openai import models as openai_models
+from llamina.server.openai.assistants import assistants, runs, threads
 from llamina.server.store import Store
 
 OLLAMA = (ollama_chat, generate, embed, ollama_models, manage)
-APIS = (health, openai_models, chat, completions, embeddings, messages, *OLLAMA)
+ASSISTANTS = (assistants, runs, threads)  # runs first: /v1/threads/runs is no thread
+APIS = (health, openai_models, chat, completions, embeddings, *ASSISTANTS, messages, *OLLAMA)
 
 
 @dataclass

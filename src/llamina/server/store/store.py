@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from llamina.server.store.database import Database
 from llamina.server.store.tables import objects
 
-ANY = "*"  # an owner that stands for all of them: for work of the server's own
+ANY = "*"  # an owner or a parent that stands for all of them: for work of the server's own
 Order = Literal["asc", "desc"]
 
 
@@ -36,6 +36,10 @@ class Page:
     more: bool
 
 
+class _Undone(Exception):
+    """Ends a transaction without a change."""
+
+
 class Store:
     """`url` names the database; `folder` is where contents of files lie."""
 
@@ -54,6 +58,29 @@ class Store:
         if rows:
             await self.database.run(lambda connection: connection.execute(objects.insert(), rows))
         return new
+
+    async def write(self, new: list[Kept], changed: list[Kept], if_status: tuple[str, ...] | None = None) -> bool:
+        """Keep new objects, and the body and status of changed ones: all or none. Whether that happened.
+
+        `if_status`: only if every changed object is in one of these states before.
+        """
+
+        def work(connection: sa.Connection) -> None:
+            for one in changed:
+                where = [*_of(one.kind, ANY), objects.c.id == one.id]
+                if if_status is not None:
+                    where.append(objects.c.status.in_(if_status))
+                change = objects.update().where(*where).values(status=one.status, body=_encode(one.body))
+                if not connection.execute(change).rowcount:
+                    raise _Undone
+            if new:
+                connection.execute(objects.insert(), [vars(one) | {"body": _encode(one.body)} for one in new])
+
+        try:
+            await self.database.run(work)
+        except _Undone:
+            return False
+        return True
 
     async def get(self, kind: str, id: str, owner: str = ANY) -> Kept | None:
         """The object, if there is one that this owner may see."""
@@ -133,8 +160,8 @@ class Store:
         return await self.database.run(work)
 
     async def all(self, kind: str, *, parent: str = "", status: tuple[str, ...] | None = None) -> list[Kept]:
-        """Every object of a kind under a parent, the oldest first."""
-        where = [*_of(kind, ANY), objects.c.parent == parent]
+        """Every object of a kind under a parent (`ANY`: under any), the oldest first."""
+        where = _of(kind, ANY) if parent == ANY else [*_of(kind, ANY), objects.c.parent == parent]
         if status is not None:
             where.append(objects.c.status.in_(status))
         query = sa.select(objects).where(*where).order_by(objects.c.position)
