@@ -21,14 +21,14 @@ from llamina.server.models import Models
 from llamina.server.ollama import chat as ollama_chat
 from llamina.server.ollama import embed, generate, manage
 from llamina.server.ollama import models as ollama_models
-from llamina.server.openai import chat, completions, embeddings
+from llamina.server.openai import chat, chat_ws, completions, embeddings
 from llamina.server.openai import models as openai_models
 from llamina.server.openai.assistants import assistants, runs, threads
 from llamina.server.store import Store
 
 OLLAMA = (ollama_chat, generate, embed, ollama_models, manage)
 ASSISTANTS = (assistants, runs, threads)  # runs first: /v1/threads/runs is no thread
-APIS = (health, openai_models, chat, completions, embeddings, *ASSISTANTS, messages, *OLLAMA)
+APIS = (health, openai_models, chat, chat_ws, completions, embeddings, *ASSISTANTS, messages, *OLLAMA)
 
 
 @dataclass
