@@ -39,7 +39,8 @@ def serve(config: Config, *, eager: bool = True, tell: Callable[[str], None] = p
         if loading is not None:
             loading.cancel()
 
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=options.get_loop_factory()) as runner:  # uvloop, where there is one
+        runner.run(main())
     return 0
 
 

@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from llamina.server.config import Limits
 from llamina.server.errors import ApiError
-from llamina.server.http import DONE, event, events, json, read, with_keep_alive
+from llamina.server.http import DONE, PING, bursts, event, events, json, read
 from llamina.server.ids import new_id
 from llamina.server.model import Chunk
 from llamina.server.model.frames import Logprob, Usage
@@ -96,9 +96,8 @@ async def _events(
     async with server.models.use(body.model):
         for part in answer.deltas(first):
             yield part
-        async for chunk in with_keep_alive(stream):
-            for part in [b": keep-alive\n\n"] if chunk is None else answer.deltas(chunk):
-                yield part
+        async for chunks in bursts(stream):
+            yield b"".join(part for chunk in chunks for part in answer.deltas(chunk)) if chunks else PING
         if body.stream_options is not None and body.stream_options.include_usage:
             yield event(answer.head() | {"choices": [], "usage": usage(answer.usages)})
         yield DONE
