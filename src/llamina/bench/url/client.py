@@ -100,14 +100,16 @@ class Client:
         outcome = Outcome(time.perf_counter() if start is None else start)
         streams: Streams | None = None
         try:
-            streams = self._free.pop() if self._free else await self._connect()
-            status, headers = await self._send(streams, "POST", path, body)
+            streams, status, headers = await self._post(path, body)
             parts = _body(streams[0], headers)
             if status == 200:
                 await _listen(parts, outcome)
             else:
                 outcome.error = f"{status}: {_text(b''.join([part async for part in parts]))}"
-            self._free.append(streams)
+            if headers.get("connection") == "close":
+                streams[1].close()
+            else:
+                self._free.append(streams)
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError) as error:
             outcome.error = f"{type(error).__name__}: {error}"
             if streams is not None:
@@ -120,6 +122,17 @@ class Client:
         if outcome.error is None and not outcome.times:
             outcome.error = "an answer without text"
         return outcome
+
+    async def _post(self, path: str, body: bytes) -> tuple[Streams, int, dict[str, str]]:
+        """Send a request by a connection that is open; one that the server has closed meanwhile is replaced."""
+        while self._free:
+            streams = self._free.pop()
+            try:
+                return streams, *await self._send(streams, "POST", path, body)
+            except (ConnectionError, asyncio.IncompleteReadError):
+                streams[1].close()
+        streams = await self._connect()
+        return streams, *await self._send(streams, "POST", path, body)
 
     async def _connect(self) -> Streams:
         return await asyncio.open_connection(self._host, self._port, ssl=self._secure or None, limit=WIDEST)
