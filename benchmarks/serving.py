@@ -11,6 +11,7 @@ The clients run on the same machine, and what they need is missing to the server
 import argparse
 import asyncio
 import json
+import random
 import subprocess
 import sys
 import time
@@ -29,6 +30,7 @@ from llamina.bench.url.arrivals import Concurrency
 from llamina.engine import Engine, load
 from llamina.engine.request import request_of
 
+CONTEXT = 512  # tokens of a sequence
 THEIRS = """
 import sys, time, xllamacpp
 path, sequences, context, threads = sys.argv[1], *map(int, sys.argv[2:])
@@ -64,8 +66,8 @@ def process(command: list[str]) -> Iterator[tuple[str, int]]:
         server.wait(20)
 
 
-def ours(path: Path, sequences: int, context: int) -> Any:
-    command = [sys.executable, "-m", "llamina", "serve", str(path), "--port", "0"]
+def ours(path: Path, sequences: int, context: int, threads: int) -> Any:
+    command = [sys.executable, "-m", "llamina", "serve", str(path), "--port", "0", "-t", str(threads)]
     return process([*command, "-np", str(sequences), "-c", str(context)])
 
 
@@ -73,18 +75,19 @@ def theirs(path: Path, sequences: int, context: int, threads: int) -> Any:
     return process([sys.executable, "-c", THEIRS, str(path), str(sequences), str(context), str(threads)])
 
 
-def over_http(url: str, api: Any, streams: int, tokens: int, total: int) -> dict[str, Any]:
-    asked = Asked(f"{url}/v1", [Concurrency(streams)], api=api, tokens=tokens, total=total)
+def over_http(url: str, api: Any, streams: int, tokens: int, total: int, seed: int = 0) -> dict[str, Any]:
+    asked = Asked(f"{url}/v1", [Concurrency(streams)], api=api, tokens=tokens, total=total, seed=seed)
     result: dict[str, Any] = measure_url(asked, "", lambda *_: None)["results"][0]
     assert not result["errors"], result["messages"]
     return result
 
 
-def own_rate(engine: Engine, streams: int, prompt: int, tokens: int, total: int) -> float:
+def own_rate(engine: Engine, streams: int, prompt: int, tokens: int, total: int, seed: int = 0) -> float:
     """Tokens per second of the engine alone: the same requests, nobody is told their text."""
     options: dict[str, Any] = {"temperature": 0, "max_tokens": tokens, "ignore_eos": True}
     vocab = engine.runner.plan.vocab
-    prompts = [[(7 * i + 31 * k) % (vocab - 300) + 290 for k in range(prompt)] for i in range(total)]
+    drawn = random.Random(seed)
+    prompts = [drawn.choices(range(290, vocab - 10), k=prompt) for _ in range(total)]
     waiting = [request_of(tokens_of, options, engine.runner.sampling) for tokens_of in prompts]
     start = time.perf_counter()
     running = [engine.submit(waiting.pop()) for _ in range(streams)]
@@ -96,22 +99,22 @@ def own_rate(engine: Engine, streams: int, prompt: int, tokens: int, total: int)
     return total * tokens / (time.perf_counter() - start)
 
 
-def throughput(path: Path, api: str, streams: int, tokens: int, total: int, repeats: int) -> dict[str, Any]:
+def throughput(path: Path, api: str, streams: int, tokens: int, given: argparse.Namespace) -> dict[str, Any]:
     """Medians of rates, and of ratios of the runs beside each other."""
-    context, threads = 512, psutil.cpu_count() or 1
+    context, threads, total = CONTEXT, given.threads, given.waves * streams
     runs: dict[str, list[float]] = {"engine": [], "llamina serve": [], "llama-server": []}
     with ExitStack() as stack:
-        engine = stack.enter_context(load(path, context=context, max_sequences=streams))
-        mine, _ = stack.enter_context(ours(path, streams, context))
+        engine = stack.enter_context(load(path, context=context, max_sequences=streams, threads=threads))
+        mine, _ = stack.enter_context(ours(path, streams, context, threads))
         peer, _ = stack.enter_context(theirs(path, streams, context, threads))
         prompt = 32
         for url in (mine, peer):
             prompt = round(over_http(url, api, streams, 8, streams)["prompt_tokens"])
         own_rate(engine, streams, prompt, 8, streams)
-        for i in range(repeats):
-            runs["engine"].append(own_rate(engine, streams, prompt, tokens, total))
-            runs["llamina serve"].append(over_http(mine, api, streams, tokens, total)["rate"])
-            runs["llama-server"].append(over_http(peer, api, streams, tokens, total)["rate"])
+        for i in range(given.repeats):
+            runs["engine"].append(own_rate(engine, streams, prompt, tokens, total, i + 1))
+            runs["llamina serve"].append(over_http(mine, api, streams, tokens, total, i + 1)["rate"])
+            runs["llama-server"].append(over_http(peer, api, streams, tokens, total, i + 1)["rate"])
             print(f"turn {i + 1}:", {name: round(found[-1]) for name, found in runs.items()}, file=sys.stderr)
     return {
         "runs": runs,
@@ -125,14 +128,15 @@ def _ratio(these: list[float], those: list[float]) -> float:
     return median(a / b for a, b in zip(these, those, strict=True))
 
 
-def first_token(path: Path, repeats: int) -> dict[str, Any]:
+def first_token(path: Path, given: argparse.Namespace) -> dict[str, Any]:
     """Milliseconds to the first token of a short prompt, one request at a time."""
-    threads = psutil.cpu_count() or 1
     runs: dict[str, list[float]] = {"llamina serve": [], "llama-server": []}
-    with ours(path, 1, 512) as (mine, _), theirs(path, 1, 512, threads) as (peer, _):
-        for _ in range(repeats):
+    threads = given.threads
+    with ours(path, 1, CONTEXT, threads) as (mine, _), theirs(path, 1, CONTEXT, threads) as (peer, _):
+        for i in range(given.repeats):
             for name, url in zip(runs, (mine, peer), strict=True):
-                runs[name].append(1e3 * over_http(url, "chat", 1, 8, 10)["first_token"]["p50"])
+                runs[name].append(1e3 * over_http(url, "chat", 1, 2, 10, i)["first_token"]["p50"])
+            print(f"turn {i + 1}:", {name: found[-1] for name, found in runs.items()}, file=sys.stderr)
     ratio = _ratio(runs["llamina serve"], runs["llama-server"])
     return {"runs": runs, **{name: median(found) for name, found in runs.items()}, "of llama-server's": ratio}
 
@@ -154,7 +158,7 @@ def idle_connections(path: Path, count: int) -> dict[str, Any]:
             writer.close()
         return grown
 
-    with ours(path, 1, 512) as (url, pid):
+    with ours(path, 1, CONTEXT, 1) as (url, pid):
         return {"connections": count, "bytes": asyncio.run(connect(url, pid))}
 
 
@@ -163,12 +167,14 @@ def main() -> None:
     parser.add_argument("--chat", type=Path, required=True)
     parser.add_argument("--tiny", type=Path, required=True)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=psutil.cpu_count() or 1)
+    parser.add_argument("--waves", type=int, default=4, help="requests of a run, for each stream")
     parser.add_argument("--only", choices=["chat", "tiny", "first", "idle"])
     given = parser.parse_args()
     checks = {
-        "chat": ("16 streams, chat model", lambda: throughput(given.chat, "chat", 16, 64, 32, given.repeats)),
-        "tiny": ("64 streams, tiny model", lambda: throughput(given.tiny, "completions", 64, 128, 256, given.repeats)),
-        "first": ("first token, short prompt", lambda: first_token(given.chat, given.repeats)),
+        "chat": ("16 streams, chat model", lambda: throughput(given.chat, "chat", 16, 64, given)),
+        "tiny": ("64 streams, tiny model", lambda: throughput(given.tiny, "completions", 64, 128, given)),
+        "first": ("first token, short prompt", lambda: first_token(given.chat, given)),
         "idle": ("idle connections", lambda: idle_connections(given.tiny, 1000)),
     }
     print(json.dumps(describe_machine()))

@@ -23,7 +23,7 @@ from llamina.cli.options import cores, kv_option, model_options, threads_option
 from llamina.cli.terminal import Meter
 
 ENGINE_ONLY = {"hf", "prefix", "threads", "kv_type", "against", "repeats"}
-URL_ONLY = {"rates", "total", "dataset", "api", "api_key", "ignore_eos", "plot"}
+URL_ONLY = {"rates", "total", "dataset", "seed", "api", "api_key", "ignore_eos", "plot"}
 
 
 @click.command("serve")
@@ -162,6 +162,7 @@ def _measure_url(url: str, model: str | None, given: dict[str, Any], closed: boo
         given["tokens"],
         given["total"],
         read_dataset(given["dataset"]) if given["dataset"] else (),
+        given["seed"],
         given["ignore_eos"],
     )
     with Meter("requests", doing="measuring") as meter:

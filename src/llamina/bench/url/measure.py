@@ -19,6 +19,7 @@ from llamina.errors import CapacityError, RequestError
 Tick = Callable[[str, int, int], None]  # a load's name, its requests done, and all of them
 PERCENTILES = (50, 95, 99)
 EACH = 4  # requests for each that is sent at a time, unless told
+MANY = 1 << 32  # more requests than a run has
 LEAST = 16  # requests of a load, unless told
 
 
@@ -35,6 +36,7 @@ class Asked:
     tokens: int = 128  # that each answer has
     total: int | None = None  # requests of each load
     dataset: Sequence[Any] = ()  # prompts, in the place of random words
+    seed: int = 0  # of the random words: a server that caches prefixes knows those of an earlier run
     ignore_eos: bool = True  # an extension that llamina, llama.cpp and vLLM have: answers are as long as asked
 
 
@@ -105,7 +107,7 @@ class Driver:
 
     def _prompt(self, number: int) -> Any:
         data = self._asked.dataset
-        return data[number % len(data)] if data else words(self._words, self._sent + number)
+        return data[number % len(data)] if data else words(self._words, self._asked.seed * MANY + self._sent + number)
 
     def _body(self, prompt: Any, tokens: int) -> bytes:
         if self._asked.api == "chat":
