@@ -11,7 +11,6 @@ The clients run on the same machine, and what they need is missing to the server
 import argparse
 import asyncio
 import json
-import random
 import subprocess
 import sys
 import time
@@ -27,9 +26,13 @@ import psutil
 from llamina.bench import Asked, measure_url
 from llamina.bench.machine import describe_machine
 from llamina.bench.url.arrivals import Concurrency
+from llamina.bench.url.measure import MANY
+from llamina.bench.url.prompts import words, words_for
 from llamina.engine import Engine, load
 from llamina.engine.request import request_of
+from llamina.engine.tasks.chat import prepare
 
+PROMPT = 32  # tokens of a prompt, about
 CONTEXT = 512  # tokens of a sequence
 THEIRS = """
 import sys, time, xllamacpp
@@ -76,19 +79,28 @@ def theirs(path: Path, sequences: int, context: int, threads: int) -> Any:
 
 
 def over_http(url: str, api: Any, streams: int, tokens: int, total: int, seed: int = 0) -> dict[str, Any]:
-    asked = Asked(f"{url}/v1", [Concurrency(streams)], api=api, tokens=tokens, total=total, seed=seed)
+    asked = Asked(f"{url}/v1", [Concurrency(streams)], api=api, prompt=PROMPT, tokens=tokens, total=total, seed=seed)
     result: dict[str, Any] = measure_url(asked, "", lambda *_: None)["results"][0]
     assert not result["errors"], result["messages"]
     return result
 
 
-def own_rate(engine: Engine, streams: int, prompt: int, tokens: int, total: int, seed: int = 0) -> float:
-    """Tokens per second of the engine alone: the same requests, nobody is told their text."""
+def tokens_of(engine: Engine, api: str, text: str) -> list[int]:
+    """A prompt as the server puts it to the model."""
+    messages = [{"role": "user", "content": text}]
+    return prepare(engine, messages, {})[0] if api == "chat" else engine.encode(text)
+
+
+def own_rate(engine: Engine, api: str, streams: int, tokens: int, total: int, seed: int = 0) -> float:
+    """Tokens per second of the engine alone: the same requests, of which nobody is told the text."""
+
+    async def count(text: str) -> int:
+        return len(tokens_of(engine, api, text))
+
     options: dict[str, Any] = {"temperature": 0, "max_tokens": tokens, "ignore_eos": True}
-    vocab = engine.runner.plan.vocab
-    drawn = random.Random(seed)
-    prompts = [drawn.choices(range(290, vocab - 10), k=prompt) for _ in range(total)]
-    waiting = [request_of(tokens_of, options, engine.runner.sampling) for tokens_of in prompts]
+    n = asyncio.run(words_for(PROMPT, count))
+    prompts = [tokens_of(engine, api, words(n, seed * MANY + i)) for i in range(total)]
+    waiting = [request_of(prompt, options, engine.runner.sampling) for prompt in prompts]
     start = time.perf_counter()
     running = [engine.submit(waiting.pop()) for _ in range(streams)]
     while running:
@@ -107,12 +119,11 @@ def throughput(path: Path, api: str, streams: int, tokens: int, given: argparse.
         engine = stack.enter_context(load(path, context=context, max_sequences=streams, threads=threads))
         mine, _ = stack.enter_context(ours(path, streams, context, threads))
         peer, _ = stack.enter_context(theirs(path, streams, context, threads))
-        prompt = 32
         for url in (mine, peer):
-            prompt = round(over_http(url, api, streams, 8, streams)["prompt_tokens"])
-        own_rate(engine, streams, prompt, 8, streams)
+            over_http(url, api, streams, 8, streams)
+        own_rate(engine, api, streams, 8, streams)
         for i in range(given.repeats):
-            runs["engine"].append(own_rate(engine, streams, prompt, tokens, total, i + 1))
+            runs["engine"].append(own_rate(engine, api, streams, tokens, total, i + 1))
             runs["llamina serve"].append(over_http(mine, api, streams, tokens, total, i + 1)["rate"])
             runs["llama-server"].append(over_http(peer, api, streams, tokens, total, i + 1)["rate"])
             print(f"turn {i + 1}:", {name: round(found[-1]) for name, found in runs.items()}, file=sys.stderr)
