@@ -78,6 +78,14 @@ URL_ONLY = {"rates", "total", "dataset", "seed", "api", "api_key", "ignore_eos",
     help="With --url: prompts from a JSONL file (`prompt`, `messages`) in the place of random words.",
 )
 @click.option(
+    "--seed",
+    type=int,
+    metavar="N",
+    default=0,
+    show_default=True,
+    help="With --url: of the random words; a server with a prefix cache knows those of an earlier run.",
+)
+@click.option(
     "--api", type=click.Choice(["chat", "completions"]), default="chat", show_default=True, help="With --url."
 )
 @click.option("--api-key", envvar="OPENAI_API_KEY", metavar="KEY", help="With --url: sent as a bearer token.")

@@ -80,8 +80,9 @@ async def bursts(stream: ChunkStream, seconds: float = KEEP_ALIVE) -> AsyncItera
 
 async def with_keep_alive(stream: ChunkStream, seconds: float = KEEP_ALIVE) -> AsyncIterator[Chunk | None]:
     """The chunks of a stream one by one; None after so many seconds without one. Leaving it cancels the stream."""
-    async for chunks in bursts(stream, seconds):
-        if not chunks:
-            yield None
-        for chunk in chunks:
-            yield chunk
+    async with stream:
+        async for chunks in bursts(stream, seconds):
+            if not chunks:
+                yield None
+            for chunk in chunks:
+                yield chunk

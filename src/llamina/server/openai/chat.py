@@ -124,7 +124,7 @@ async def create(request: Request) -> Response:
 
 
 async def _events(server: Any, body: ChatRequest, answer: "Answer", first: Chunk, stream: Any) -> AsyncIterator[bytes]:
-    async with server.models.use(body.model):
+    async with server.models.use(body.model), stream:
         for index in range(answer.n):
             yield event(answer.delta(index, {"role": "assistant", "content": ""}))
         for part in answer.deltas(first):

@@ -93,7 +93,7 @@ async def _text(model: Any, prompt: str | list[int]) -> str:
 async def _events(
     server: Any, body: CompletionRequest, answer: "Completions", first: Chunk, stream: Any
 ) -> AsyncIterator[bytes]:
-    async with server.models.use(body.model):
+    async with server.models.use(body.model), stream:
         for part in answer.deltas(first):
             yield part
         async for chunks in bursts(stream):
