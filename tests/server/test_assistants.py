@@ -10,9 +10,10 @@ import pytest
 from live_server import Live, Scripted, done, said, serving, wait_for
 from strict_objects import strict
 
+from llamina.server.caller import Caller
 from llamina.server.config import Config
 from llamina.server.model.frames import Call, CallDelta, Generate, Result
-from llamina.server.openai.assistants import states
+from llamina.server.openai.assistants import objects, states
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # OpenAI calls this API deprecated
 
@@ -348,6 +349,18 @@ def test_failure(client: openai.OpenAI) -> None:
 def test_bad_input_is_named(live: Live, path: str, body: dict[str, Any], param: str) -> None:
     answer = live.post(path, body)
     assert answer.status_code == 400 and answer.json()["error"]["param"] == param, answer.text
+
+
+def test_others_do_not_see_it(client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
+    assistant, thread = client.beta.assistants.create(model="smollm2"), client.beta.threads.create()
+    monkeypatch.setattr(objects, "caller", lambda request: Caller("key_other"))
+    with pytest.raises(openai.NotFoundError):
+        client.beta.threads.retrieve(thread.id)
+    with pytest.raises(openai.NotFoundError):
+        client.beta.threads.runs.create(thread.id, assistant_id="", model="smollm2")
+    with pytest.raises(openai.NotFoundError):
+        client.beta.assistants.delete(assistant.id)
+    assert client.beta.assistants.list().data == []
 
 
 def test_bad_queries(live: Live) -> None:

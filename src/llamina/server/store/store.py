@@ -134,7 +134,7 @@ class Store:
         limit: int = 20,
         order: Order = "desc",
     ) -> Page | None:
-        """Objects in the order they were made; `after` and `before` are ids. None if there is no object of such an id."""
+        """Objects in the order they were made; `after` and `before` are ids. None: no object has such an id."""
 
         def work(connection: sa.Connection) -> Page | None:
             where = [*_of(kind, owner), objects.c.parent == parent]
