@@ -187,7 +187,9 @@ def test_serving_beside_llama_cpp_as_a_table(invoke: Invoke, stories: Path) -> N
     ("arguments", "message"),
     [
         (["--prefix", "8"], "8 is not in the range"),
-        (["-c", "1"], "1 is not in the range"),
+        (["-c", "1"], "one number from 2 on"),
+        (["-c", "2,3"], "one number from 2 on"),
+        (["--rate", "1"], "--rate has no effect without --url"),
         (["-c", "600"], "more than the 512 sequences"),
     ],
 )

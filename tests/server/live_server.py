@@ -73,8 +73,10 @@ def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
 
 
 @contextmanager
-def serving(engines: dict[str, Engine], config: Config | None = None) -> Iterator[Live]:
-    """A server with these engines as its models; it closes them in the end."""
+def serving(
+    engines: dict[str, Engine], config: Config | None = None, others: dict[str, Callable[[], Model]] | None = None
+) -> Iterator[Live]:
+    """A server with these engines, and other models that are made for it, as its models; it closes them in the end."""
     listener = socket.create_server(("127.0.0.1", 0))
     folder = tempfile.mkdtemp(prefix="llamina-server-")
     started = threading.Event()
@@ -86,6 +88,8 @@ def serving(engines: dict[str, Engine], config: Config | None = None) -> Iterato
         found["loop"] = asyncio.get_running_loop()
         for id, engine in engines.items():
             models.adopt(id, LocalModel(engine))
+        for id, build in (others or {}).items():
+            models.adopt(id, build())
         found["app"] = app = build_app(settings, models)
         found["server"] = server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5))
         started.set()

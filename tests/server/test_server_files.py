@@ -67,8 +67,9 @@ def test_lists_have_pages(client: openai.OpenAI) -> None:
     page = client.files.list(purpose="vision", limit=2, after=made[4])
     assert [file.id for file in page.data] == [made[3], made[2]] and page.has_more
     for params in ({"limit": 0}, {"order": "up"}, {"after": "file-nobody"}, {"purpse": "batch"}):
-        with pytest.raises(openai.BadRequestError) as raised:
+        with pytest.raises(openai.APIStatusError) as raised:
             client.files.list(extra_query=params)
+        assert raised.value.status_code == (404 if "after" in params else 400)
         assert raised.value.param == next(iter(params))
 
 

@@ -1,6 +1,7 @@
 """What the server keeps: the same on SQLite and on PostgreSQL."""
 
 import asyncio
+import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,7 @@ from llamina.errors import RequestError
 from llamina.server.config import Config
 from llamina.server.store import Store
 from llamina.server.store.migrations import STEPS, migrate
-from llamina.server.store.store import made
+from llamina.server.store.store import ANY, made
 from llamina.server.store.tables import objects, schema
 
 
@@ -81,6 +82,19 @@ def test_an_id_is_kept_once(store: Store) -> None:
     assert asyncio.run(store.get("line", "batch_1:8")) is None, "all or none"
     kept = asyncio.run(store.get("line", "batch_1:7"))
     assert kept is not None and kept.body == {"first": True}
+
+
+def test_new_and_changed_objects_are_written_together(store: Store) -> None:
+    run, step = made("run", "r", {"n": 0}, status="queued"), made("step", "s", {}, parent="r", status="open")
+    asyncio.run(store.insert("run", "r", {"n": 0}, status="queued"))
+    begun = dataclasses.replace(run, body={"n": 1}, status="working")
+    assert not asyncio.run(store.write([step], [begun], ("waiting",)))
+    assert asyncio.run(store.get("step", "s")) is None, "all or none"
+    assert asyncio.run(store.write([step], [begun], ("queued", "waiting")))
+    kept = asyncio.run(store.get("run", "r"))
+    assert kept is not None and (kept.body, kept.status) == ({"n": 1}, "working")
+    assert [one.id for one in asyncio.run(store.all("step", parent=ANY))] == ["s"]
+    assert not asyncio.run(store.write([], [made("run", "nobody", {})]))
 
 
 def test_pages(store: Store) -> None:

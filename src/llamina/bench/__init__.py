@@ -6,9 +6,11 @@ from llamina.bench.model import Options, measure_model
 from llamina.bench.peer import PEERS, find_peer
 from llamina.bench.serving import Load, measure_serving
 from llamina.bench.task import Task, grid
+from llamina.bench.url import Asked, measure_url
 
 __all__ = [
     "PEERS",
+    "Asked",
     "Load",
     "Options",
     "Regression",
@@ -20,5 +22,6 @@ __all__ = [
     "measure_kernels",
     "measure_model",
     "measure_serving",
+    "measure_url",
     "regressions",
 ]

@@ -24,7 +24,7 @@ class Regression:
 def regressions(record: dict[str, Any], baseline: dict[str, Any], threshold: float) -> list[Regression]:
     """llamina's rates that are in both records and fell by more than `threshold`, a part of the earlier rate.
 
-    Raises RequestError if the records have no rate in common.
+    Of a server at a URL, whichever it is, all rates count. Raises RequestError if the records have no rate in common.
     """
     before, now = _rates(baseline, "the baseline"), _rates(record, "this run")
     shared = [name for name in now if name in before]
@@ -51,7 +51,8 @@ def changed_conditions(record: dict[str, Any], baseline: dict[str, Any]) -> list
 
 def _rates(record: dict[str, Any], what: str) -> dict[str, tuple[float, str]]:
     try:
-        ours = [r for r in record["results"] if r["engine"] == "llamina"]
+        whole = record.get("kind") == "url"  # a server is measured alone
+        ours = [r for r in record["results"] if whole or r["engine"] == "llamina"]
         return {r["name"]: (float(r["rate"]), r["unit"]) for r in ours if r["rate"] > 0}
     except (KeyError, TypeError) as error:
         raise RequestError(f"{what} is not the output of `llamina bench --json`: {error!r}", "baseline") from None

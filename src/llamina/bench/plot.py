@@ -1,4 +1,4 @@
-"""A record's rates as a bar chart, drawn by matplotlib."""
+"""Records as charts, drawn by matplotlib."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,4 +31,28 @@ def draw_plot(record: dict[str, Any], path: Path) -> None:
     panels[0].set_ylabel("tokens/s")
     machine = record["machine"]
     figure.suptitle(f"{record['file']['name']}, {record['settings']['threads']} threads, {machine['cpu']}", fontsize=10)
+    figure.savefig(path, dpi=150)
+
+
+def draw_loads(record: dict[str, Any], path: Path) -> None:
+    """Write a PNG with the tokens per second of each load on a server, and its times by percentiles."""
+    from matplotlib.figure import Figure
+
+    results = record["results"]
+    names = [result["name"] for result in results]
+    times = {"first token": "first_token", "between tokens": "inter_token", "whole answer": "whole"}
+    figure = Figure(figsize=(14, 3.6), layout="constrained")
+    rates, *panels = figure.subplots(1, 1 + len(times))
+    rates.bar_label(rates.bar(names, [result["rate"] for result in results], color="C0"), fmt="{:,.0f}", fontsize=9)
+    rates.set_title("tokens/s", fontsize=10)
+    for panel, (title, field) in zip(panels, times.items(), strict=True):
+        for percentile in ("p50", "p95", "p99"):
+            values = [1e3 * result[field].get(percentile, 0.0) for result in results]
+            panel.plot(names, values, marker="o", label=percentile.upper())
+        panel.set_title(f"{title}, ms", fontsize=10)
+        panel.set_ylim(bottom=0)
+    panels[0].legend(fontsize=9)
+    for panel in (rates, *panels):
+        panel.tick_params(axis="x", labelrotation=30, labelsize=8)
+    figure.suptitle(f"{record['settings']['model']} at {record['settings']['url']}", fontsize=10)
     figure.savefig(path, dpi=150)

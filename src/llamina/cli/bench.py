@@ -1,88 +1,24 @@
 """`llamina bench`: how fast models and kernels run on this machine, alone or against llama.cpp."""
 
-import json
-import shlex
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from llamina.cli.options import (
-    cores,
-    json_option,
-    kv_option,
-    locate,
-    model_options,
-    open_file,
-    threads_option,
-    usable_threads,
+from llamina.cli.bench_serve import serve_command
+from llamina.cli.measuring import (
+    Counts,
+    Ticker,
+    against_option,
+    command_line,
+    gate,
+    model_file,
+    output_options,
+    plot_option,
+    print_record,
+    read_baseline,
 )
-from llamina.cli.terminal import Meter, note, overwrite
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-ANY, SEVERAL = click.IntRange(min=1), click.IntRange(min=2)
-
-
-class Counts(click.ParamType):  # type: ignore[type-arg]
-    """Whole numbers separated by commas."""
-
-    name = "N,…"
-
-    def __init__(self, least: int) -> None:
-        self._least = least
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        if not isinstance(value, str):
-            return tuple(value)
-        try:
-            counts = tuple(int(part) for part in value.split(","))
-        except ValueError:
-            self.fail(f"{value!r} is not a list of whole numbers such as 1,8,32", param, ctx)
-        if min(counts) < self._least:
-            self.fail(f"{min(counts)} is less than {self._least}", param, ctx)
-        return counts
-
-
-class Part(click.ParamType):  # type: ignore[type-arg]
-    """A percentage, with its sign or without."""
-
-    name = "PERCENT"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            percent = float(str(value).removesuffix("%"))
-        except ValueError:
-            self.fail(f"{value!r} is not a percentage such as 5%", param, ctx)
-        if not 0 <= percent < 100:
-            self.fail(f"{value} is not between 0% and 100%", param, ctx)
-        return percent / 100
-
-
-def output_options(function: Function) -> Function:
-    """`-r`, `--json`, `--md`, `--baseline` and `--threshold`."""
-    options = [
-        click.option("-r", "--repeats", type=ANY, metavar="N", default=5, show_default=True, help="Runs of each test."),
-        json_option,
-        click.option("--md", "as_markdown", is_flag=True, help="Print a Markdown table."),
-        click.option(
-            "--baseline",
-            type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="Compare with an earlier --json output: exit code 1 if a rate fell.",
-        ),
-        click.option("--threshold", type=Part(), default="5%", show_default=True, help="By how much a rate may fall."),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
-
-
-against_option = click.option(
-    "--against",
-    type=click.Choice(["llama.cpp", "llama-cpp-python", "xllamacpp", "llama-server"]),
-    help="Measure llama.cpp too, run by run in turns with llamina, with the flags that are fastest for it.",
-)
+from llamina.cli.options import cores, kv_option, model_options, threads_option, usable_threads
 
 
 @click.group("bench", invoke_without_command=True)
@@ -108,9 +44,7 @@ against_option = click.option(
 @threads_option
 @kv_option
 @against_option
-@click.option(
-    "--plot", type=click.Path(dir_okay=False, writable=True, path_type=Path), help="Write a PNG chart of the rates."
-)
+@plot_option
 @output_options
 def command(model: str | None, hf: str | None, plot: Path | None, **given: Any) -> int:
     """Measure prompt processing (pp) and token generation (tg) of a model, and its memory.
@@ -128,6 +62,7 @@ def command(model: str | None, hf: str | None, plot: Path | None, **given: Any) 
       llamina bench -m model.gguf --baseline before.json --threshold 5%
       llamina bench kernels --format Q4_K
       llamina bench serve -m model.gguf
+      llamina bench serve --url http://127.0.0.1:8080/v1
     """
     if click.get_current_context().invoked_subcommand:
         return 0
@@ -135,76 +70,15 @@ def command(model: str | None, hf: str | None, plot: Path | None, **given: Any) 
     from llamina.bench.plot import check_plot, draw_plot
     from llamina.cli.rates import model_notes, model_table
 
-    earlier = _baseline(given["baseline"])
+    earlier = read_baseline(given["baseline"])
     peer = find_peer(given["against"]) if given["against"] else None
     if plot:
         check_plot()
-    record = _measure(_model(model, hf), peer, given)
+    record = _measure(model_file(model, hf), peer, given)
     if plot:
         draw_plot(record, plot)
-    _print(record, model_table, model_notes, given)
-    return _gate(record, earlier, given["threshold"])
-
-
-@command.command("serve")
-@model_options
-@click.option("-c", "--requests", type=SEVERAL, metavar="N", default=16, show_default=True, help="Requests at a time.")
-@click.option(
-    "-p",
-    "--prompt-tokens",
-    "prompt",
-    type=ANY,
-    metavar="N",
-    default=32,
-    show_default=True,
-    help="Prompt tokens of each.",
-)
-@click.option(
-    "-n",
-    "--gen-tokens",
-    "tokens",
-    type=SEVERAL,
-    metavar="N",
-    default=128,
-    show_default=True,
-    help="Tokens that each generates.",
-)
-@click.option(
-    "--prefix",
-    type=click.IntRange(16, 1 << 20),
-    metavar="N",
-    default=2000,
-    show_default=True,
-    help="Tokens of the first turn.",
-)
-@threads_option
-@kv_option
-@against_option
-@output_options
-def serve_command(model: str | None, hf: str | None, **given: Any) -> int:
-    """Measure what matters when serving many requests.
-
-    Batching: requests at a time against one after the other. Prefix caching: time to first token of a second turn
-    against the first. Grammars: the time of a token mask, and constrained answers against plain ones. Speculative
-    decoding: answers with draft tokens against answers without.
-
-    \b
-    Examples:
-      llamina bench serve -m smollm2
-      llamina bench serve -m model.gguf -c 32 -n 64 --md
-      llamina bench serve -m model.gguf --against llama-server
-    """
-    from llamina.bench import Load, Options, find_peer, measure_serving
-    from llamina.cli.rates import model_notes, serving_table
-
-    earlier = _baseline(given["baseline"])
-    peer = find_peer(given["against"], serving=True) if given["against"] else None
-    asked = Load(given["requests"], given["prompt"], given["tokens"], given["prefix"])
-    options = Options([], given["threads"] or cores(), given["repeats"], given["kv_type"], peer)
-    with Ticker() as tick:
-        record = measure_serving(_model(model, hf), asked, options, _command_line(), tick, tick.compiling)
-    _print(record, serving_table, model_notes, given)
-    return _gate(record, earlier, given["threshold"])
+    print_record(record, model_table, model_notes, given)
+    return gate(record, earlier, given["threshold"])
 
 
 @command.command("kernels")
@@ -250,20 +124,13 @@ def kernels_command(formats: tuple[str, ...], threads: tuple[int, ...] | None, *
     from llamina.bench.kernels import Sizes
     from llamina.cli.rates import kernel_notes, kernel_table
 
-    earlier = _baseline(given["baseline"])
+    earlier = read_baseline(given["baseline"])
     counts = dict.fromkeys(map(usable_threads, threads) if threads else (1, cores()))
     sizes = Sizes(int(given["size"] * 1e6), given["tokens"], given["repeats"])
     with Ticker() as tick:
-        record = measure_kernels(formats, list(counts), sizes, _command_line(), tick, tick.compiling)
-    _print(record, kernel_table, kernel_notes, given)
-    return _gate(record, earlier, given["threshold"])
-
-
-def _model(model: str | None, hf: str | None) -> Path:
-    """The file of the model to measure."""
-    path = locate(model, hf)
-    open_file(path)  # mistakes are told before any process is started
-    return path
+        record = measure_kernels(formats, list(counts), sizes, command_line(), tick, tick.compiling)
+    print_record(record, kernel_table, kernel_notes, given)
+    return gate(record, earlier, given["threshold"])
 
 
 def _measure(path: Path, peer: Any, given: dict[str, Any]) -> dict[str, Any]:
@@ -272,78 +139,7 @@ def _measure(path: Path, peer: Any, given: dict[str, Any]) -> dict[str, Any]:
     tasks = grid(given["prompts"], given["generates"], given["batches"], given["depths"])
     options = Options(tasks, given["threads"] or cores(), given["repeats"], given["kv_type"], peer)
     with Ticker() as tick:
-        return measure_model(path, options, _command_line(), tick, tick.compiling)
+        return measure_model(path, options, command_line(), tick, tick.compiling)
 
 
-def _command_line() -> str:
-    return shlex.join(["llamina", *sys.argv[1:]])
-
-
-def _print(record: dict[str, Any], table: Any, notes: Any, given: dict[str, Any]) -> None:
-    if given["as_json"]:
-        click.echo(json.dumps(record, indent=2, ensure_ascii=False))
-    elif given["as_markdown"]:
-        click.echo("\n".join([table(record).markdown(), "", *(f"- {line}" for line in notes(record))]))
-    else:
-        table(record).show()
-        for line in notes(record):
-            click.echo(line)
-
-
-def _baseline(path: Path | None) -> dict[str, Any] | None:
-    """The earlier record, read before anything is measured. Raises UsageError if it is none."""
-    if path is None:
-        return None
-    try:
-        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        record["results"], record["machine"]["cpu"]
-    except (ValueError, KeyError, TypeError):
-        raise click.UsageError(f"{path} is not the output of `llamina bench --json`") from None
-    return record
-
-
-def _gate(record: dict[str, Any], earlier: dict[str, Any] | None, threshold: float) -> int:
-    """Say which rates fell by more than the threshold; the exit code, 1 if any did."""
-    if earlier is None:
-        return 0
-    from llamina.bench import changed_conditions, regressions
-
-    for line in changed_conditions(record, earlier):
-        note(f"the baseline was measured under other conditions: {line}")
-    fallen = regressions(record, earlier, threshold)
-    for fall in fallen:
-        click.secho(
-            f"{fall.name} fell by {fall.part:.1%}: {fall.before:.1f} → {fall.now:.1f} {fall.unit}", err=True, fg="red"
-        )
-    if not fallen:
-        note(f"no rate fell by more than {threshold:.1%}")
-    return 1 if fallen else 0
-
-
-class Ticker:
-    """What is being measured: on a terminal one line that is overwritten, elsewhere only that kernels are compiled.
-
-    No bar: drawing it would take time from what is measured.
-    """
-
-    def __init__(self) -> None:
-        self._meter = Meter("kernels")
-        self._live = sys.stderr.isatty()
-
-    def __enter__(self) -> "Ticker":
-        return self
-
-    def __call__(self, what: str) -> None:
-        if self._live:
-            overwrite(f"{what} …")
-
-    def compiling(self, kernel: str, done: int, total: int) -> None:
-        """The progress of loading a model."""
-        if not self._live:
-            self._meter(kernel, done, total)
-        elif done < total:
-            self(f"compiling {kernel} ({done + 1} of {total})")
-
-    def __exit__(self, *error: object) -> None:
-        if self._live:
-            overwrite("")
+command.add_command(serve_command)

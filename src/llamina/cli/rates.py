@@ -48,6 +48,37 @@ def serving_table(record: Record) -> Table:
     return table
 
 
+def url_table(record: Record) -> Table:
+    """A row for each load on a server: what it did, and the median, 95th and 99th percentile of times in ms."""
+    times = {"first token": "first_token", "between tokens": "inter_token", "whole": "whole"}
+    table = Table(["load", "requests", "errors", "tokens/s", "requests/s", *(f"{name}, ms" for name in times)])
+    for result in record["results"]:
+        counts = [f"{result['requests']}", f"{result['errors']}"]
+        rates = [f"{result['rate']:.1f}", f"{result['requests_per_second']:.2f}"]
+        table.rows.append([result["name"], *counts, *rates, *(_spread(result[name]) for name in times.values())])
+    return table
+
+
+def _spread(seconds: dict[str, float]) -> str:
+    return " / ".join(f"{1e3 * seconds[name]:.3g}" for name in ("p50", "p95", "p99")) if seconds else ""
+
+
+def url_notes(record: Record) -> list[str]:
+    """The conditions of the measurement, a line each, and errors."""
+    settings, results = record["settings"], record["results"]
+    prompts = f"{settings['dataset']} prompts of a file" if settings["dataset"] else "random words"
+    sizes = " and ".join(f"{results[0][name]:.0f} {name.replace('_', ' ')}" for name in TOKENS)
+    lines = [
+        machine_line(record),
+        f"{settings['url']}, {settings['model']}, {settings['api']}: {prompts}, {sizes} on average, greedy; "
+        "times are P50 / P95 / P99",
+    ]
+    return lines + [f"{r['name']}: {r['errors']} errors: {'; '.join(r['messages'])}" for r in results if r["errors"]]
+
+
+TOKENS = ("prompt_tokens", "completion_tokens")
+
+
 def _rate(result: Record) -> str:
     return f"{result['rate']:.1f} tokens/s"
 

@@ -12,7 +12,7 @@ import click
 SOON = 1.0  # seconds after which work is announced
 CLEAR = "\r\x1b[2K"  # back to the start of the line, and erase it
 
-Unit = Literal["bytes", "kernels", "windows"]
+Unit = Literal["bytes", "kernels", "windows", "requests"]
 
 
 def note(text: str) -> None:
@@ -143,6 +143,7 @@ def _bar(unit: Unit) -> Any:
         "bytes": [DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()],
         "kernels": [MofNCompleteColumn()],
         "windows": [MofNCompleteColumn(), TimeRemainingColumn()],
+        "requests": [MofNCompleteColumn(), TimeRemainingColumn()],
     }
     title = TextColumn("{task.description}", markup=False)
     return Progress(title, BarColumn(), *columns[unit], console=Console(stderr=True), transient=True)

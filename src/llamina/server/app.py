@@ -22,17 +22,17 @@ from llamina.server.models import Models
 from llamina.server.ollama import chat as ollama_chat
 from llamina.server.ollama import embed, generate, manage
 from llamina.server.ollama import models as ollama_models
-from llamina.server.openai import batch_jobs, batches, chat, completions, embeddings, files
+from llamina.server.openai import batch_jobs, batches, chat, chat_ws, completions, embeddings, files
 from llamina.server.openai import models as openai_models
+from llamina.server.openai.assistants import assistants, runs, threads
 from llamina.server.openai.responses import conversations
 from llamina.server.openai.responses import routes as responses
 from llamina.server.store import Store
 
 OLLAMA = (ollama_chat, generate, embed, ollama_models, manage)
-APIS = (
-    *(health, openai_models, chat, completions, embeddings, responses, conversations, files, batches, batch_jobs),
-    *(messages, *OLLAMA),
-)
+ASSISTANTS = (assistants, runs, threads)  # runs first: /v1/threads/runs is no thread
+KEPT = (responses, conversations, files, batches, batch_jobs, *ASSISTANTS)
+APIS = (health, openai_models, chat, chat_ws, completions, embeddings, *KEPT, messages, *OLLAMA)
 
 
 @dataclass

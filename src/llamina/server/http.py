@@ -1,6 +1,5 @@
 """Bodies in, JSON and server-sent events out."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, TypeVar
 
@@ -16,6 +15,7 @@ Body = TypeVar("Body")
 KEEP_ALIVE = 15.0  # seconds without news after which a comment is sent, so that nobody in between hangs up
 HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 DONE = b"data: [DONE]\n\n"
+PING = b": keep-alive\n\n"
 
 encode = msgspec.json.Encoder().encode
 
@@ -63,27 +63,30 @@ def events(request: Request, source: AsyncIterator[bytes], error_name: str | Non
 async def _guarded(request: Request, source: AsyncIterator[bytes], error_name: str | None) -> AsyncIterator[bytes]:
     try:
         async for part in source:
-            yield part
+            if part:
+                yield part
     except Exception as error:
         yield event(shape_for(request.url.path)(api_error(error)), error_name)
 
 
-async def with_keep_alive(stream: ChunkStream, seconds: float = KEEP_ALIVE) -> AsyncIterator[Chunk | None]:
-    """The chunks of a stream; None after so many seconds without one. Leaving it cancels the stream."""
+async def bursts(stream: ChunkStream, seconds: float = KEEP_ALIVE) -> AsyncIterator[list[Chunk]]:
+    """The chunks of a stream, all that are there at a time; none after so many seconds without. Leaving it cancels.
+
+    Events of a burst are best sent together: a server that cannot keep up with its models sends fewer, larger parts.
+    """
     async with stream:
-        waiting: asyncio.Task[Chunk] | None = None
         try:
             while True:
-                waiting = waiting or asyncio.ensure_future(stream.__anext__())
-                done, _ = await asyncio.wait({waiting}, timeout=seconds)
-                if not done:
-                    yield None
-                    continue
-                finished, waiting = waiting, None
-                try:
-                    yield finished.result()
-                except StopAsyncIteration:
-                    return
-        finally:
-            if waiting is not None:
-                waiting.cancel()
+                yield await stream.burst(seconds)
+        except StopAsyncIteration:
+            return
+
+
+async def with_keep_alive(stream: ChunkStream, seconds: float = KEEP_ALIVE) -> AsyncIterator[Chunk | None]:
+    """The chunks of a stream one by one; None after so many seconds without one. Leaving it cancels the stream."""
+    async with stream:
+        async for chunks in bursts(stream, seconds):
+            if not chunks:
+                yield None
+            for chunk in chunks:
+                yield chunk

@@ -28,7 +28,7 @@ class Instance:
     def alive(self, id: str) -> bool:
         """Whether the process of that id runs. What one that is gone has left is removed."""
         path = self._folder / id
-        if id == self.id or not path.exists():
+        if not id or id == self.id or not path.exists():
             return id == self.id
         try:
             with FileLock(path, timeout=0):

@@ -23,7 +23,12 @@ def serve(config: Config, *, eager: bool = True, tell: Callable[[str], None] = p
     models = Models(config)
     app = build_app(config, models)
     options = uvicorn.Config(
-        app, log_level="warning", access_log=False, timeout_graceful_shutdown=GRACE, server_header=False
+        app,
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=GRACE,
+        server_header=False,
+        ws_max_size=2 * config.limits.body_bytes,  # what is over the limit gets an answer, what is far over it none
     )
     server = uvicorn.Server(options)
 
@@ -34,7 +39,8 @@ def serve(config: Config, *, eager: bool = True, tell: Callable[[str], None] = p
         if loading is not None:
             loading.cancel()
 
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=options.get_loop_factory()) as runner:  # uvloop, where there is one
+        runner.run(main())
     return 0
 
 

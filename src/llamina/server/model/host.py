@@ -1,6 +1,7 @@
 """A model as the server's APIs see it: streams of chunks, and verbs with one result."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from itertools import count
@@ -46,10 +47,12 @@ class ChunkStream(AsyncIterator[Chunk]):
 
     def __init__(self, model: "Model", frame: Generate) -> None:
         self.id, self._model, self._left = frame.id, model, frame.n
-        self._queue: asyncio.Queue[Chunk | ErrorInfo] = asyncio.Queue()
+        self._items: deque[Chunk | ErrorInfo] = deque()
+        self._news: asyncio.Future[None] | None = None  # somebody waits
 
     def put(self, item: Chunk | ErrorInfo) -> None:
-        self._queue.put_nowait(item)
+        self._items.append(item)
+        _wake(self._news)
 
     def __aiter__(self) -> Self:
         return self
@@ -58,16 +61,42 @@ class ChunkStream(AsyncIterator[Chunk]):
         """The next chunk. Raises ModelError if an answer failed, StopAsyncIteration when all are done."""
         if self._left == 0:
             raise StopAsyncIteration
+        if not self._items:
+            await self._wait(None)
+        return self._next()
+
+    async def burst(self, seconds: float) -> list[Chunk]:
+        """All chunks that are there, at least one; none after so many seconds without. Raises as `__anext__` does."""
+        if self._left == 0:
+            raise StopAsyncIteration
+        if not self._items:
+            await self._wait(seconds)
+        chunks: list[Chunk] = []
+        while self._items and self._left and not (chunks and _error_of(self._items[0])):  # an error comes alone
+            chunks.append(self._next())
+        return chunks
+
+    async def _wait(self, seconds: float | None) -> None:
+        """Return when something is there, or after so many seconds."""
+        loop = asyncio.get_running_loop()
+        self._news = loop.create_future()
+        timer = loop.call_later(seconds, _wake, self._news) if seconds is not None else None
         try:
-            item = await self._queue.get()
+            await self._news
         except asyncio.CancelledError:
             self.cancel()
             raise
-        if isinstance(item, ErrorInfo) or item.error is not None:
+        finally:
+            self._news = None
+            if timer is not None:
+                timer.cancel()
+
+    def _next(self) -> Chunk:
+        item = self._items.popleft()
+        if (error := _error_of(item)) is not None:
             self.cancel()
-            error = item if isinstance(item, ErrorInfo) else item.error
-            assert error is not None
             raise ModelError(error)
+        assert isinstance(item, Chunk)
         if item.finish_reason is not None:
             self._left -= 1
             if self._left == 0:
@@ -87,6 +116,15 @@ class ChunkStream(AsyncIterator[Chunk]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.cancel()
+
+
+def _wake(news: "asyncio.Future[None] | None") -> None:
+    if news is not None and not news.done():
+        news.set_result(None)
+
+
+def _error_of(item: Chunk | ErrorInfo) -> ErrorInfo | None:
+    return item if isinstance(item, ErrorInfo) else item.error
 
 
 class Model:

@@ -12,7 +12,7 @@ from llamina.server.batch.batch import ACTIVE, KIND, as_object
 from llamina.server.caller import caller
 from llamina.server.http import json, read
 from llamina.server.openai.files import expiry_seconds
-from llamina.server.openai.lists import found, listed, query
+from llamina.server.openai.lists import asked_page, kept_page, listed
 
 MOST = 100  # of a list
 
@@ -59,8 +59,7 @@ async def list_batches(request: Request) -> Response:
 async def batches(request: Request) -> tuple[list[dict[str, Any]], bool]:
     """The page of batches that a query string asks for, and whether there are more."""
     server, owner = request.app.state.server, caller(request).id
-    asked = query(request, 20, MOST)
-    page = found(await server.store.page(KIND, owner, after=asked.after, limit=asked.limit, order=asked.order), asked)
+    page = await kept_page(request, KIND, asked_page(request, 20, MOST))
     return [
         await described(server, batch.id, owner) if batch.status in ACTIVE else as_object(batch, {})
         for batch in page.items

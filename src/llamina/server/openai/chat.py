@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from llamina.server.config import Limits
 from llamina.server.errors import ApiError
-from llamina.server.http import DONE, event, events, json, read, with_keep_alive
+from llamina.server.http import DONE, PING, bursts, event, events, json, read
 from llamina.server.ids import new_id
 from llamina.server.model import Chunk
 from llamina.server.model.frames import CallDelta, Logprob, Usage
@@ -137,17 +137,13 @@ async def _begun(server: Any, body: ChatRequest, **defaults: Any) -> AsyncIterat
 
 
 async def _events(server: Any, body: ChatRequest, answer: "Answer", first: Chunk, stream: Any) -> AsyncIterator[bytes]:
-    async with server.models.use(body.model):
+    async with server.models.use(body.model), stream:
         for index in range(answer.n):
             yield event(answer.delta(index, {"role": "assistant", "content": ""}))
         for part in answer.deltas(first):
             yield part
-        async for chunk in with_keep_alive(stream):
-            if chunk is None:
-                yield b": keep-alive\n\n"
-                continue
-            for part in answer.deltas(chunk):
-                yield part
+        async for chunks in bursts(stream):
+            yield b"".join(part for chunk in chunks for part in answer.deltas(chunk)) if chunks else PING
         if body.stream_options is not None and body.stream_options.include_usage:
             yield event(answer.usage_chunk())
         yield DONE

@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from llamina.server.config import Limits
 from llamina.server.errors import ApiError
-from llamina.server.http import DONE, event, events, json, read, with_keep_alive
+from llamina.server.http import DONE, PING, bursts, event, events, json, read
 from llamina.server.ids import new_id
 from llamina.server.model import Chunk
 from llamina.server.model.frames import Logprob, Usage
@@ -108,12 +108,11 @@ async def _text(model: Any, prompt: str | list[int]) -> str:
 async def _events(
     server: Any, body: CompletionRequest, answer: "Completions", first: Chunk, stream: Any
 ) -> AsyncIterator[bytes]:
-    async with server.models.use(body.model):
+    async with server.models.use(body.model), stream:
         for part in answer.deltas(first):
             yield part
-        async for chunk in with_keep_alive(stream):
-            for part in [b": keep-alive\n\n"] if chunk is None else answer.deltas(chunk):
-                yield part
+        async for chunks in bursts(stream):
+            yield b"".join(part for chunk in chunks for part in answer.deltas(chunk)) if chunks else PING
         if body.stream_options is not None and body.stream_options.include_usage:
             yield event(answer.head() | {"choices": [], "usage": usage(answer.usages)})
         yield DONE

@@ -11,7 +11,7 @@ from llamina.server.errors import ApiError
 from llamina.server.files import DAY, KIND, delete_file, expired, file_id, find_file, new_file, sweep_always
 from llamina.server.http import json
 from llamina.server.multipart import Form, receive
-from llamina.server.openai.lists import found, listed, query
+from llamina.server.openai.lists import asked_page, kept_page, listed
 from llamina.server.store import Kept
 
 PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
@@ -72,17 +72,9 @@ def expiry_seconds(given: str | int, param: str) -> int:
 
 async def list_files(request: Request) -> Response:
     """GET /v1/files."""
-    asked = query(request, MOST, MOST, ("purpose",))
+    asked = asked_page(request, MOST, MOST, ("purpose",))
     purpose = asked.others.get("purpose")
-    page = await request.app.state.server.store.page(
-        KIND,
-        caller(request).id,
-        status=None if purpose is None else (purpose,),
-        after=asked.after,
-        limit=asked.limit,
-        order=asked.order,
-    )
-    page = found(page, asked)
+    page = await kept_page(request, KIND, asked, status=None if purpose is None else (purpose,))
     return listed([described(kept) for kept in page.items if not expired(kept)], page.more)
 
 

@@ -13,7 +13,7 @@ from llamina.server.store.contents import Contents
 from llamina.server.store.database import Database
 from llamina.server.store.tables import objects
 
-ANY = "*"  # an owner that stands for all of them: for work of the server's own
+ANY = "*"  # an owner or a parent that stands for all of them: for work of the server's own
 Order = Literal["asc", "desc"]
 
 
@@ -36,6 +36,10 @@ class Page:
 
     items: list[Kept]
     more: bool
+
+
+class _Undone(Exception):
+    """Ends a transaction without a change."""
 
 
 class Store:
@@ -62,6 +66,29 @@ class Store:
         insert = self.database.insert(objects).on_conflict_do_nothing(index_elements=["id"])
         if new:
             await self.database.run(lambda connection: connection.execute(insert, _rows(new)))
+
+    async def write(self, new: list[Kept], changed: list[Kept], if_status: tuple[str, ...] | None = None) -> bool:
+        """Keep new objects, and the body and status of changed ones: all or none. Whether that happened.
+
+        `if_status`: only if every changed object is in one of these states before.
+        """
+
+        def work(connection: sa.Connection) -> None:
+            for one in changed:
+                where = [*_of(one.kind, ANY), _is(one.id)]
+                if if_status is not None:
+                    where.append(objects.c.status.in_(if_status))
+                change = objects.update().where(*where).values(status=one.status, body=_encode(one.body))
+                if not connection.execute(change).rowcount:
+                    raise _Undone
+            if new:
+                connection.execute(objects.insert(), _rows(new))
+
+        try:
+            await self.database.run(work)
+        except _Undone:
+            return False
+        return True
 
     async def get(self, kind: str, id: str, owner: str = ANY) -> Kept | None:
         """The object, if there is one that this owner may see."""
@@ -156,8 +183,8 @@ class Store:
         return await self.database.run(work)
 
     async def all(self, kind: str, *, parent: str = "", status: tuple[str, ...] | None = None) -> list[Kept]:
-        """Every object of a kind under a parent, the oldest first."""
-        where = [*_of(kind, ANY), objects.c.parent == parent]
+        """Every object of a kind under a parent (`ANY`: under any), the oldest first."""
+        where = _of(kind, ANY) if parent == ANY else [*_of(kind, ANY), objects.c.parent == parent]
         if status is not None:
             where.append(objects.c.status.in_(status))
         query = sa.select(objects).where(*where).order_by(objects.c.position)

@@ -11,10 +11,10 @@ from llamina.server.caller import caller
 from llamina.server.errors import ApiError
 from llamina.server.http import json, read
 from llamina.server.ids import new_id
+from llamina.server.openai.lists import asked_page, check_query, kept_page, listed
 from llamina.server.openai.responses.context import check_twice
 from llamina.server.openai.responses.items import Item, normalized
 from llamina.server.openai.responses.keeping import CONVERSATION, ITEM, find_conversation, item_row, row_id
-from llamina.server.openai.responses.paging import check_query, listed, no_such_item, paging
 from llamina.server.openai.responses.request import check_metadata
 from llamina.server.store import Kept
 from llamina.server.store.store import made
@@ -115,24 +115,14 @@ async def add_items(request: Request) -> HttpResponse:
         if await server.store.get(ITEM, row_id(kept.id, item["id"])) is not None:
             raise ApiError(400, f"the conversation has an item {item['id']!r} already", param="items")
     await server.store.insert_all([item_row(kept.id, item, caller(request).id) for item in items])
-    return json(listed(items, False))
+    return listed(items, False)
 
 
 async def list_items(request: Request) -> HttpResponse:
     """GET /v1/conversations/{id}/items: the newest first."""
-    asked, kept = paging(request), await _kept(request)
-    page = await _server(request).store.page(
-        ITEM,
-        caller(request).id,
-        parent=kept.id,
-        after=row_id(kept.id, asked.after) if asked.after is not None else None,
-        before=row_id(kept.id, asked.before) if asked.before is not None else None,
-        limit=asked.limit,
-        order=asked.order,
-    )
-    if page is None:
-        raise no_such_item(asked.after or asked.before or "", "after" if asked.after is not None else "before")
-    return json(listed([item.body for item in page.items], page.more))
+    asked, kept = asked_page(request, others=("include",)), await _kept(request)
+    page = await kept_page(request, ITEM, asked, parent=kept.id, row_id=lambda id: row_id(kept.id, id))
+    return listed([item.body for item in page.items], page.more)
 
 
 async def _item(request: Request) -> Kept:

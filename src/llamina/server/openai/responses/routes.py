@@ -10,9 +10,9 @@ from starlette.routing import Route
 from llamina.server.caller import caller
 from llamina.server.errors import ApiError, api_error
 from llamina.server.http import DONE, event, events, json, read
+from llamina.server.openai.lists import asked_page, check_query, cut_page, kept_page, listed, truth, whole
 from llamina.server.openai.responses.keeping import ACTIVE, EVENTS, RESPONSE, find_response
 from llamina.server.openai.responses.output import Event
-from llamina.server.openai.responses.paging import check_query, listed, no_such_item, page_of, paging, truth, whole
 from llamina.server.openai.responses.request import ResponseRequest
 from llamina.server.openai.responses.run import Run, cancel, prepare, resume, start
 from llamina.server.store import Kept
@@ -112,24 +112,14 @@ async def _again(told: list[Event]) -> Source:
 
 async def index(request: Request) -> HttpResponse:
     """GET /v1/responses: the newest first."""
-    asked = paging(request)
-    page = await request.app.state.server.store.page(
-        RESPONSE,
-        caller(request).id,
-        after=asked.after,
-        before=asked.before,
-        limit=asked.limit,
-        order=asked.order,
-    )
-    if page is None:
-        raise no_such_item(asked.after or asked.before or "", "after" if asked.after is not None else "before")
-    return json(listed([shown(kept) for kept in page.items], page.more))
+    page = await kept_page(request, RESPONSE, asked_page(request, others=("include",)))
+    return listed([shown(kept) for kept in page.items], page.more)
 
 
 async def input_items(request: Request) -> HttpResponse:
     """GET /v1/responses/{id}/input_items: of its own request; those before are its predecessors'."""
-    asked = paging(request)
-    return json(page_of((await _kept(request)).body["input"], asked))
+    asked = asked_page(request, others=("include",))
+    return listed(*cut_page((await _kept(request)).body["input"], asked, lambda item: item["id"]))
 
 
 async def delete(request: Request) -> HttpResponse:

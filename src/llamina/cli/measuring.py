@@ -1,0 +1,177 @@
+"""What the verbs of `llamina bench` have in common: options, records and their output, the gate."""
+
+import json
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from llamina.cli.options import json_option, locate, open_file
+from llamina.cli.terminal import Meter, note, overwrite
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+ANY = click.IntRange(min=1)
+
+
+class Counts(click.ParamType):  # type: ignore[type-arg]
+    """Whole numbers separated by commas."""
+
+    name = "N,…"
+
+    def __init__(self, least: int) -> None:
+        self._least = least
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if not isinstance(value, str):
+            return tuple(value)
+        try:
+            counts = tuple(int(part) for part in value.split(","))
+        except ValueError:
+            self.fail(f"{value!r} is not a list of whole numbers such as 1,8,32", param, ctx)
+        if min(counts) < self._least:
+            self.fail(f"{min(counts)} is less than {self._least}", param, ctx)
+        return counts
+
+
+class Rates(click.ParamType):  # type: ignore[type-arg]
+    """Positive numbers separated by commas."""
+
+    name = "X,…"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
+        try:
+            rates = tuple(float(part) for part in str(value).split(","))
+        except ValueError:
+            self.fail(f"{value!r} is not a list of numbers such as 0.5,1,2", param, ctx)
+        if not all(0 < rate < 1e6 for rate in rates):
+            self.fail(f"{value}: rates must be above 0 and below 1e6", param, ctx)
+        return rates
+
+
+class Part(click.ParamType):  # type: ignore[type-arg]
+    """A percentage, with its sign or without."""
+
+    name = "PERCENT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            percent = float(str(value).removesuffix("%"))
+        except ValueError:
+            self.fail(f"{value!r} is not a percentage such as 5%", param, ctx)
+        if not 0 <= percent < 100:
+            self.fail(f"{value} is not between 0% and 100%", param, ctx)
+        return percent / 100
+
+
+def output_options(function: Function) -> Function:
+    """`-r`, `--json`, `--md`, `--baseline` and `--threshold`."""
+    options = [
+        click.option("-r", "--repeats", type=ANY, metavar="N", default=5, show_default=True, help="Runs of each test."),
+        json_option,
+        click.option("--md", "as_markdown", is_flag=True, help="Print a Markdown table."),
+        click.option(
+            "--baseline",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="Compare with an earlier --json output: exit code 1 if a rate fell.",
+        ),
+        click.option("--threshold", type=Part(), default="5%", show_default=True, help="By how much a rate may fall."),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+against_option = click.option(
+    "--against",
+    type=click.Choice(["llama.cpp", "llama-cpp-python", "xllamacpp", "llama-server"]),
+    help="Measure llama.cpp too, run by run in turns with llamina, with the flags that are fastest for it.",
+)
+
+
+plot_option = click.option(
+    "--plot", type=click.Path(dir_okay=False, writable=True, path_type=Path), help="Write a PNG chart of the results."
+)
+
+
+def model_file(model: str | None, hf: str | None) -> Path:
+    """The file of the model to measure."""
+    path = locate(model, hf)
+    open_file(path)  # mistakes are told before any process is started
+    return path
+
+
+def command_line() -> str:
+    return shlex.join(["llamina", *sys.argv[1:]])
+
+
+def print_record(record: dict[str, Any], table: Any, notes: Any, given: dict[str, Any]) -> None:
+    if given["as_json"]:
+        click.echo(json.dumps(record, indent=2, ensure_ascii=False))
+    elif given["as_markdown"]:
+        click.echo("\n".join([table(record).markdown(), "", *(f"- {line}" for line in notes(record))]))
+    else:
+        table(record).show()
+        for line in notes(record):
+            click.echo(line)
+
+
+def read_baseline(path: Path | None) -> dict[str, Any] | None:
+    """The earlier record, read before anything is measured. Raises UsageError if it is none."""
+    if path is None:
+        return None
+    try:
+        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        record["results"], record["machine"]["cpu"]
+    except (ValueError, KeyError, TypeError):
+        raise click.UsageError(f"{path} is not the output of `llamina bench --json`") from None
+    return record
+
+
+def gate(record: dict[str, Any], earlier: dict[str, Any] | None, threshold: float) -> int:
+    """Say which rates fell by more than the threshold; the exit code, 1 if any did."""
+    if earlier is None:
+        return 0
+    from llamina.bench import changed_conditions, regressions
+
+    for line in changed_conditions(record, earlier):
+        note(f"the baseline was measured under other conditions: {line}")
+    fallen = regressions(record, earlier, threshold)
+    for fall in fallen:
+        click.secho(
+            f"{fall.name} fell by {fall.part:.1%}: {fall.before:.1f} → {fall.now:.1f} {fall.unit}", err=True, fg="red"
+        )
+    if not fallen:
+        note(f"no rate fell by more than {threshold:.1%}")
+    return 1 if fallen else 0
+
+
+class Ticker:
+    """What is being measured: on a terminal one line that is overwritten, elsewhere only that kernels are compiled.
+
+    No bar: drawing it would take time from what is measured.
+    """
+
+    def __init__(self) -> None:
+        self._meter = Meter("kernels")
+        self._live = sys.stderr.isatty()
+
+    def __enter__(self) -> "Ticker":
+        return self
+
+    def __call__(self, what: str) -> None:
+        if self._live:
+            overwrite(f"{what} …")
+
+    def compiling(self, kernel: str, done: int, total: int) -> None:
+        """The progress of loading a model."""
+        if not self._live:
+            self._meter(kernel, done, total)
+        elif done < total:
+            self(f"compiling {kernel} ({done + 1} of {total})")
+
+    def __exit__(self, *error: object) -> None:
+        if self._live:
+            overwrite("")
