@@ -127,7 +127,9 @@ def test_migrations_run_once_and_whole(url: str, tmp_path: Path) -> None:
         connection.execute(sa.text("alter table objects add column note text"))
 
     def breaks(connection: sa.Connection) -> None:
-        connection.execute(objects.insert().values(id="x", kind="x", owner="", parent="", status="", created=0, body=""))
+        connection.execute(
+            objects.insert().values(id="x", kind="x", owner="", parent="", status="", created=0, body="")
+        )
         raise ZeroDivisionError
 
     for steps in ([*STEPS, column], [*STEPS, column]):

@@ -54,6 +54,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     max_models: int = 4  # loaded at once; the least recently used makes room
     limits: Limits = Limits()
     data: str = ""  # the folder of files and of the database; by default the user's data folder
+    slots: str = ""  # the folder that slots are saved to and restored from; without one they cannot be
     database: str = ""  # a URL: sqlite:///FILE or postgresql://USER@HOST/NAME; by default SQLite in the data folder
 
     @property

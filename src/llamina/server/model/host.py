@@ -94,6 +94,7 @@ class Model:
 
     def __init__(self, info: ModelInfo, link: Link) -> None:
         self.info = info
+        self.adapters: dict[str, float] = {}  # LoRAs that act on requests which name none, with their scales
         self._link = link
         self._ids = count(1)
         self._streams: dict[int, ChunkStream] = {}
@@ -113,9 +114,11 @@ class Model:
         n: int = 1,
         prefill: str = "",
         tell_prompt: bool = False,
+        slot: int = -1,
     ) -> ChunkStream:
         """Continue a prompt, or answer a conversation; see `Generate`. Options are those of `Engine.stream_chat`."""
-        frame = Generate(next(self._ids), prompt, messages, options or {}, n, prefill, tell_prompt)
+        given = {"adapters": self.adapters, **(options or {})} if self.adapters else options or {}
+        frame = Generate(next(self._ids), prompt, messages, given, n, prefill, tell_prompt, slot)
         stream = ChunkStream(self, frame)
         self._streams[frame.id] = stream
         try:

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from llamina.server.config import Limits
+from llamina.server.disconnect import while_connected
 from llamina.server.errors import ApiError
 from llamina.server.http import DONE, event, events, json, read, with_keep_alive
 from llamina.server.ids import new_id
@@ -111,7 +112,7 @@ async def create(request: Request) -> Response:
     body = await read(request, ChatRequest)
     n = check_n(body.n, server.config.limits.answers)
     options = body.chat_options(server.config.limits)
-    async with server.models.use(body.model) as (entry, model):
+    async with server.models.use(body.model) as (entry, model), while_connected(request):
         stream = model.generate(messages=body.messages, options=options, n=n)
         answer = Answer(new_id("chatcmpl-"), entry.id, body, n)
         if not body.stream:
@@ -120,7 +121,7 @@ async def create(request: Request) -> Response:
                     answer.take(chunk)
             return json(answer.whole())
         first = await stream.__anext__()  # what is wrong with the request is an answer of its own, not an event
-    return events(request, _events(server, body, answer, first, stream))
+    return events(request, _events(server, body, answer, first, stream), owns=[stream])
 
 
 async def _events(server: Any, body: ChatRequest, answer: "Answer", first: Chunk, stream: Any) -> AsyncIterator[bytes]:
@@ -288,9 +289,11 @@ def timings(parts: list[Usage]) -> dict[str, Any] | None:
         "cache_n": first.cached_tokens,
         "prompt_n": computed,
         "prompt_ms": 1e3 * first.prompt_seconds,
+        "prompt_per_token_ms": 1e3 * first.prompt_seconds / max(computed, 1),
         "prompt_per_second": computed / max(first.prompt_seconds, 1e-9),
         "predicted_n": first.completion_tokens,
         "predicted_ms": 1e3 * first.completion_seconds,
+        "predicted_per_token_ms": 1e3 * first.completion_seconds / max(first.completion_tokens - 1, 1),
         "predicted_per_second": max(first.completion_tokens - 1, 0) / max(first.completion_seconds, 1e-9),
         "draft_n": first.drafted_tokens,
         "draft_n_accepted": first.accepted_tokens,

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from llamina.server.disconnect import while_connected
 from llamina.server.errors import ApiError
 from llamina.server.http import json, read
 
@@ -30,7 +31,7 @@ async def create(request: Request) -> Response:
     server = request.app.state.server
     body = await read(request, EmbeddingsRequest)
     inputs = _inputs(body.input, server.config.limits.inputs)
-    async with server.models.use(body.model) as (entry, model):
+    async with server.models.use(body.model) as (entry, model), while_connected(request):
         found = await model.call("embed", inputs=inputs, pooling=body.pooling, normalize=body.normalize)
     vectors = np.frombuffer(found["vectors"], np.float32).reshape(len(inputs), found["width"])
     vectors = first_dimensions(vectors, body.dimensions, body.normalize)
