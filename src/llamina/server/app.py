@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 
 from llamina.errors import LlaminaError
-from llamina.server import health
+from llamina.server import health, metrics
 from llamina.server.anthropic import messages
 from llamina.server.config import Config
 from llamina.server.errors import ApiError, answer, on_error
@@ -24,11 +25,12 @@ from llamina.server.ollama import embed, generate, manage
 from llamina.server.ollama import models as ollama_models
 from llamina.server.openai import chat, completions, embeddings
 from llamina.server.openai import models as openai_models
+from llamina.server.requests import CountRequests, RequestCounts
 from llamina.server.store import Store
 
 OLLAMA = (ollama_chat, generate, embed, ollama_models, manage)
 NATIVE = (completion, infill, tokens, props, slots, lora, rerank, score)
-APIS = (health, openai_models, chat, completions, embeddings, messages, *NATIVE, *OLLAMA)
+APIS = (health, metrics, openai_models, chat, completions, embeddings, messages, *NATIVE, *OLLAMA)
 
 
 @dataclass
@@ -39,15 +41,17 @@ class Server:
     models: Models
     store: Store
     jobs: Jobs = field(default_factory=Jobs)
+    requests: RequestCounts = field(default_factory=RequestCounts)
 
 
 def build_app(config: Config, models: Models | None = None) -> Starlette:
     """An application; `models` may be given for tests, else they are those of the configuration."""
+    counts = RequestCounts()
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         store = await asyncio.to_thread(Store, config.database_url, config.data_folder)
-        app.state.server = server = Server(config, models or Models(config), store)
+        app.state.server = server = Server(config, models or Models(config), store, requests=counts)
         try:
             for api in APIS:
                 if hasattr(api, "resume"):
@@ -61,7 +65,8 @@ def build_app(config: Config, models: Models | None = None) -> Starlette:
     expected = (ApiError, LlaminaError, msgspec.MsgspecError)
     handlers = {**dict.fromkeys(expected, on_error), Exception: on_error, HTTPException: _not_found}
     routes = [route for api in APIS for route in api.routes]
-    return Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)  # type: ignore[arg-type]
+    middleware = [Middleware(CountRequests, counts, routes)]
+    return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=lifespan)  # type: ignore[arg-type]
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

@@ -141,6 +141,8 @@ def stats(engine: Engine) -> dict[str, Any]:
         "cached_tokens": metrics.cached_tokens,
         "generated_tokens": metrics.generated_tokens,
         "preemptions": metrics.preemptions,
+        "drafted_tokens": metrics.drafted_tokens,
+        "accepted_tokens": metrics.accepted_tokens,
         "requests": dict(metrics.requests),
     }
 
