@@ -10,9 +10,9 @@ import httpx
 import numpy as np
 import pytest
 from live_server import PATIENCE, Live, serving, wait_for
+from peer_models import FIM, write_fim, write_ranker
 
 from llamina import load
-from llamina.gguf import open_model, tensor_type, write
 from llamina.server.config import Config
 from lora_files import draw, save
 
@@ -52,7 +52,7 @@ def test_completion(live: Live) -> None:
     picked = ask(
         live, "/completion", {"prompt": TALE, **GREEDY, "response_fields": ["content", "timings/prompt_n", "x"]}
     )
-    assert set(picked) == {"content", "prompt_n"} and picked["content"] == expected.text
+    assert set(picked) == {"content", "timings/prompt_n"} and picked["content"] == expected.text
 
 
 def test_completion_streamed(live: Live) -> None:
@@ -184,18 +184,10 @@ def own(golden: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory)
     """A server with a folder for slots, and models with FIM tokens, a classifier, and two LoRAs."""
     folder = tmp_path_factory.mktemp("native")
     stories = golden("stories260K.gguf")
-    file = open_model(stories)
-    tensors = [(name, t.shape, t.type, t.data) for name, t in file.tensors.items()]
-    fim = {f"tokenizer.ggml.fim_{name}_token_id": id for name, id in (("pre", 500), ("suf", 501), ("mid", 502))}
-    write(folder / "fim.gguf", {**file.metadata, **fim}, tensors)
-    numbers = np.random.default_rng(1).standard_normal((1, 64), np.float32)
-    template = {"tokenizer.chat_template.rerank": "Q: {query} A: {document}", "llama.pooling_type": 4}
-    classifier = ("cls.output.weight", (1, 64), tensor_type("F32"), numbers.view(np.uint8))
-    write(folder / "ranker.gguf", {**file.metadata, **template}, [*tensors, classifier])
     engines = {
         "stories": load(stories, max_sequences=2),
-        "fim": load(folder / "fim.gguf", max_sequences=2),
-        "ranker": load(folder / "ranker.gguf", max_sequences=2),
+        "fim": load(write_fim(golden, folder / "fim.gguf", FIM), max_sequences=2),
+        "ranker": load(write_ranker(golden, folder / "ranker.gguf"), max_sequences=2),
     }
     names = [f"blk.{layer}.ffn_down.weight" for layer in range(5)]
     for name, seed in (("one", 1), ("two", 2)):

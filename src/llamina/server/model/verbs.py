@@ -8,6 +8,7 @@ import numpy as np
 from llamina.chat import Tools
 from llamina.engine import Engine
 from llamina.engine.tasks.chat import ChatSettings, prepare, render
+from llamina.engine.tasks.scoring import pair_tokens
 from llamina.server.model.infill import infill
 from llamina.server.model.slots import describe as describe_slots
 from llamina.server.model.slots import erase, restore, save
@@ -57,9 +58,9 @@ def rerank(
     engine: Engine, query: str, documents: list[str], adapters: dict[str, float] | None = None
 ) -> dict[str, Any]:
     """{"scores": of each document, "tokens": in all}."""
-    scores = engine.rerank(query, documents, adapters=adapters)
-    tokens = sum(len(engine.encode(text)) for text in (query, *documents))
-    return {"scores": [float(score) for score in scores], "tokens": tokens}
+    pairs = [pair_tokens(engine, query, document) for document in documents]
+    scores = engine.embed(pairs, pooling="rank", adapters=adapters)[:, 0]
+    return {"scores": [float(score) for score in scores], "tokens": sum(map(len, pairs))}
 
 
 @verb
@@ -242,4 +243,4 @@ def infill_prompt(
 def written_out(engine: Engine, tokens: list[int]) -> str:
     """The text of token ids, control tokens by name. Raises RequestError for one outside the vocabulary."""
     engine.core.limits.check_tokens(tokens, "tokens")
-    return engine.tokenizer.decode(tokens, skip_special=False, continued=True)
+    return engine.tokenizer.decode(tokens, skip_special=False)

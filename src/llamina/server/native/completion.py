@@ -10,7 +10,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from llamina.server.disconnect import while_connected
-from llamina.server.errors import ApiError
 from llamina.server.http import KEEP_ALIVE, event, events, json, read, with_keep_alive
 from llamina.server.model import Chunk, Model
 from llamina.server.model.frames import Logprob, Usage
@@ -20,6 +19,7 @@ from llamina.server.native.request import CompletionRequest, NativeFields
 from llamina.server.native.settings import sampling_of, settings
 from llamina.server.openai.chat import timings
 
+MISSING = object()
 STOP_TYPES = {"length": "limit", "cancelled": "limit"}
 Prompts = Callable[[Model], Awaitable[list[list[int]]]]
 
@@ -213,14 +213,14 @@ def _entry(x: Logprob) -> dict[str, Any]:
 
 
 def _picked(answer: dict[str, Any], fields: list[str]) -> dict[str, Any]:
-    """The fields that are wanted; of `a/b`, b of a. Those that there are not are left out, as llama.cpp does."""
+    """The fields that are wanted; `a/b` is b of a. Those that there are not are left out, as llama.cpp does."""
     found: dict[str, Any] = {}
     for field in fields:
         value: Any = answer
         for name in field.split("/"):
-            value = value.get(name, ApiError) if isinstance(value, dict) else ApiError
-        if value is not ApiError:
-            found[field.split("/")[-1]] = value
+            value = value.get(name, MISSING) if isinstance(value, dict) else MISSING
+        if value is not MISSING:
+            found[field] = value
     return found
 
 

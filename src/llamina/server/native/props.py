@@ -8,7 +8,7 @@ from starlette.routing import Route
 
 from llamina import __version__
 from llamina.server.http import json
-from llamina.server.native.settings import sampling_of, settings
+from llamina.server.native.settings import sampling_of, settings, shorter
 
 
 async def props(request: Request) -> Response:
@@ -16,10 +16,8 @@ async def props(request: Request) -> Response:
     server = request.app.state.server
     async with server.models.use(request.query_params.get("model", "")) as (entry, model):
         info = model.info
-    defaults: dict[str, Any] = {
-        "params": settings(sampling_of(info.sampling, {}), {}, stream=True),
-        "n_ctx": info.context,
-    }
+    params = shorter(settings(sampling_of(info.sampling, {}), {}, stream=False))
+    defaults: dict[str, Any] = {"params": params, "n_ctx": info.context}
     return json(
         {
             "default_generation_settings": defaults,

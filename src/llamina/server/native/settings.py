@@ -10,7 +10,7 @@ RANDOM = 4294967295  # llama.cpp's way to say that a seed was drawn
 THEIR_NAMES = {"typical_p": "typ_p"}
 OURS = ("top_a", "epsilon_cutoff", "eta_cutoff")  # stages that llama.cpp does not have: told only if they act
 SAME = (
-    "temperature", "dynatemp_range", "dynatemp_exponent", "top_k", "top_p", "min_p", "top_n_sigma", "xtc_probability",
+    "temperature", "dynatemp_range", "dynatemp_exponent", "top_k", "top_p", "min_p", "xtc_probability",
     "xtc_threshold", "typical_p", "repeat_last_n", "repeat_penalty", "presence_penalty", "frequency_penalty",
     "dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n", "mirostat",
     "mirostat_tau", "mirostat_eta",
@@ -29,6 +29,7 @@ def settings(sampling: Sampling, options: dict[str, Any], stream: bool) -> dict[
     return {
         "seed": RANDOM if sampling.seed is None else sampling.seed,
         **{name: getattr(sampling, name) for name in SAME},
+        "top_n_sigma": sampling.top_n_sigma or -1.0,  # off, as llama.cpp says it
         "dry_sequence_breakers": list(sampling.dry_sequence_breakers),
         "stop": [stop] if isinstance(stop, str) else list(stop),
         "max_tokens": -1 if most is None else most,
@@ -46,6 +47,12 @@ def settings(sampling: Sampling, options: dict[str, Any], stream: bool) -> dict[
         "post_sampling_probs": False,
         "lora": [{"name": name, "scale": scale} for name, scale in (options.get("adapters") or {}).items()],
     }
+
+
+def shorter(said: dict[str, Any]) -> dict[str, Any]:
+    """Without what may be long, as `/props` and `/slots` have it."""
+    long = ("dry_sequence_breakers", "stop", "logit_bias", "grammar")
+    return {name: value for name, value in said.items() if name not in long}
 
 
 def _acts(sampling: Sampling, stage: str) -> bool:

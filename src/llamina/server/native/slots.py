@@ -11,7 +11,7 @@ from starlette.routing import Route
 from llamina.sampling import Sampling
 from llamina.server.errors import ApiError
 from llamina.server.http import json, read_bytes
-from llamina.server.native.settings import settings
+from llamina.server.native.settings import settings, shorter
 
 
 class SlotRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -34,7 +34,7 @@ def _described(id: int, slot: dict[str, Any], context: int) -> dict[str, Any]:
     if "task" not in slot:
         return head
     most = slot["max_tokens"]
-    said = settings(Sampling(**slot["sampling"]), slot, stream=True)
+    said = shorter(settings(Sampling(**slot["sampling"]), slot, stream=True))
     next_token = {
         "has_next_token": slot["busy"],
         "has_new_line": slot["newline"],

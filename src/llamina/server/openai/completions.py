@@ -162,7 +162,8 @@ class Completions:
             return []
         scored = legacy_logprobs(chunk.logprobs or []) if self._body.logprobs is not None else None
         choice = {"index": chunk.index, "text": text, "logprobs": scored, "finish_reason": chunk.finish_reason}
-        return [event(self.head() | {"choices": [choice]})]
+        ended = {"timings": timings(self.usages)} if chunk.finish_reason is not None else {}
+        return [event(self.head() | {"choices": [choice]} | ended)]
 
     def whole(self) -> dict[str, Any]:
         """A `text_completion`."""
@@ -206,7 +207,7 @@ class Completions:
 def legacy_logprobs(entries: list[Logprob | None], start: str = "", length: int | None = None) -> dict[str, Any]:
     """Log-probabilities as the completions API has them. The first token of a prompt, `start`, has none.
 
-    Tokens that are longer than the text of this `length` begin with a space that SentencePiece puts before it.
+    Where tokens are longer than the text of this `length`, they begin with BOS or a space that are not in it.
     """
     tokens = [entry.bytes.decode("utf-8", "replace") if entry is not None else start for entry in entries]
     ends = list(accumulate(map(len, tokens), initial=0))
