@@ -75,7 +75,7 @@ REQUESTS: list[tuple[str, str, Any]] = [
     }),
     ("smollm2", "/v1/completions", {"prompt": JAPAN, "temperature": 0, "max_tokens": 6}),
     ("smollm2", "/v1/completions", {"prompt": JAPAN, "temperature": 0, "max_tokens": 6, "stream": True}),
-    ("smollm2", "/v1/chat/completions", {"messages": HI, "temperature": 0, "max_tokens": 8}),
+    ("smollm2", "/chat/completions", {"messages": HI, "temperature": 0, "max_tokens": 8}),
     ("smollm2", "/v1/chat/completions", {"messages": HI, "temperature": 0, "max_tokens": 8, "stream": True}),
     ("smollm2", "/v1/chat/completions", {
         "messages": HI, "temperature": 0, "max_tokens": 4, "logprobs": True, "top_logprobs": 2,
@@ -85,6 +85,7 @@ REQUESTS: list[tuple[str, str, Any]] = [
         "response_format": {"type": "json_object", "schema": {"enum": ["Tokyo", "Lima"]}},
     }),
     ("smollm2", "/v1/chat/completions", {"messages": "hi"}),
+    ("embedder", "/embedding", {"content": "a llama"}),
     ("embedder", "/v1/embeddings", {"input": ["a llama", "an alpaca"]}),
     ("ranker", "/v1/rerank", {"query": "what is a panda?", "documents": ["hi", "it is a bear", "a panda"], "top_n": 2}),
     ("ranker", "/v1/rerank", {"query": "what is a panda?"}),

@@ -1,9 +1,13 @@
 """`/metrics` as Prometheus reads it: what was counted, by model and by route."""
 
+import re
+from pathlib import Path
+
 import httpx
 from live_server import Live, wait_for
 from prometheus_client.parser import text_string_to_metric_families
 
+DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 Samples = dict[str, float]
 
 
@@ -84,3 +88,11 @@ def test_requests_under_way(live: Live) -> None:
         assert found["queue_depth{model=stories}"] == 4
     assert wait_for(lambda: read(live)["active_requests"] == 1)
     assert wait_for(lambda: live.idle("stories"))
+
+
+def test_the_documentation_has_them_all(live: Live) -> None:
+    told = {
+        name.removeprefix("llamina_") for name in re.findall(r"# TYPE (\S+)", httpx.get(f"{live.url}/metrics").text)
+    }
+    cells = [line.split("|")[1] for line in DOCS.read_text().splitlines() if line.startswith("| `")]
+    assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} == told

@@ -119,6 +119,8 @@ def test_nothing_generated(live: Live) -> None:
         ("/v1/rerank", {"query": "a", "documents": ["b"], "top_n": 0}, "top_n"),
         ("/v1/score", {"text_1": ["a", "b"], "text_2": ["c"]}, "text_1"),
         ("/v1/score", {"text_1": "a", "text_2": []}, "text_2"),
+        ("/embedding", {}, "content"),
+        ("/embedding", {"content": "a", "embd_normalize": 1}, "embd_normalize"),
         ("/v1/completions", {"prompt": "a", "best_of": 1, "n": 2}, "best_of"),
         ("/v1/completions", {"prompt": "a", "best_of": 2, "stream": True}, "best_of"),
         ("/v1/completions", {"prompt": "a", "suffix": "b", "echo": True}, "echo"),
@@ -295,6 +297,15 @@ def test_infill(own: Live) -> None:
     assert extra["tokens_evaluated"] == len(prompt) + len(more)
     refused = ask(own, "/v1/completions", openai, "stories", 400)["error"]
     assert "fill in text" in refused["message"] and set(refused) == {"message", "type", "param", "code"}
+
+
+def test_embedding(live: Live) -> None:
+    texts = ["a llama", "an alpaca"]
+    expected = live.engines["stories"].embed(texts)
+    found = ask(live, "/embedding", {"content": texts})
+    assert np.allclose([row["embedding"][0] for row in found], expected, atol=1e-6)
+    raw = ask(live, "/embeddings", {"input": texts[0], "embd_normalize": -1})[0]["embedding"][0]
+    assert np.allclose(raw, live.engines["stories"].embed(texts[0], normalize=False)[0], atol=1e-5)
 
 
 def test_rerank(own: Live) -> None:

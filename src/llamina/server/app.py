@@ -19,7 +19,7 @@ from llamina.server.config import Config
 from llamina.server.errors import ApiError, answer, on_error
 from llamina.server.jobs import Jobs
 from llamina.server.models import Models
-from llamina.server.native import completion, infill, lora, props, rerank, score, slots, tokens
+from llamina.server.native import aliases, completion, embedding, infill, lora, props, rerank, score, slots, tokens
 from llamina.server.ollama import chat as ollama_chat
 from llamina.server.ollama import embed, generate, manage
 from llamina.server.ollama import models as ollama_models
@@ -29,7 +29,7 @@ from llamina.server.requests import CountRequests, RequestCounts
 from llamina.server.store import Store
 
 OLLAMA = (ollama_chat, generate, embed, ollama_models, manage)
-NATIVE = (completion, infill, tokens, props, slots, lora, rerank, score)
+NATIVE = (aliases, completion, embedding, infill, tokens, props, slots, lora, rerank, score)
 APIS = (health, metrics, openai_models, chat, completions, embeddings, messages, *NATIVE, *OLLAMA)
 
 

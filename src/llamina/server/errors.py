@@ -121,7 +121,9 @@ def llama_shape(error: ApiError) -> dict[str, Any]:
 
 
 # llama.cpp's own endpoints; those that it shares with OpenAI have OpenAI's shape
-LLAMA = re.compile(r"/(completions?|infill|tokenize|detokenize|apply-template|props|slots|lora-adapters)(/|$)")
+LLAMA = re.compile(
+    r"/(completions?|embeddings?|infill|tokenize|detokenize|apply-template|props|slots|lora-adapters)(/|$)"
+)
 
 
 def shape_for(path: str) -> Shape:

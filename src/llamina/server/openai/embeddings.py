@@ -30,9 +30,10 @@ async def create(request: Request) -> Response:
     """POST /v1/embeddings."""
     server = request.app.state.server
     body = await read(request, EmbeddingsRequest)
-    inputs = _inputs(body.input, server.config.limits.inputs)
+    inputs = read_inputs(body.input, server.config.limits.inputs)
     async with server.models.use(body.model) as (entry, model), while_connected(request):
-        found = await model.call("embed", inputs=inputs, pooling=body.pooling, normalize=body.normalize)
+        options = {"pooling": body.pooling, "normalize": body.normalize, "adapters": model.adapters or None}
+        found = await model.call("embed", inputs=inputs, **options)
     vectors = np.frombuffer(found["vectors"], np.float32).reshape(len(inputs), found["width"])
     vectors = first_dimensions(vectors, body.dimensions, body.normalize)
     data = [
@@ -44,7 +45,7 @@ async def create(request: Request) -> Response:
     return json({"object": "list", "data": data, "model": entry.id, "usage": usage})
 
 
-def _inputs(given: Any, most: int) -> list[Any]:
+def read_inputs(given: Any, most: int) -> list[Any]:
     """One text, several, one list of tokens, or several."""
     inputs = [given] if isinstance(given, str) or (given and isinstance(given[0], int)) else list(given)
     texts = all(isinstance(item, str) for item in inputs)
