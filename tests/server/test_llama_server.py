@@ -119,8 +119,10 @@ def paths(smollm2: Path, golden: Callable[[str], Path], tmp_path_factory: pytest
 
 @pytest.fixture(scope="module")
 def ours(paths: dict[str, Path]) -> Iterator[Live]:
-    engines = {name: load(paths[name], context=2048, max_sequences=2) for name in ("smollm2", "stories", "fim")}
-    with serving(engines | {"ranker": load(paths["ranker"], max_sequences=2)}) as server:
+    engines = {
+        name: load(paths[name], threads=1, context=2048, max_sequences=2) for name in ("smollm2", "stories", "fim")
+    }
+    with serving(engines | {"ranker": load(paths["ranker"], threads=1, max_sequences=2)}) as server:
         yield server
 
 
@@ -150,10 +152,16 @@ def theirs(paths: dict[str, Path]) -> Iterator[Callable[[str], str]]:
     servers.clear()
 
 
-def fetch(url: str, path: str, body: Any, **query: str) -> tuple[int, Any]:
+@pytest.fixture
+def client() -> Iterator[httpx.Client]:
+    with httpx.Client(timeout=PATIENCE) as found:
+        yield found
+
+
+def fetch(client: httpx.Client, url: str, path: str, body: Any, **query: str) -> tuple[int, Any]:
     """The status and the body; of a stream, what its events come to."""
     method, path = "GET" if body is None else "POST", path.split("#")[0]
-    answer = httpx.request(method, url + path, json=body, params=query, timeout=PATIENCE)
+    answer = client.request(method, url + path, json=body, params=query)
     if answer.headers["content-type"].startswith("text/event-stream"):
         lines = [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data: ")]
         return answer.status_code, together(
@@ -199,15 +207,15 @@ def known() -> list[tuple[str, str]]:
     return [(endpoint, field) for endpoint, field in rows]
 
 
-def test_llama_server_answers_the_same(ours: Live, theirs: Callable[[str], str]) -> None:
+def test_llama_server_answers_the_same(ours: Live, theirs: Callable[[str], str], client: httpx.Client) -> None:
     """Greedy answers to the same requests. What differs is in the table, and what is in the table differs."""
     assert len(REQUESTS) >= 40
     table, used, unexplained = known(), set[tuple[str, str]](), []
     for model, path, body in REQUESTS:
         name = alias(model)
         mine = body | {"model": name} if isinstance(body, dict) else body
-        status, answer = fetch(ours.url, path, mine, **({} if isinstance(body, dict) else {"model": name}))
-        their_status, their_answer = fetch(theirs(model), path, body)
+        status, answer = fetch(client, ours.url, path, mine, **({} if isinstance(body, dict) else {"model": name}))
+        their_status, their_answer = fetch(client, theirs(model), path, body)
         if path == "/v1/models":  # theirs has one model
             answer["data"] = [one for one in answer["data"] if one["id"] == model]
         found = [*differences(answer, their_answer, tolerance=TOLERANCE[model])]

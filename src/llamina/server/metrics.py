@@ -11,7 +11,7 @@ from llamina.engine.metrics import samples
 from llamina.server.model import Model, ModelError
 from llamina.server.models import Entry, Models
 
-PATIENCE = 5.0  # seconds that a model has to say its numbers; one that does not is left out
+PATIENCE = 2.0  # seconds that a model has to say its numbers; one that does not is left out
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
