@@ -34,7 +34,8 @@ def _described(id: int, slot: dict[str, Any], context: int) -> dict[str, Any]:
     if "task" not in slot:
         return head
     most = slot["max_tokens"]
-    said = shorter(settings(Sampling(**slot["sampling"]), slot, stream=True))
+    said = shorter(settings(Sampling(**slot["sampling"]), slot, stream=False))
+    del said["stream"]  # that is between the server and its client
     next_token = {
         "has_next_token": slot["busy"],
         "has_new_line": slot["newline"],
