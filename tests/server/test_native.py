@@ -292,6 +292,14 @@ def test_infill(own: Live) -> None:
     assert found["content"] == expected and found["tokens_evaluated"] == len(prompt)
     openai = {"prompt": "Once upon", "suffix": " girl.", "temperature": 0, "max_tokens": 8}
     assert ask(own, "/v1/completions", openai, "fim")["choices"][0]["text"] == expected
+    ollama = {
+        "prompt": "Once upon",
+        "suffix": " girl.",
+        "stream": False,
+        "options": {"temperature": 0, "num_predict": 8},
+    }
+    assert ask(own, "/api/generate", ollama, "fim")["response"] == expected
+    assert ask(own, "/api/generate", ollama | {"system": "x"}, "fim", 400)["error"]
     extra = ask(own, "/infill", around | {"input_extra": [{"text": "Lily"}], "prompt": " a", "n_predict": 1}, "fim")
     more = [*encode("\n\n--- snippet ---\n\n"), *encode("Lily"), *encode(" a")]
     assert extra["tokens_evaluated"] == len(prompt) + len(more)

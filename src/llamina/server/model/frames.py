@@ -29,6 +29,7 @@ class Generate(Frame, frozen=True):
     n: int = 1
     prefill: str = ""
     tell_prompt: bool = False  # whether the last chunk has the prompt's tokens
+    suffix: str = ""  # text that follows the answer to a prompt: see `infill.py`
     slot: int = -1  # where it is listed while it runs and remembered afterwards (see `slots.py`); -1: any
 
 

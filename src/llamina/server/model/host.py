@@ -114,11 +114,12 @@ class Model:
         n: int = 1,
         prefill: str = "",
         tell_prompt: bool = False,
+        suffix: str = "",
         slot: int = -1,
     ) -> ChunkStream:
         """Continue a prompt, or answer a conversation; see `Generate`. Options are those of `Engine.stream_chat`."""
         given = {"adapters": self.adapters, **(options or {})} if self.adapters else options or {}
-        frame = Generate(next(self._ids), prompt, messages, given, n, prefill, tell_prompt, slot)
+        frame = Generate(next(self._ids), prompt, messages, given, n, prefill, tell_prompt, suffix, slot)
         stream = ChunkStream(self, frame)
         self._streams[frame.id] = stream
         try:

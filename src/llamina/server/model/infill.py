@@ -1,5 +1,7 @@
 """Prompts to fill in the middle (FIM), in the order in which models are trained on them, as llama.cpp writes them."""
 
+from collections.abc import Mapping, Sequence
+
 from llamina.errors import UnsupportedModel
 from llamina.tokenizer import Tokenizer
 
@@ -8,7 +10,11 @@ NEEDED = {"fim_pre": "prefix", "fim_suf": "suffix", "fim_mid": "middle"}
 
 
 def infill(
-    tokenizer: Tokenizer, prefix: str | list[int], suffix: str, prompt: str, extra: list[dict[str, str]]
+    tokenizer: Tokenizer,
+    prefix: str | list[int],
+    suffix: str,
+    prompt: str = "",
+    extra: Sequence[Mapping[str, str]] = (),
 ) -> list[int]:
     """Other files, prefix, suffix, and the beginning of the middle.
 
@@ -26,7 +32,7 @@ def infill(
     return [*_context(tokenizer, extra), *bos, *parts]
 
 
-def _context(tokenizer: Tokenizer, extra: list[dict[str, str]]) -> list[int]:
+def _context(tokenizer: Tokenizer, extra: Sequence[Mapping[str, str]]) -> list[int]:
     """The repository's other files, by name where the model has tokens for that."""
     special = tokenizer.special
     separator = special.get("fim_sep")

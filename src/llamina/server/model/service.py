@@ -29,6 +29,7 @@ from llamina.server.model.frames import (
     ToModel,
     Usage,
 )
+from llamina.server.model.infill import infill
 from llamina.server.model.slots import slots_of
 from llamina.server.model.verbs import VERBS, joined
 
@@ -104,7 +105,8 @@ class Service:
             parsers = [AnswerParser(parser), *(AnswerParser(_again(engine, frame)) for _ in range(frame.n - 1))]
         else:
             assert frame.prompt is not None, "a prompt or messages"
-            tokens = engine.encode(frame.prompt)
+            prompt, suffix = frame.prompt, frame.suffix
+            tokens = infill(engine.tokenizer, prompt, suffix) if suffix else engine.encode(prompt)
         self._left[frame.id] = frame.n
         sequences: list[Sequence] = []
         for index, parser_of in enumerate(parsers):

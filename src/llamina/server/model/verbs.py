@@ -232,11 +232,9 @@ def mixed_prompt(engine: Engine, parts: list[str | int]) -> list[int]:
 
 
 @verb
-def infill_prompt(
-    engine: Engine, prefix: str | list[int], suffix: str, prompt: str = "", extra: list[dict[str, str]] | None = None
-) -> list[int]:
+def infill_prompt(engine: Engine, prefix: str, suffix: str, prompt: str, extra: list[dict[str, str]]) -> list[int]:
     """The tokens of a prompt to fill in what is between a prefix and a suffix: see `infill.py`."""
-    return infill(engine.tokenizer, prefix, suffix, prompt, extra or [])
+    return infill(engine.tokenizer, prefix, suffix, prompt, extra)
 
 
 @verb

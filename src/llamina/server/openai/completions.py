@@ -90,10 +90,9 @@ async def create(request: Request) -> Response:
         options.setdefault("logprobs", 0)
     async with server.models.use(body.model) as (entry, model), while_connected(request):
         echoed = [await _text(model, prompt) for prompt in prompts] if body.echo else [""] * len(prompts)
-        if body.suffix:
-            prompts = [await model.call("infill_prompt", prefix=prompt, suffix=body.suffix) for prompt in prompts]
         answer = Completions(new_id("cmpl-"), entry.id, body, echoed, n, made)
-        streams = [model.generate(prompt=prompt, options=options, n=made) for prompt in prompts]
+        suffix = body.suffix or ""
+        streams = [model.generate(prompt=prompt, options=options, n=made, suffix=suffix) for prompt in prompts]
         if body.stream:
             first = await streams[0].__anext__()
             return events(request, _events(server, body, answer, first, streams[0]), owns=streams)
