@@ -41,17 +41,24 @@ def test_what_is_counted(counted: Engine) -> None:
     next(stream)
     found = samples(counted, model='a \\ "b"\n')
     assert found["prompt_tokens_total"] == 100 + 4 + 2 and found["cached_tokens_total"] == 96 + 1, "BOS"
-    assert found["generated_tokens_total"] == 21 and found["requests_total/length"] == 2
+    assert found["tokens_generated_total"] == 21 and found["sequences_total/length"] == 2
     assert found["steps_total"] == 2 + 9 + 1 + 9 + 1
     assert found["batch_tokens_bucket/64"] == 22 and found["batch_tokens_bucket/32"] == 20
     assert found["batch_tokens_bucket/+Inf"] == found["batch_tokens_count"] == 22
     assert found["time_to_first_token_seconds_count"] == 3 and found["inter_token_seconds_count"] == 18
     assert found["queue_seconds_count"] == 3 and found["request_seconds_count"] == 2
     assert found["time_to_first_token_seconds_sum"] >= found["queue_seconds_sum"] > 0
-    assert found["requests_running"] == 1 and found["requests_waiting"] == 0
+    assert found["sequences_running"] == 1 and found["queue_depth"] == 0
     assert found["pages_used"] == 1 and found["pages_kept"] == 6
     stream.close()
-    assert samples(counted)["requests_total/cancelled"] == 1
+    assert samples(counted)["sequences_total/cancelled"] == 1
+
+
+def test_what_was_guessed_ahead(counted: Engine) -> None:
+    done = counted.generate([1, *[5, 6, 7, 8] * 20], temperature=0, max_tokens=40, ignore_eos=True, speculate=3)
+    found = samples(counted)
+    assert found["drafted_tokens_total"] == done.usage.drafted_tokens > 0
+    assert found["accepted_tokens_total"] == done.usage.accepted_tokens
 
 
 def test_preemptions(counted: Engine) -> None:

@@ -77,7 +77,8 @@ def serving(
     engines: dict[str, Engine], config: Config | None = None, others: dict[str, Callable[[], Model]] | None = None
 ) -> Iterator[Live]:
     """A server with these engines, and other models that are made for it, as its models; it closes them in the end."""
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.bind(("127.0.0.1", 0))
     folder = tempfile.mkdtemp(prefix="llamina-server-")
     started = threading.Event()
     found: dict[str, Any] = {}

@@ -13,6 +13,7 @@ from strict_objects import strict
 from llamina.server.caller import Caller
 from llamina.server.config import Config
 from llamina.server.model.frames import Call, CallDelta, Generate, Result
+from llamina.server.openai import lists
 from llamina.server.openai.assistants import objects, states
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # OpenAI calls this API deprecated

@@ -8,6 +8,7 @@ from live_server import Live
 
 from skips import import_peer
 
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # of litellm's own types
 QUESTION = [{"role": "user", "content": "What is the capital of France? Answer with one word."}]
 WEATHER = {
     "type": "function",

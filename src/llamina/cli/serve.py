@@ -35,6 +35,12 @@ from llamina.cli.terminal import note
 @click.option("--max-models", type=click.IntRange(min=1), default=4, show_default=True, help="Models loaded at a time.")
 @threads_option
 @kv_option
+@click.option(
+    "--slot-save-path",
+    "slots",
+    type=click.Path(exists=True, file_okay=False, resolve_path=True),
+    help="The folder that /slots saves KV caches to and restores them from.",
+)
 @click.option("--load/--no-load", "eager", default=True, help="Load the first model at start, or when it is asked for.")
 def command(
     models: tuple[str, ...],
@@ -47,6 +53,7 @@ def command(
     max_models: int,
     threads: int | None,
     kv_type: str,
+    slots: str | None,
     eager: bool,
 ) -> int:
     """Serve MODELS (by default the model that `run` uses) until Ctrl-C.
@@ -79,7 +86,7 @@ def command(
         name: ModelProfile(model, aliases=list(alias) if at == 0 else [], **profile)
         for at, (name, model) in enumerate(named)
     }
-    config = Config(host=host, port=port, models=profiles, max_models=max_models)
+    config = Config(host=host, port=port, models=profiles, max_models=max_models, slots=slots or "")
     return serve(config, eager=eager, tell=note)
 
 

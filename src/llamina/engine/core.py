@@ -378,7 +378,7 @@ class Core:
     def _gauges(self) -> dict[str, float]:
         pages = self.pages
         used = {"pages": pages.total, "pages_used": pages.total - pages.free, "pages_kept": pages.kept}
-        return {"requests_running": len(self.running), "requests_waiting": len(self.waiting), **used}
+        return {"sequences_running": len(self.running), "queue_depth": len(self.waiting), **used}
 
     def close(self) -> None:
         """End all sequences with an error, and the backend's threads."""

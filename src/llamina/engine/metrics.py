@@ -3,7 +3,7 @@
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -44,6 +44,8 @@ class Metrics:
     prompt_tokens: int = 0  # computed, those of prompts
     cached_tokens: int = 0  # of prompts, not computed because others had
     generated_tokens: int = 0
+    drafted_tokens: int = 0  # guessed ahead (speculative decoding)
+    accepted_tokens: int = 0  # of those, the ones that were right
     preemptions: int = 0
     requests: Counter[str] = field(default_factory=Counter)  # by finish reason
     batch_tokens: Histogram = field(default_factory=lambda: Histogram(COUNTS))
@@ -86,6 +88,11 @@ class Metrics:
             self.inter_token_seconds.observe(now - times.last)
         times.last = now
 
+    def verify(self, drafted: int, accepted: int) -> None:
+        """Tokens that were guessed ahead, and how many of them were right."""
+        self.drafted_tokens += drafted
+        self.accepted_tokens += accepted
+
     def finish(self, sequence: Sequence) -> None:
         self.requests[sequence.finish_reason or ""] += 1
         self.request_seconds.observe(time.perf_counter() - sequence.times.submitted)
@@ -95,30 +102,39 @@ class Metrics:
         return "".join(f"{line}\n" for line in self._lines(labels or {}))
 
     def _lines(self, labels: Labels) -> Iterator[str]:
-        for name in ("steps", "prompt_tokens", "cached_tokens", "generated_tokens", "preemptions"):
-            yield from _sample(f"{name}_total", "counter", getattr(self, name), labels)
-        yield "# TYPE llamina_requests_total counter"
-        for reason in ("stop", "length", "cancelled", "error"):
-            yield _line("requests_total", self.requests[reason], {**labels, "finish_reason": reason})
+        for name, value in self._counters().items():
+            yield from samples(name, "counter", [(labels, value)])
+        reasons = ("stop", "length", "cancelled", "error")
+        ended = [({**labels, "finish_reason": reason}, self.requests[reason]) for reason in reasons]
+        yield from samples("sequences_total", "counter", ended)
         for name, value in self.gauges().items():
-            yield from _sample(name, "gauge", value, labels)
+            yield from samples(name, "gauge", [(labels, value)])
         for name in self.__slots__:
             if isinstance(found := getattr(self, name), Histogram):
-                yield from _histogram(name, found, labels)
+                yield from histograms(name, [(labels, found)])
+
+    def _counters(self) -> dict[str, float]:
+        names = ("steps", "prompt_tokens", "cached_tokens", "drafted_tokens", "accepted_tokens", "preemptions")
+        told = {f"{name}_total": getattr(self, name) for name in names}
+        return told | {"tokens_generated_total": self.generated_tokens}
 
 
-def _sample(name: str, kind: str, value: float, labels: Labels) -> Iterator[str]:
+def samples(name: str, kind: str, values: Iterable[tuple[Labels, float]]) -> Iterator[str]:
+    """The lines of a counter or a gauge, for each of its labels."""
     yield f"# TYPE llamina_{name} {kind}"
-    yield _line(name, value, labels)
+    for labels, value in values:
+        yield _line(name, value, labels)
 
 
-def _histogram(name: str, found: Histogram, labels: Labels) -> Iterator[str]:
+def histograms(name: str, found: Iterable[tuple[Labels, Histogram]]) -> Iterator[str]:
+    """The lines of a histogram, for each of its labels."""
     yield f"# TYPE llamina_{name} histogram"
-    bounds = [*(f"{bound:g}" for bound in found.bounds), "+Inf"]
-    for bound, count in zip(bounds, accumulate(found.counts), strict=True):
-        yield _line(f"{name}_bucket", count, {**labels, "le": bound})
-    yield _line(f"{name}_sum", found.total, labels)
-    yield _line(f"{name}_count", found.count, labels)
+    for labels, histogram in found:
+        bounds = [*(f"{bound:g}" for bound in histogram.bounds), "+Inf"]
+        for bound, count in zip(bounds, accumulate(histogram.counts), strict=True):
+            yield _line(f"{name}_bucket", count, {**labels, "le": bound})
+        yield _line(f"{name}_sum", histogram.total, labels)
+        yield _line(f"{name}_count", histogram.count, labels)
 
 
 def _line(name: str, value: float, labels: Labels) -> str:

@@ -8,17 +8,19 @@ from dataclasses import dataclass, field
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 
 from llamina.errors import LlaminaError
-from llamina.server import health
+from llamina.server import health, metrics
 from llamina.server.anthropic import messages
 from llamina.server.config import Config
 from llamina.server.errors import ApiError, answer, on_error
 from llamina.server.instance import Instance
 from llamina.server.jobs import Jobs
 from llamina.server.models import Models
+from llamina.server.native import aliases, completion, embedding, infill, lora, props, rerank, score, slots, tokens
 from llamina.server.ollama import chat as ollama_chat
 from llamina.server.ollama import embed, generate, manage
 from llamina.server.ollama import models as ollama_models
@@ -27,12 +29,15 @@ from llamina.server.openai import models as openai_models
 from llamina.server.openai.assistants import assistants, runs, threads
 from llamina.server.openai.responses import conversations
 from llamina.server.openai.responses import routes as responses
+from llamina.server.requests import CountRequests, RequestCounts
 from llamina.server.store import Store
 
 OLLAMA = (ollama_chat, generate, embed, ollama_models, manage)
 ASSISTANTS = (assistants, runs, threads)  # runs first: /v1/threads/runs is no thread
 KEPT = (responses, conversations, files, batches, batch_jobs, *ASSISTANTS)
-APIS = (health, openai_models, chat, chat_ws, completions, embeddings, *KEPT, messages, *OLLAMA)
+NATIVE = (aliases, completion, embedding, infill, tokens, props, slots, lora, rerank, score)
+OPENAI = (openai_models, chat, chat_ws, completions, embeddings, *KEPT)
+APIS = (health, metrics, *OPENAI, messages, *NATIVE, *OLLAMA)
 
 
 @dataclass
@@ -43,6 +48,7 @@ class Server:
     models: Models
     store: Store
     jobs: Jobs = field(default_factory=Jobs)
+    requests: RequestCounts = field(default_factory=RequestCounts)
     instance: Instance = field(init=False)  # this process, among those that share the data folder
     batch_slots: asyncio.Semaphore = field(init=False)  # one for each line of a batch that is being answered
 
@@ -53,11 +59,12 @@ class Server:
 
 def build_app(config: Config, models: Models | None = None) -> Starlette:
     """An application; `models` may be given for tests, else they are those of the configuration."""
+    counts = RequestCounts()
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         store = await asyncio.to_thread(Store, config.database_url, config.data_folder)
-        app.state.server = server = Server(config, models or Models(config), store)
+        app.state.server = server = Server(config, models or Models(config), store, requests=counts)
         try:
             with server.instance.taking_over():
                 for api in APIS:
@@ -73,7 +80,8 @@ def build_app(config: Config, models: Models | None = None) -> Starlette:
     expected = (ApiError, LlaminaError, msgspec.MsgspecError)
     handlers = {**dict.fromkeys(expected, on_error), Exception: on_error, HTTPException: _not_found}
     routes = [route for api in APIS for route in api.routes]
-    return Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)  # type: ignore[arg-type]
+    middleware = [Middleware(CountRequests, counts, routes)]
+    return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=lifespan)  # type: ignore[arg-type]
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

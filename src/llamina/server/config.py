@@ -60,6 +60,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     # lines of batches that are answered at a time, behind all other requests
     batch_concurrency: Annotated[int, msgspec.Meta(ge=1)] = 8
     data: str = ""  # the folder of files and of the database; by default the user's data folder
+    slots: str = ""  # the folder that slots are saved to and restored from; without one they cannot be
     database: str = ""  # a URL: sqlite:///FILE or postgresql://USER@HOST/NAME; by default SQLite in the data folder
 
     @property

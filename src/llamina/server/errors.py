@@ -112,8 +112,24 @@ def ollama_shape(error: ApiError) -> dict[str, Any]:
     return {"error": error.message}
 
 
+def llama_shape(error: ApiError) -> dict[str, Any]:
+    kinds = {403: "permission_error", 404: "not_found_error", 503: "unavailable_error"}
+    kind = (
+        "exceed_context_size_error" if error.code == "context_length_exceeded" else kinds.get(error.status, error.kind)
+    )
+    return {"error": {"code": error.status, "message": error.message, "type": kind, "param": error.param}}
+
+
+# llama.cpp's own endpoints; those that it shares with OpenAI have OpenAI's shape
+LLAMA = re.compile(
+    r"/(completions?|embeddings?|infill|tokenize|detokenize|apply-template|props|slots|lora-adapters)(/|$)"
+)
+
+
 def shape_for(path: str) -> Shape:
     """The shape of the API that a path belongs to."""
+    if LLAMA.match(path):
+        return llama_shape
     if path.startswith("/v1/messages"):
         return anthropic_shape
     return ollama_shape if path.startswith("/api/") else openai_shape

@@ -1,11 +1,12 @@
 """Bodies in, JSON and server-sent events out."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from llamina.server.errors import ApiError, api_error, shape_for
 from llamina.server.model import Chunk
@@ -55,9 +56,29 @@ def event(value: Any, name: str | None = None) -> bytes:
     return head + b"data: " + encode(value) + b"\n\n"
 
 
-def events(request: Request, source: AsyncIterator[bytes], error_name: str | None = None) -> Response:
-    """A stream of server-sent events. An error in the middle is a last event in the API's shape."""
-    return StreamingResponse(_guarded(request, source, error_name), headers=HEADERS, media_type="text/event-stream")
+def events(
+    request: Request, source: AsyncIterator[bytes], error_name: str | None = None, owns: Sequence[ChunkStream] = ()
+) -> Response:
+    """A stream of server-sent events. An error in the middle is a last event in the API's shape.
+
+    The streams that it `owns` are cancelled when it ends, even if the client has left before its first event.
+    """
+    return Events(_guarded(request, source, error_name), owns)
+
+
+class Events(StreamingResponse):
+    """A response that owns the streams it is made of."""
+
+    def __init__(self, source: AsyncIterator[bytes], owns: Sequence[ChunkStream]) -> None:
+        super().__init__(source, headers=HEADERS, media_type="text/event-stream")
+        self._owns = owns
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            for stream in self._owns:
+                stream.cancel()
 
 
 async def _guarded(request: Request, source: AsyncIterator[bytes], error_name: str | None) -> AsyncIterator[bytes]:

@@ -58,7 +58,7 @@ async def _load_first(models: Models, tell: Callable[[str], None]) -> None:
 def _listen(host: str, port: int) -> socket.socket:
     """A socket that listens, so that a port that is taken is an error at once. Raises RequestError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    found = socket.socket(family, socket.SOCK_STREAM)
+    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # else asyncio leaves Nagle's algorithm on
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind((host, port))

@@ -153,7 +153,9 @@ class Speculation:
     def settle(self, s: Slice, made: Iterable[int]) -> None:
         """Count what came true, and take back what did not."""
         sequence, core = s.sequence, self._core
+        drafted, accepted = sequence.drafting.drafted, sequence.drafting.accepted
         sequence.drafting.verified(sequence.drafting.tokens[: s.drafts], list(made))
+        core.metrics.verify(sequence.drafting.drafted - drafted, sequence.drafting.accepted - accepted)
         if sequence.lease is None or sequence.computed == s.stop:
             return
         if core.pages.recurrent:  # back to where the step began: the tokens that came true are computed again

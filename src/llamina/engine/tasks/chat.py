@@ -14,7 +14,7 @@ from llamina.engine.tasks.generation import Generation
 from llamina.errors import InvalidGrammar, RequestError
 from llamina.grammar import KINDS, Source
 from llamina.sampling import TokenLogprob
-from llamina.tokenizer import Tokenizer
+from llamina.tokenizer import ChatTemplate, Tokenizer
 
 if TYPE_CHECKING:
     from llamina.engine.engine import Engine
@@ -208,13 +208,7 @@ def prepare(engine: "Engine", messages: Messages, options: dict[str, Any]) -> tu
     settings = ChatSettings(**{name: options[name] for name in SETTINGS if name in options})
     options = {name: value for name, value in options.items() if name not in SETTINGS}
     tools, must = chosen(Tools(settings.tools), settings.tool_choice)
-    template = engine.tokenizer.chat_template_for(tools=len(tools) > 0)
-    format = choose(template.source, settings.format, settings.reasoning, knows_tools=template.knows_tools)
-    prompt = template.render(
-        adapted(conversation(messages), template, format, tools),
-        tools.described if template.knows_tools else None,
-        **settings.template_options,
-    )
+    prompt, template, format = render(engine, messages, settings, tools)
     thinking = format.reasoning is not None and prompt.rstrip().endswith(format.reasoning[0])
     tokens = _control_tokens(engine.tokenizer, format)
     if must:
@@ -225,6 +219,20 @@ def prepare(engine: "Engine", messages: Messages, options: dict[str, Any]) -> tu
     elif len(tools) and not any(options.get(kind) is not None for kind in KINDS):
         options |= _lazy(engine, format, tools, tokens, thinking)
     return engine.chat_tokens(prompt), options | {"markers": format.markers}, Parser(format, tools, thinking)
+
+
+def render(
+    engine: "Engine", messages: Messages, settings: ChatSettings, tools: Tools
+) -> tuple[str, ChatTemplate, Format]:
+    """A conversation as text, the template that it was rendered by, and the format of answers to it."""
+    template = engine.tokenizer.chat_template_for(tools=len(tools) > 0)
+    format = choose(template.source, settings.format, settings.reasoning, knows_tools=template.knows_tools)
+    prompt = template.render(
+        adapted(conversation(messages), template, format, tools),
+        tools.described if template.knows_tools else None,
+        **settings.template_options,
+    )
+    return prompt, template, format
 
 
 def _lazy(engine: "Engine", format: Format, tools: Tools, tokens: Mapping[str, int], thinking: bool) -> dict[str, Any]:

@@ -65,11 +65,11 @@ def rerank(engine: "Engine", query: str, documents: Sequence[str], adapters: Sca
     """A score for each document, [documents]."""
     if isinstance(documents, str):
         raise RequestError("documents is a text: it must be a list of texts", "documents")
-    pairs = [_pair(engine, query, document) for document in documents]
+    pairs = [pair_tokens(engine, query, document) for document in documents]
     return np.ascontiguousarray(embed(engine, pairs, "rank", True, adapters)[:, 0])
 
 
-def _pair(engine: "Engine", query: str, document: str) -> list[int]:
+def pair_tokens(engine: "Engine", query: str, document: str) -> list[int]:
     """Both as one prompt: by the file's template, else one after the other with what separates them."""
     tokenizer = engine.tokenizer
     if template := tokenizer.chat_templates.get("rerank"):

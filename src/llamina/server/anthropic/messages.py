@@ -9,6 +9,7 @@ from starlette.routing import Route
 
 from llamina.server.anthropic.answer import Answer
 from llamina.server.anthropic.request import CountRequest, MessagesRequest
+from llamina.server.disconnect import while_connected
 from llamina.server.errors import Handler, anthropic_shape, api_error
 from llamina.server.http import event, events, json, read, with_keep_alive
 from llamina.server.ids import new_id
@@ -41,7 +42,7 @@ async def create(request: Request) -> Response:
     body = await read(request, MessagesRequest)
     limits = server.config.limits
     given, options = body.conversation(limits), body.options(limits)
-    async with server.models.use(body.model) as (entry, model):
+    async with server.models.use(body.model) as (entry, model), while_connected(request):
         stream = model.generate(messages=given.messages, options=options, prefill=given.prefill)
         eager = body.eager_tools(request.headers.get("anthropic-beta", ""))
         answer = Answer(entry.id, body.max_tokens, body.omits_thinking, body.one_call, eager)
@@ -53,7 +54,7 @@ async def create(request: Request) -> Response:
                         break
             return json(answer.whole())
         first = await stream.__anext__()  # what is wrong with the request is an answer of its own, not an event
-    return events(request, _events(server, body.model, answer, first, stream), "error")
+    return events(request, _events(server, body.model, answer, first, stream), "error", owns=[stream])
 
 
 async def _events(server: Any, name: str, answer: Answer, first: Chunk, stream: ChunkStream) -> AsyncIterator[bytes]:

@@ -29,6 +29,8 @@ class Generate(Frame, frozen=True):
     n: int = 1
     prefill: str = ""
     tell_prompt: bool = False  # whether the last chunk has the prompt's tokens
+    suffix: str = ""  # text that follows the answer to a prompt: see `infill.py`
+    slot: int = -1  # where it is listed while it runs and remembered afterwards (see `slots.py`); -1: any
 
 
 class Cancel(Frame, frozen=True):
@@ -112,8 +114,10 @@ class Chunk(msgspec.Struct, omit_defaults=True, frozen=True):
     usage: Usage | None = None
     seed: int | None = None
     prompt_logprobs: list[Logprob | None] | None = None
+    prompt_start: bytes = b""  # with them, the bytes of the prompt's first token, which has no log-probability
     stop: str | None = None  # the stop string that ended it
     prompt: list[int] | None = None  # if `tell_prompt`
+    slot: int = 0
     error: ErrorInfo | None = None
 
 

@@ -132,6 +132,7 @@ class Model:
 
     def __init__(self, info: ModelInfo, link: Link) -> None:
         self.info = info
+        self.adapters: dict[str, float] = {}  # LoRAs that act on requests which name none, with their scales
         self._link = link
         self._ids = count(1)
         self._streams: dict[int, ChunkStream] = {}
@@ -151,9 +152,12 @@ class Model:
         n: int = 1,
         prefill: str = "",
         tell_prompt: bool = False,
+        suffix: str = "",
+        slot: int = -1,
     ) -> ChunkStream:
         """Continue a prompt, or answer a conversation; see `Generate`. Options are those of `Engine.stream_chat`."""
-        frame = Generate(next(self._ids), prompt, messages, options or {}, n, prefill, tell_prompt)
+        given = {"adapters": self.adapters, **(options or {})} if self.adapters else options or {}
+        frame = Generate(next(self._ids), prompt, messages, given, n, prefill, tell_prompt, suffix, slot)
         stream = ChunkStream(self, frame)
         self._streams[frame.id] = stream
         try:

@@ -29,6 +29,8 @@ from llamina.server.model.frames import (
     ToModel,
     Usage,
 )
+from llamina.server.model.infill import infill
+from llamina.server.model.slots import slots_of
 from llamina.server.model.verbs import VERBS, joined
 
 THREADS = 16  # requests that are prepared, or verbs that wait, at the same time
@@ -42,6 +44,7 @@ class Answer:
         self.id, self.index = frame.id, index
         self.parser = parser
         self.tell_prompt = frame.tell_prompt
+        self.slot = 0
         self.sequence: Sequence | None = None
 
 
@@ -102,17 +105,18 @@ class Service:
             parsers = [AnswerParser(parser), *(AnswerParser(_again(engine, frame)) for _ in range(frame.n - 1))]
         else:
             assert frame.prompt is not None, "a prompt or messages"
-            tokens = engine.encode(frame.prompt)
+            prompt, suffix = frame.prompt, frame.suffix
+            tokens = infill(engine.tokenizer, prompt, suffix) if suffix else engine.encode(prompt)
         self._left[frame.id] = frame.n
         sequences: list[Sequence] = []
         for index, parser_of in enumerate(parsers):
             request = request_of(tokens, options | ({"index": index} if index else {}), engine.runner.sampling)
             sequences.append(engine.core.prepare(request, sequences[0] if sequences else None))
-            self._follow(sequences[-1], Answer(frame, index, parser_of))
+            self._follow(sequences[-1], Answer(frame, index, parser_of), frame.slot)
         engine.enqueue(sequences)
 
-    def _follow(self, sequence: Sequence, answer: Answer) -> None:
-        answer.sequence = sequence
+    def _follow(self, sequence: Sequence, answer: Answer, slot: int) -> None:
+        answer.sequence, answer.slot = sequence, slots_of(self._engine).take(sequence, slot)
         sequence.listeners.append(lambda delta: self._step.append((answer, delta)))
 
     # ---- in the thread that makes the steps --------------------------------------------------------------
@@ -167,12 +171,15 @@ class Service:
             used.prompt_seconds,
             used.completion_seconds,
         )
+        scored = prompt.n_prompt is not None
         return {
             "usage": usage,
             "seed": sequence.sampler.random.seed if sequence.sampler else None,
-            "prompt_logprobs": self._logprobs(prompt.prompt) if prompt.n_prompt is not None else None,
+            "prompt_logprobs": self._logprobs(prompt.prompt) if scored else None,
+            "prompt_start": self._engine.tokenizer.token_bytes(sequence.request.prompt[0]) if scored else b"",
             "stop": sequence.output.stopped_by,
             "prompt": list(sequence.request.prompt) if answer.tell_prompt else None,
+            "slot": answer.slot,
             "error": ErrorInfo.of(sequence.error) if sequence.error is not None else None,
         }
 

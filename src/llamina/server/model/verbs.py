@@ -1,16 +1,17 @@
 """What a model can be asked beside generating: one function a verb, with plain values in and out."""
 
-import os
-import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from llamina.chat import Tools
 from llamina.engine import Engine
-from llamina.engine.snapshot.format import Snapshot
-from llamina.engine.tasks.chat import prepare
-from llamina.errors import RequestError, SnapshotError
+from llamina.engine.tasks.chat import ChatSettings, prepare, render
+from llamina.engine.tasks.scoring import pair_tokens
+from llamina.server.model.infill import infill
+from llamina.server.model.slots import describe as describe_slots
+from llamina.server.model.slots import erase, restore, save
 
 VERBS: dict[str, Callable[..., Any]] = {}
 
@@ -59,9 +60,9 @@ def rerank(
     engine: Engine, query: str, documents: list[str], adapters: dict[str, float] | None = None
 ) -> dict[str, Any]:
     """{"scores": of each document, "tokens": in all}."""
-    scores = engine.rerank(query, documents, adapters=adapters)
-    tokens = sum(len(engine.encode(text)) for text in (query, *documents))
-    return {"scores": [float(score) for score in scores], "tokens": tokens}
+    pairs = [pair_tokens(engine, query, document) for document in documents]
+    scores = engine.embed(pairs, pooling="rank", adapters=adapters)[:, 0]
+    return {"scores": [float(score) for score in scores], "tokens": sum(map(len, pairs))}
 
 
 @verb
@@ -103,6 +104,19 @@ def chat_prompt(
 
 
 @verb
+def rendered_chat(engine: Engine, messages: list[dict[str, Any]], options: dict[str, Any]) -> str:
+    """The text of a conversation by the model's chat template; `options` are `template_options` and `tools`."""
+    settings = ChatSettings(**options)
+    return render(engine, messages, settings, Tools(settings.tools))[0]
+
+
+@verb
+def spellings(engine: Engine, tokens: list[int]) -> list[str]:
+    """How the vocabulary spells each token."""
+    return [engine.tokenizer.token_text(token) for token in tokens]
+
+
+@verb
 def adapters(engine: Engine) -> list[str]:
     """The names of the loaded LoRAs."""
     return engine.runner.adapters.names
@@ -130,6 +144,8 @@ def stats(engine: Engine) -> dict[str, Any]:
         "cached_tokens": metrics.cached_tokens,
         "generated_tokens": metrics.generated_tokens,
         "preemptions": metrics.preemptions,
+        "drafted_tokens": metrics.drafted_tokens,
+        "accepted_tokens": metrics.accepted_tokens,
         "requests": dict(metrics.requests),
     }
 
@@ -185,41 +201,46 @@ def joined(engine: Engine, before: str | list[int] | None, conversation: list[in
     return engine.encode(before) + (tokens[1:] if again else tokens)
 
 
-SNAPSHOT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
+@verb
+def slots(engine: Engine) -> list[dict[str, Any]]:
+    """What each slot is doing, or did last."""
+    return describe_slots(engine)
 
 
 @verb
-def save_prompt(engine: Engine, prompt: str | list[int], folder: str, filename: str) -> dict[str, Any]:
-    """Compute a prompt and write its KV cache into a file of the folder; {"tokens", "bytes"}."""
-    from llamina.engine.request import request_of
-
-    path = _inside(folder, filename)
-    stream = engine.start(request_of(engine.encode(prompt), {"max_tokens": 1, "temperature": 0, "ignore_eos": True}))
-    stream.result()
-    data = engine.snapshot(stream.sequence)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
-    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
-        file.write(data)
-    return {"tokens": len(stream.sequence.request.prompt), "bytes": len(data)}
+def save_slot(engine: Engine, id: int, folder: str, filename: str) -> dict[str, Any]:
+    return save(engine, id, folder, filename)
 
 
 @verb
-def restore_prompt(engine: Engine, folder: str, filename: str) -> dict[str, Any]:
-    """Bring a saved KV cache back, for prompts that begin with the same tokens; {"tokens", "bytes"}."""
-    path = _inside(folder, filename)
-    try:
-        with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), "rb") as file:
-            data = file.read()
-    except OSError as error:
-        raise SnapshotError(f"{filename} cannot be read: {error.strerror}") from error
-    Snapshot.unpack(data)
-    sequence = engine.resume(data)
-    engine.cancel(sequence)
-    return {"tokens": len(sequence.known), "bytes": len(data)}
+def restore_slot(engine: Engine, id: int, folder: str, filename: str) -> dict[str, Any]:
+    return restore(engine, id, folder, filename)
 
 
-def _inside(folder: str, filename: str) -> str:
-    """The path of a plain file name in a folder. Raises RequestError for anything that could lead elsewhere."""
-    if not SNAPSHOT_NAME.fullmatch(filename) or ".." in filename:
-        raise RequestError(f"filename is {filename!r}: letters, digits, '.', '_' and '-' are expected", "filename")
-    return os.path.join(os.path.realpath(folder), filename)
+@verb
+def erase_slot(engine: Engine, id: int) -> int:
+    """How many tokens it had."""
+    return erase(engine, id)
+
+
+@verb
+def mixed_prompt(engine: Engine, parts: list[str | int]) -> list[int]:
+    """The tokens of a prompt that is made of texts and token ids."""
+    tokens: list[int] = []
+    for at, part in enumerate(parts):
+        tokens += engine.encode(part, add_special=at == 0) if isinstance(part, str) else [part]
+    engine.core.limits.check_tokens(tokens, "prompt")
+    return tokens
+
+
+@verb
+def infill_prompt(engine: Engine, prefix: str, suffix: str, prompt: str, extra: list[dict[str, str]]) -> list[int]:
+    """The tokens of a prompt to fill in what is between a prefix and a suffix: see `infill.py`."""
+    return infill(engine.tokenizer, prefix, suffix, prompt, extra)
+
+
+@verb
+def written_out(engine: Engine, tokens: list[int]) -> str:
+    """The text of token ids, control tokens by name. Raises RequestError for one outside the vocabulary."""
+    engine.core.limits.check_tokens(tokens, "tokens")
+    return engine.tokenizer.decode(tokens, skip_special=False)

@@ -35,12 +35,15 @@ class GenerateRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=Tru
     steps: int | None = None
 
     def begin(self, entry: Entry, model: Model, limits: Limits) -> ChunkStream:
-        """Put the prompt to the model: as it is, in a template, or as the user's message. Raises ApiError."""
+        """Put the prompt to the model: as it is or before a suffix, in a template, or as the user's message.
+
+        Raises ApiError.
+        """
         self._check()
         modelfile = modelfile_of(entry)
         options = self.engine_options(entry, model, modelfile, limits)
-        if self.raw:
-            return model.generate(prompt=self.prompt or "", options=options)
+        if self.raw or self.suffix:
+            return model.generate(prompt=self.prompt or "", options=options, suffix=self.suffix or "")
         messages = self._messages(modelfile, limits)
         source = self.template or modelfile.template or ("" if model.info.has_template else PLAIN)
         if not source:
@@ -60,8 +63,9 @@ class GenerateRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=Tru
     def _check(self) -> None:
         if self.raw and (self.template or self.system or self.context):
             raise ApiError(400, "raw is given with template, system or context: a raw prompt is used as it is")
-        if self.suffix:
-            raise ApiError(400, "suffix is given: text is not filled in between here, only continued", param="suffix")
+        if self.suffix and (self.template or self.system or self.context or self.think):
+            message = "suffix is given with template, system, context or think: what is filled in is no conversation"
+            raise ApiError(400, message, param="suffix")
         check_images(self.images, "images")
         for name in ("width", "height", "steps"):
             if getattr(self, name) is not None:

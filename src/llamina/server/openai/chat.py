@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from llamina.server.config import Limits
+from llamina.server.disconnect import while_connected
 from llamina.server.errors import ApiError
 from llamina.server.http import DONE, PING, bursts, event, events, json, read
 from llamina.server.ids import new_id
@@ -111,11 +112,12 @@ async def create(request: Request) -> Response:
     """POST /v1/chat/completions."""
     server = request.app.state.server
     body = await read(request, ChatRequest)
-    if not body.stream:
-        return json(await answer(server, body))
-    async with _begun(server, body) as (making, stream):
-        first = await stream.__anext__()  # what is wrong with the request is an answer of its own, not an event
-    return events(request, _events(server, body, making, first, stream))
+    async with while_connected(request):
+        if not body.stream:
+            return json(await answer(server, body))
+        async with _begun(server, body) as (making, stream):
+            first = await stream.__anext__()  # what is wrong with the request is an answer of its own, not an event
+    return events(request, _events(server, body, making, first, stream), owns=[stream])
 
 
 async def answer(server: Any, body: ChatRequest, **defaults: Any) -> dict[str, Any]:
@@ -297,9 +299,11 @@ def timings(parts: list[Usage]) -> dict[str, Any] | None:
         "cache_n": first.cached_tokens,
         "prompt_n": computed,
         "prompt_ms": 1e3 * first.prompt_seconds,
+        "prompt_per_token_ms": 1e3 * first.prompt_seconds / max(computed, 1),
         "prompt_per_second": computed / max(first.prompt_seconds, 1e-9),
         "predicted_n": first.completion_tokens,
         "predicted_ms": 1e3 * first.completion_seconds,
+        "predicted_per_token_ms": 1e3 * first.completion_seconds / max(first.completion_tokens - 1, 1),
         "predicted_per_second": max(first.completion_tokens - 1, 0) / max(first.completion_seconds, 1e-9),
         "draft_n": first.drafted_tokens,
         "draft_n_accepted": first.accepted_tokens,

@@ -1,8 +1,10 @@
 """`/v1/completions`: text or token ids in, their continuation out; `echo` with log-probabilities, as lm-eval asks."""
 
+import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import accumulate
 from typing import Any
 
 from starlette.requests import Request
@@ -10,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from llamina.server.config import Limits
+from llamina.server.disconnect import while_connected
 from llamina.server.errors import ApiError
 from llamina.server.http import DONE, PING, bursts, event, events, json, read
 from llamina.server.ids import new_id
@@ -39,13 +42,18 @@ class CompletionRequest(SamplingFields, kw_only=True, forbid_unknown_fields=True
             raise ApiError(400, "prompt must be a text, texts, token ids, or lists of token ids", param="prompt")
         if not 1 <= len(prompts) <= limits.inputs:
             raise ApiError(400, f"there are {len(prompts)} prompts: 1 to {limits.inputs} are allowed", param="prompt")
+        if self.stream and len(prompts) > 1:
+            raise ApiError(400, "several prompts cannot be streamed: send one", param="prompt")
         return prompts
 
     def completion_options(self, limits: Limits) -> dict[str, Any]:
         """The engine's options. Raises ApiError for what cannot be done."""
         options = self.options(limits)
-        if self.suffix:
-            raise ApiError(400, "suffix is not supported: use a prompt with the model's infill tokens", param="suffix")
+        if self.suffix and self.echo:
+            raise ApiError(400, "suffix is given with echo: what is filled in has no prompt to repeat", param="echo")
+        if self.stream and self.echo and self.logprobs is not None:
+            message = "echo with logprobs cannot be streamed: a prompt's log-probabilities come at its end"
+            raise ApiError(400, message, param="stream")
         if self.logprobs is not None:
             if not 0 <= self.logprobs <= limits.top_logprobs:
                 message = f"logprobs is {self.logprobs}: a number from 0 to {limits.top_logprobs} is expected"
@@ -59,18 +67,29 @@ class CompletionRequest(SamplingFields, kw_only=True, forbid_unknown_fields=True
             options["max_tokens"] = 1  # one is computed, and left out of the answer
         return options
 
+    def answers(self, limits: Limits) -> tuple[int, int]:
+        """How many answers to each prompt are told, and how many are generated for them to be the likeliest of."""
+        n = check_n(self.n, limits.answers)
+        if self.best_of is None:
+            return n, n
+        if not n <= self.best_of <= limits.answers:
+            message = f"best_of is {self.best_of}: a number from n, which is {n}, to {limits.answers} is expected"
+            raise ApiError(400, message, param="best_of")
+        if self.stream and self.best_of > n:
+            raise ApiError(400, "best_of cannot be streamed: the likeliest is known at the end", param="best_of")
+        return n, self.best_of
+
 
 async def create(request: Request) -> Response:
     """POST /v1/completions."""
     server = request.app.state.server
     body = await read(request, CompletionRequest)
-    if not body.stream:
-        return json(await answer(server, body))
-    if len(body.prompts(server.config.limits)) > 1:
-        raise ApiError(400, "several prompts cannot be streamed: send one", param="prompt")
-    async with _begun(server, body) as (making, [stream]):
-        first = await stream.__anext__()
-    return events(request, _events(server, body, making, first, stream))
+    async with while_connected(request):
+        if not body.stream:
+            return json(await answer(server, body))
+        async with _begun(server, body) as (making, [stream]):
+            first = await stream.__anext__()
+    return events(request, _events(server, body, making, first, stream), owns=[stream])
 
 
 async def answer(server: Any, body: CompletionRequest, **defaults: Any) -> dict[str, Any]:
@@ -92,13 +111,14 @@ async def _begun(
     """An answer and the chunks that it is made of, for each prompt."""
     limits = server.config.limits
     prompts, options = body.prompts(limits), defaults | body.completion_options(limits)
-    n = check_n(body.n, limits.answers)
-    if body.best_of is not None and body.best_of != n:
-        raise ApiError(400, f"best_of is {body.best_of} and n is {n}: they must be equal", param="best_of")
+    n, made = body.answers(limits)
+    if made > n:
+        options.setdefault("logprobs", 0)
     async with server.models.use(body.model) as (entry, model):
         echoed = [await _text(model, prompt) for prompt in prompts] if body.echo else [""] * len(prompts)
-        streams = [model.generate(prompt=prompt, options=options, n=n) for prompt in prompts]
-        yield Completions(new_id("cmpl-"), entry.id, body, echoed, n), streams
+        suffix = body.suffix or ""
+        streams = [model.generate(prompt=prompt, options=options, n=made, suffix=suffix) for prompt in prompts]
+        yield Completions(new_id("cmpl-"), entry.id, body, echoed, n, made), streams
 
 
 async def _text(model: Any, prompt: str | list[int]) -> str:
@@ -121,22 +141,26 @@ async def _events(
 class Completions:
     """What the chunks come to: a choice for each answer to each prompt."""
 
-    def __init__(self, id: str, model: str, body: CompletionRequest, echoed: list[str], n: int) -> None:
-        self._id, self._model, self._n = id, model, n
+    def __init__(self, id: str, model: str, body: CompletionRequest, echoed: list[str], n: int, made: int) -> None:
+        """Of each prompt `made` answers are generated, and the `n` likeliest told."""
+        self._id, self._model, self._n, self._made = id, model, n, made
         self._created = int(time.time())
         self._body, self._echoed = body, echoed
-        self._texts = [text for text in echoed for _ in range(n)]
+        self._texts = [text for text in echoed for _ in range(made)]
         self._reasons: list[str | None] = [None] * len(self._texts)
         self._logprobs: list[list[Logprob | None]] = [[] for _ in self._texts]
         self._prompts: list[list[Logprob | None]] = [[] for _ in self._texts]
+        self._starts = [""] * len(self._texts)  # the text of each prompt's first token
         self.usages: list[Usage] = []
 
     def take(self, prompt: int, chunk: Chunk) -> None:
-        at = prompt * self._n + chunk.index
+        at = prompt * self._made + chunk.index
         if self._body.max_tokens != 0:
             self._texts[at] += chunk.text
             self._logprobs[at] += chunk.logprobs or []
-        self._prompts[at] = chunk.prompt_logprobs or self._prompts[at]
+        if chunk.prompt_logprobs is not None:
+            self._prompts[at] = chunk.prompt_logprobs
+            self._starts[at] = chunk.prompt_start.decode("utf-8", "replace")
         if chunk.finish_reason is not None:
             self._reasons[at] = chunk.finish_reason
         if chunk.usage is not None:
@@ -150,49 +174,68 @@ class Completions:
         text = ("" if begun else echo) + chunk.text
         if not text and not chunk.tokens and chunk.finish_reason is None:
             return []
-        scored = legacy_logprobs(chunk.logprobs or [], 0) if self._body.logprobs is not None else None
+        scored = legacy_logprobs(chunk.logprobs or []) if self._body.logprobs is not None else None
         choice = {"index": chunk.index, "text": text, "logprobs": scored, "finish_reason": chunk.finish_reason}
-        return [event(self.head() | {"choices": [choice]})]
+        ended = {"timings": timings(self.usages)} if chunk.finish_reason is not None else {}
+        return [event(self.head() | {"choices": [choice]} | ended)]
 
     def whole(self) -> dict[str, Any]:
         """A `text_completion`."""
         choices = [
             {
-                "index": at,
-                "text": text,
+                "index": index,
+                "text": self._texts[at],
                 "logprobs": self._scored(at) if self._body.logprobs is not None else None,
                 "finish_reason": self._reasons[at],
             }
-            for at, text in enumerate(self._texts)
+            for index, at in enumerate(self._told())
         ]
         return self.head() | {"choices": choices, "usage": self._usage(), "timings": timings(self.usages)}
 
+    def _told(self) -> list[int]:
+        """The answers that are told: of each prompt the likeliest by mean log-probability."""
+        if self._made == self._n:
+            return list(range(len(self._texts)))
+        groups = [range(start, start + self._made) for start in range(0, len(self._texts), self._made)]
+        return [at for group in groups for at in sorted(group, key=self._likelihood, reverse=True)[: self._n]]
+
+    def _likelihood(self, at: int) -> float:
+        scores = [entry.logprob for entry in self._logprobs[at] if entry is not None]
+        return sum(scores) / len(scores) if scores else -math.inf
+
     def _scored(self, at: int) -> dict[str, Any]:
-        echoed = self._prompts[at] if self._body.echo else []
-        return legacy_logprobs([*echoed, *self._logprobs[at]], 0)
+        if not self._body.echo:
+            return legacy_logprobs(self._logprobs[at])
+        return legacy_logprobs([*self._prompts[at], *self._logprobs[at]], self._starts[at], len(self._texts[at]))
 
     def _usage(self) -> dict[str, Any]:
         """Of all prompts; each is counted once, whatever n is."""
         whole = usage(self.usages)
-        prompts = sum(part.prompt_tokens for part in self.usages) // self._n
+        prompts = sum(part.prompt_tokens for part in self.usages) // self._made
         return whole | {"prompt_tokens": prompts, "total_tokens": prompts + whole["completion_tokens"]}
 
     def head(self) -> dict[str, Any]:
         return {"id": self._id, "object": "text_completion", "created": self._created, "model": self._model}
 
 
-def legacy_logprobs(entries: list[Logprob | None], offset: int) -> dict[str, Any]:
-    """Log-probabilities as the completions API has them; the first token of a prompt has none."""
-    tokens, logprobs, top, offsets = [], [], [], []
-    for entry in entries:
-        text = entry.bytes.decode("utf-8", "replace") if entry is not None else ""
-        tokens.append(text)
-        logprobs.append(entry.logprob if entry is not None else None)
-        likeliest = {t.bytes.decode("utf-8", "replace"): t.logprob for t in entry.top} if entry is not None else None
-        top.append(likeliest)
-        offsets.append(offset)
-        offset += len(text)
-    return {"tokens": tokens, "token_logprobs": logprobs, "top_logprobs": top, "text_offset": offsets}
+def legacy_logprobs(entries: list[Logprob | None], start: str = "", length: int | None = None) -> dict[str, Any]:
+    """Log-probabilities as the completions API has them. The first token of a prompt, `start`, has none.
+
+    Where tokens are longer than the text of this `length`, they begin with BOS or a space that are not in it.
+    """
+    tokens = [entry.bytes.decode("utf-8", "replace") if entry is not None else start for entry in entries]
+    ends = list(accumulate(map(len, tokens), initial=0))
+    before = max(0, ends[-1] - length) if length is not None else 0
+    return {
+        "tokens": tokens,
+        "token_logprobs": [entry.logprob if entry is not None else None for entry in entries],
+        "top_logprobs": [_likeliest(entry) if entry is not None else None for entry in entries],
+        "text_offset": [max(0, end - before) for end in ends[:-1]],
+    }
+
+
+def _likeliest(entry: Logprob) -> dict[str, float]:
+    return {top.bytes.decode("utf-8", "replace"): top.logprob for top in entry.top}
 
 
 routes = [Route("/v1/completions", create, methods=["POST"])]

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from llamina.server.disconnect import while_connected
 from llamina.server.errors import ApiError
 from llamina.server.http import json, read
 
@@ -27,14 +28,17 @@ class EmbeddingsRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 async def create(request: Request) -> Response:
     """POST /v1/embeddings."""
-    return json(await answer(request.app.state.server, await read(request, EmbeddingsRequest)))
+    body = await read(request, EmbeddingsRequest)
+    async with while_connected(request):
+        return json(await answer(request.app.state.server, body))
 
 
 async def answer(server: Any, body: EmbeddingsRequest, **defaults: Any) -> dict[str, Any]:
     """A `list` of embeddings. `defaults` are options of the engine where the request gives none."""
-    inputs = _inputs(body.input, server.config.limits.inputs)
+    inputs = read_inputs(body.input, server.config.limits.inputs)
     async with server.models.use(body.model) as (entry, model):
-        found = await model.call("embed", inputs=inputs, pooling=body.pooling, normalize=body.normalize, **defaults)
+        options = {"pooling": body.pooling, "normalize": body.normalize, "adapters": model.adapters or None}
+        found = await model.call("embed", inputs=inputs, **defaults | options)
     vectors = np.frombuffer(found["vectors"], np.float32).reshape(len(inputs), found["width"])
     vectors = first_dimensions(vectors, body.dimensions, body.normalize)
     data = [
@@ -46,7 +50,7 @@ async def answer(server: Any, body: EmbeddingsRequest, **defaults: Any) -> dict[
     return {"object": "list", "data": data, "model": entry.id, "usage": usage}
 
 
-def _inputs(given: Any, most: int) -> list[Any]:
+def read_inputs(given: Any, most: int) -> list[Any]:
     """One text, several, one list of tokens, or several."""
     inputs = [given] if isinstance(given, str) or (given and isinstance(given[0], int)) else list(given)
     texts = all(isinstance(item, str) for item in inputs)

@@ -27,6 +27,8 @@ def described(entry: Entry) -> dict[str, Any]:
     if entry.model is not None:
         info = entry.model.info
         meta |= {"n_ctx": info.context, "n_vocab": info.vocab, "n_params": info.parameters, "size": info.weight_bytes}
+        trained = info.metadata.get(f"{info.architecture}.context_length", info.context)
+        meta |= {"n_ctx_train": trained, "n_embd": info.embedding_width}
     return model | {"meta": meta}
 
 

@@ -18,8 +18,8 @@ class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
     include_obfuscation: bool | None = None
 
 
-class SamplingFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What requests that generate have in common. None: the model's default."""
+class EngineFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What requests that generate have in common, in OpenAI's and in llama.cpp's API. None: the model's default."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -31,7 +31,6 @@ class SamplingFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     seed: int | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
     user: str | None = None
     # extensions, under the names of vLLM, llama.cpp and transformers
     top_k: int | None = None
@@ -67,7 +66,6 @@ class SamplingFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     n_keep: int | None = None
     context_shift: bool | None = None
     truncate: bool | None = None
-    lora: str | list[LoraScale] | None = None
     grammar: str | None = None
     json_schema: dict[str, Any] | bool | None = None
     guided_json: dict[str, Any] | None = None
@@ -93,11 +91,23 @@ class SamplingFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
                 given[ours] = value
         if self.min_tokens:
             raise ApiError(400, "min_tokens is not supported: use ignore_eos and max_tokens", param="min_tokens")
+        check_limits(given, limits)
+        return given
+
+
+class SamplingFields(EngineFields, kw_only=True, forbid_unknown_fields=True):
+    """The same as OpenAI's API has it."""
+
+    logit_bias: dict[str, float] | None = None
+    lora: str | list[LoraScale] | None = None
+
+    def options(self, limits: Limits) -> dict[str, Any]:
+        """The engine's options. Raises ApiError for what is over the server's limits or given twice."""
+        given = EngineFields.options(self, limits)
         if self.logit_bias is not None:
-            given["logit_bias"] = _bias(self.logit_bias, limits.logit_bias)
+            given["logit_bias"] = biases(list(self.logit_bias.items()), limits.logit_bias)
         if self.lora is not None:
             given["adapters"] = {self.lora: 1.0} if isinstance(self.lora, str) else {x.name: x.scale for x in self.lora}
-        check_limits(given, limits)
         return given
 
 
@@ -119,12 +129,13 @@ OTHER_NAMES = {
 }
 
 
-def _bias(bias: dict[str, float], most: int) -> dict[int, float]:
-    if len(bias) > most:
-        raise ApiError(400, f"logit_bias has {len(bias)} tokens: {most} are allowed", param="logit_bias")
+def biases(pairs: list[tuple[Any, Any]], most: int) -> dict[int, float]:
+    """Tokens with what is added to their logits. Raises ApiError for what is no token, or too many of them."""
+    if len(pairs) > most:
+        raise ApiError(400, f"logit_bias has {len(pairs)} tokens: {most} are allowed", param="logit_bias")
     try:
-        return {int(token): float(value) for token, value in bias.items()}
-    except ValueError as error:
+        return {int(token): float(value) for token, value in pairs}
+    except (TypeError, ValueError) as error:
         raise ApiError(400, f"logit_bias names tokens by their ids: {error}", param="logit_bias") from error
 
 

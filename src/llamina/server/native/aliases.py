@@ -1,0 +1,10 @@
+"""OpenAI's endpoints without `/v1`, as llama-server has them."""
+
+from starlette.routing import Route
+
+from llamina.server.openai import chat, models
+
+routes = [
+    Route("/chat/completions", chat.create, methods=["POST"]),
+    Route("/models", models.list_models, methods=["GET"]),
+]
