@@ -90,15 +90,17 @@ async def _guarded(request: Request, source: AsyncIterator[bytes], error_name: s
         yield event(shape_for(request.url.path)(api_error(error)), error_name)
 
 
-async def bursts(stream: ChunkStream, seconds: float = KEEP_ALIVE) -> AsyncIterator[list[Chunk]]:
-    """The chunks of a stream, all that are there at a time; none after so many seconds without. Leaving it cancels.
+async def bursts(
+    stream: ChunkStream, seconds: float = KEEP_ALIVE, most: int | None = None
+) -> AsyncIterator[list[Chunk]]:
+    """The chunks of a stream, all (or `most`) that are there; none after so many seconds without. Leaving it cancels.
 
     Events of a burst are best sent together: a server that cannot keep up with its models sends fewer, larger parts.
     """
     async with stream:
         try:
             while True:
-                yield await stream.burst(seconds)
+                yield await stream.burst(seconds, most)
         except StopAsyncIteration:
             return
 
@@ -106,7 +108,7 @@ async def bursts(stream: ChunkStream, seconds: float = KEEP_ALIVE) -> AsyncItera
 async def with_keep_alive(stream: ChunkStream, seconds: float = KEEP_ALIVE) -> AsyncIterator[Chunk | None]:
     """The chunks of a stream one by one; None after so many seconds without one. Leaving it cancels the stream."""
     async with stream:
-        async for chunks in bursts(stream, seconds):
+        async for chunks in bursts(stream, seconds, 1):
             if not chunks:
                 yield None
             for chunk in chunks:

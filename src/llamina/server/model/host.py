@@ -65,14 +65,16 @@ class ChunkStream(AsyncIterator[Chunk]):
             await self._wait(None)
         return self._next()
 
-    async def burst(self, seconds: float) -> list[Chunk]:
-        """All chunks that are there, at least one; none after so many seconds without. Raises as `__anext__` does."""
+    async def burst(self, seconds: float, most: int | None = None) -> list[Chunk]:
+        """The chunks that are there, all or so many; none after so many seconds without. Raises as `__anext__` does."""
         if self._left == 0:
             raise StopAsyncIteration
         if not self._items:
             await self._wait(seconds)
         chunks: list[Chunk] = []
-        while self._items and self._left and not (chunks and _error_of(self._items[0])):  # an error comes alone
+        while self._items and self._left and len(chunks) != most:
+            if chunks and _error_of(self._items[0]) is not None:
+                break  # an error comes alone, after what was said before it
             chunks.append(self._next())
         return chunks
 
