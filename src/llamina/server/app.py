@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -23,7 +24,10 @@ from llamina.server.ollama import embed, generate, manage
 from llamina.server.ollama import models as ollama_models
 from llamina.server.openai import chat, completions, embeddings
 from llamina.server.openai import models as openai_models
+from llamina.server.requests import Requests
 from llamina.server.store import Store
+from llamina.server.tracing import open_tracing
+from llamina.server.waiting import Disconnects, Patience
 
 OLLAMA = (ollama_chat, generate, embed, ollama_models, manage)
 APIS = (health, openai_models, chat, completions, embeddings, messages, *OLLAMA)
@@ -55,11 +59,20 @@ def build_app(config: Config, models: Models | None = None) -> Starlette:
             await server.jobs.close()
             await server.models.close()
             store.close()
+            if tracing is not None:
+                await asyncio.to_thread(tracing.close)
 
+    tracing = open_tracing(config.otel)
+    middleware = [Middleware(Requests, tracing), Middleware(Patience), Middleware(Disconnects)]
     expected = (ApiError, LlaminaError, msgspec.MsgspecError)
     handlers = {**dict.fromkeys(expected, on_error), Exception: on_error, HTTPException: _not_found}
     routes = [route for api in APIS for route in api.routes]
-    return Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)  # type: ignore[arg-type]
+    return Starlette(
+        routes=routes,
+        exception_handlers=handlers,  # type: ignore[arg-type]
+        lifespan=lifespan,
+        middleware=middleware,
+    )
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

@@ -24,9 +24,11 @@ async def read(request: Request, kind: type[Body], limit: int | None = None) -> 
     """The body as a struct. Raises ApiError for one that is too large, msgspec's errors for one that does not fit."""
     body = await read_bytes(request, limit)
     try:
-        return msgspec.json.decode(body, type=kind)
+        found = msgspec.json.decode(body, type=kind)
     except RecursionError:
         raise ApiError(400, "the body is nested too deeply") from None
+    request.scope["streams"] = getattr(found, "stream", None) is True
+    return found
 
 
 async def read_bytes(request: Request, limit: int | None = None) -> bytes:
@@ -64,14 +66,14 @@ async def _guarded(request: Request, source: AsyncIterator[bytes], error_name: s
         yield event(shape_for(request.url.path)(api_error(error)), error_name)
 
 
-async def with_keep_alive(stream: ChunkStream, seconds: float = KEEP_ALIVE) -> AsyncIterator[Chunk | None]:
+async def with_keep_alive(stream: ChunkStream, seconds: float | None = None) -> AsyncIterator[Chunk | None]:
     """The chunks of a stream; None after so many seconds without one. Leaving it cancels the stream."""
     async with stream:
         waiting: asyncio.Task[Chunk] | None = None
         try:
             while True:
                 waiting = waiting or asyncio.ensure_future(stream.__anext__())
-                done, _ = await asyncio.wait({waiting}, timeout=seconds)
+                done, _ = await asyncio.wait({waiting}, timeout=KEEP_ALIVE if seconds is None else seconds)
                 if not done:
                     yield None
                     continue

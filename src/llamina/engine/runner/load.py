@@ -21,6 +21,7 @@ from llamina.hub.sampling import sampling_for
 from llamina.models import build
 from llamina.ops import Weight
 from llamina.quant import format_of
+from llamina.sampling import Sampling
 
 DEFAULT_CONTEXT = 8192
 MAX_CONTEXT = 1 << 24  # no trained context comes near this
@@ -46,7 +47,8 @@ def load(
     `draft` is a smaller model with the same vocabulary that drafts tokens, or a folder to choose one from. `kv_type`
     is the type of the KV cache, `cache_tokens` its size in tokens, `max_sequences` how many are computed at once,
     `step_tokens` how many tokens one step computes at the most, `max_waiting` how many requests may wait. With
-    `offload` the weights are read as they are needed, within a `memory_budget` in bytes.
+    `offload` the weights are read as they are needed, within a `memory_budget` in bytes. `template` is a chat template
+    in place of the file's; `sampling` are parameters that requests have unless they say otherwise, before the file's.
     """
     check_names(options, LoadOptions.__optional_keys__ | NAMED)
     _check_whole("threads", threads, 1)
@@ -60,9 +62,9 @@ def load(
     built = build(file.metadata, weights, context or min(trained, DEFAULT_CONTEXT))
     smaller = None if draft is None else open_draft(locate(draft, progress), file)
     own: dict[str, Any] = {name: value for name, value in options.items() if name != "max_waiting"}
-    runner = ModelRunner(
-        file, built, backend=backend, threads=threads, progress=progress, sampling=sampling_for(file), **own
-    )
+    own["sampling"] = {**sampling_for(file), **options.get("sampling", {})}
+    Sampling(**own["sampling"])  # raises for what no request could be sampled with
+    runner = ModelRunner(file, built, backend=backend, threads=threads, progress=progress, **own)
     engine = Engine(Core(runner, options.get("max_waiting", MAX_WAITING)))
     if smaller is not None:
         same = {name: value for name, value in own.items() if name in ("kv_type", "step_tokens", "max_sequences")}

@@ -1,6 +1,7 @@
 """`/v1/messages` and `/v1/messages/count_tokens`."""
 
 from collections.abc import AsyncIterator
+from functools import wraps
 from typing import Any
 
 from starlette.requests import Request
@@ -14,6 +15,7 @@ from llamina.server.http import event, events, json, read, with_keep_alive
 from llamina.server.ids import new_id
 from llamina.server.model import Chunk
 from llamina.server.model.host import ChunkStream
+from llamina.server.record import current
 
 PING = event({"type": "ping"}, "ping")
 
@@ -21,8 +23,10 @@ PING = event({"type": "ping"}, "ping")
 def with_request_id(handler: Handler) -> Handler:
     """The handler; its answers, errors too, have an id of the request in their `request-id` header."""
 
+    @wraps(handler)
     async def handle(request: Request) -> Response:
-        id = new_id("req_")
+        record = current()
+        id = record.id if record is not None else new_id("req_")
         try:
             response = await handler(request)
         except Exception as error:

@@ -21,6 +21,7 @@ from llamina.server.model.frames import (
     Result,
     ToModel,
 )
+from llamina.server.record import current
 
 LOST = "ModelLost"  # the kind of error that a worker's death is
 
@@ -69,6 +70,9 @@ class ChunkStream(AsyncIterator[Chunk]):
             assert error is not None
             raise ModelError(error)
         if item.finish_reason is not None:
+            if item.usage is not None and (record := current()) is not None:
+                record.prompt_tokens += item.usage.prompt_tokens if not item.index else 0
+                record.completion_tokens += item.usage.completion_tokens
             self._left -= 1
             if self._left == 0:
                 self._model.forget(self.id)
@@ -166,9 +170,9 @@ class Model:
         """End the model."""
         raise NotImplementedError
 
-    def lose(self, message: str) -> None:
-        """The other end is gone: whoever waits gets an error."""
-        error = ErrorInfo(LOST, message)
+    def lose(self, message: str, kind: str = LOST) -> None:
+        """Nobody answers any more: whoever waits gets an error."""
+        error = ErrorInfo(kind, message)
         for stream in list(self._streams.values()):
             stream.put(error)
         for future in list(self._calls.values()):

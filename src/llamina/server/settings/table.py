@@ -1,0 +1,138 @@
+"""The table of settings: one for each field of a struct, with its key, its flag and its environment variable."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, get_args, get_origin
+
+import msgspec
+
+from llamina.server import units
+from llamina.server.config import Config
+
+PREFIX = "LLAMINA_"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A field that holds a value."""
+
+    path: tuple[str, ...]  # in a file: tables, and the key in them
+    type: Any
+    default: Any
+    about: str
+    unit: str  # bytes, seconds or none
+
+    @property
+    def key(self) -> str:
+        return ".".join(self.path)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What flags and variables are called by; those of models in general have no prefix."""
+        return self.path[1:] if self.path[0] == "defaults" else self.path
+
+    @property
+    def flag(self) -> str:
+        return "--" + "-".join(self.words).replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return PREFIX + "_".join(self.words).upper()
+
+    @property
+    def kind(self) -> Any:
+        """bool, int, float, str, list or dict; a tuple of the values where only some may be."""
+        found = [part for part in _parts(self.type) if part is not type(None)]
+        return tuple(found) if isinstance(found[0], str) else found[0]
+
+    @property
+    def default_text(self) -> str:
+        """The default as it is written in a file; nothing if it is found out at run time."""
+        if self.default is None or self.default in ("", [], {}):
+            return ""
+        if self.unit == "bytes" and self.default and self.default % 1024 == 0:
+            power = 2 if self.default % (1 << 20) == 0 else 1
+            return f'"{self.default >> 10 * power}{" KM"[power]}iB"'
+        return msgspec.json.encode(self.default).decode()
+
+    def read(self, value: Any) -> Any:
+        """A value of a file. Raises ValueError that says what is expected."""
+        if self.unit and isinstance(value, str):
+            value = units.size(value) if self.unit == "bytes" else units.duration(value)
+        return _convert(value, self.type, strict=True)
+
+    def read_text(self, text: str) -> Any:
+        """The same of a flag or a variable: lists have commas, tables NAME=VALUE. Raises ValueError."""
+        if self.unit:
+            return self.read(text)
+        if self.kind is list:
+            return _convert([part.strip() for part in text.split(",") if part.strip()], self.type, strict=False)
+        if self.kind is dict:
+            return _convert(_pairs(text), self.type, strict=False)
+        return _convert(text.lower() if self.kind is bool else text, self.type, strict=False)
+
+
+def settings(struct: type[msgspec.Struct] = Config, path: tuple[str, ...] = ()) -> Iterator[Setting]:
+    """Every setting of a struct and of the structs in it. Tables of structs (the models) have no flags."""
+    for field in msgspec.structs.fields(struct):
+        if is_struct(field.type):
+            yield from settings(field.type, (*path, field.name))
+        elif struct_of_table(field.type) is None:
+            metas = field.type.__metadata__ if get_origin(field.type) is Annotated else ()
+            about = next((meta.description for meta in metas if meta.description), "")
+            unit = next((part["unit"] for part in _extras(field.type) if "unit" in part), "")
+            default = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
+            yield Setting((*path, field.name), field.type, default, about, unit)
+
+
+def is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def struct_of_table(kind: Any) -> type[msgspec.Struct] | None:
+    """The struct that a table holds by name: ModelProfile of dict[str, ModelProfile]."""
+    inner = get_args(kind)[-1] if get_origin(kind) is dict else None
+    return inner if is_struct(inner) else None
+
+
+def _convert(value: Any, kind: Any, strict: bool) -> Any:
+    try:
+        return msgspec.convert(value, kind, strict=strict)
+    except msgspec.ValidationError as error:
+        text = str(error).replace("`", "")
+        raise ValueError(text[0].lower() + text[1:]) from None
+
+
+def _pairs(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise ValueError(f"{part!r} is not NAME=VALUE")
+        try:
+            found[name.strip()] = msgspec.json.decode(value)  # a number or a truth value
+        except msgspec.DecodeError:
+            found[name.strip()] = value.strip()
+    return found
+
+
+def _parts(kind: Any) -> Iterator[Any]:
+    """The plain types in an annotation; the values of a Literal."""
+    origin = get_origin(kind)
+    if origin is Annotated:
+        yield from _parts(get_args(kind)[0])
+    elif origin in (list, dict):
+        yield origin
+    elif get_args(kind):
+        for part in get_args(kind):
+            yield from _parts(part)
+    else:
+        yield kind
+
+
+def _extras(kind: Any) -> Iterator[dict[str, Any]]:
+    """What annotations say beside the type, also those inside a union."""
+    if get_origin(kind) is Annotated:
+        yield from (meta.extra for meta in kind.__metadata__ if isinstance(meta, msgspec.Meta) and meta.extra)
+    for part in get_args(kind):
+        yield from _extras(part)
