@@ -129,11 +129,11 @@ def test_traces() -> None:
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_leaves_ends_its_request(live: Live, stream: bool) -> None:
     """Also if it does not stream."""
-    with httpx.Client() as client, pytest.raises(httpx.ReadTimeout):
-        with client.stream("POST", live.url + "/v1/completions", json=ENDLESS | {"stream": stream}, timeout=0.5) as got:
-            for _ in got.iter_lines():
-                if live.engines["stories"].core.running:
-                    raise httpx.ReadTimeout("enough")
+    body, url = ENDLESS | {"stream": stream}, live.url + "/v1/completions"
+    with pytest.raises(httpx.ReadTimeout), httpx.stream("POST", url, json=body, timeout=0.5) as got:
+        for _ in got.iter_lines():
+            if live.engines["stories"].core.running:
+                raise httpx.ReadTimeout("enough")
     assert wait_for(lambda: live.idle("stories"))
 
 

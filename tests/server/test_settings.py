@@ -3,15 +3,17 @@
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import pytest
 
 from llamina.server import units
 from llamina.server.config import Config, ModelProfile
-from llamina.server.settings import InvalidConfig, load_config
+from llamina.server.settings import InvalidConfig, Mistake, load_config
+from llamina.server.settings.read import read_table
 from llamina.server.settings.table import settings
-from llamina.server.settings.toml import key_lines
+from llamina.server.settings.toml import TomlFile, key_lines
 
 
 def mistakes(*args: Any, **options: Any) -> list[str]:
@@ -144,10 +146,15 @@ def test_the_command_line_names_the_file_of_a_profile(tmp_path: Path) -> None:
 
 
 def test_lines_of_keys() -> None:
-    text = 'a = 1\n\n[t."x y"]\nb = """\n[no]\nc = 1\n"""\nd.e = [\n  1,\n]\n[[l]]\nf = { g = 1 }\n'
+    text = 'a = 1\n\n[t."x y"]\nb = """\n[no]\nc = 1\n"""\nd.e = [\n  1,\n]\n[[l]]\nf = { g = 1 }\n[[l]]\nf = 2\n'
     found = key_lines(text)
     assert found[("a",)] == 1 and found[("t", "x y", "b")] == 4 and found[("t", "x y", "d", "e")] == 8
-    assert found[("l",)] == 11 and found[("l", "f", "g")] == 12 and ("no",) not in found
+    assert (
+        found[("l",)] == 11
+        and found[("l", "0", "f", "g")] == 12
+        and found[("l", "1", "f")] == 14
+        and ("no",) not in found
+    )
 
 
 @pytest.mark.parametrize(
@@ -184,3 +191,24 @@ def test_check_on_the_command_line(tmp_path: Path) -> None:
     wrong = serve(str(tmp_path / "one.gguf"), "--check", "--port", "http", "--memory", "much")
     assert wrong.returncode == 2 and "--port: 'http'" in wrong.stderr and "--memory: 'much'" in wrong.stderr
     assert serve("--prot", "1").returncode == 2
+
+
+class Person(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    age: Annotated[int, msgspec.Meta(description="Years.", ge=0)] = 0
+
+
+class Club(msgspec.Struct, forbid_unknown_fields=True):
+    chair: Person | None = None
+    members: list[Person] = []
+
+
+def test_structs_in_structs(tmp_path: Path) -> None:
+    """One that may be absent has flags; of those that there may be many of, each is checked at its own line."""
+    assert [setting.flag for setting in settings(Club)] == ["--chair-name", "--chair-age"]
+    path = tmp_path / "club.toml"
+    path.write_text('[chair]\nage = -1\n[[members]]\nname = "a"\n[[members]]\nnane = "b"\n')
+    file, found = TomlFile(path), list[Mistake]()
+    read_table(file.table, Club, file.where, found)
+    assert [mistake.where.rpartition(":")[2] for mistake in found] == ["2", "6"]
+    assert "did you mean members.1.name?" in found[1].message

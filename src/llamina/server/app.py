@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from llamina.errors import LlaminaError
-from llamina.server import health
+from llamina.server import docs, health
 from llamina.server.anthropic import messages
 from llamina.server.config import Config
 from llamina.server.errors import ApiError, answer, on_error
@@ -30,7 +30,7 @@ from llamina.server.tracing import open_tracing
 from llamina.server.waiting import Disconnects, Patience
 
 OLLAMA = (ollama_chat, generate, embed, ollama_models, manage)
-APIS = (health, openai_models, chat, completions, embeddings, messages, *OLLAMA)
+APIS = (health, docs, openai_models, chat, completions, embeddings, messages, *OLLAMA)
 
 
 @dataclass

@@ -1,12 +1,12 @@
 """Tables of a file as the values of a struct."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_origin
 
 import msgspec
 
 from llamina.server.settings.mistakes import Mistake, unknown
-from llamina.server.settings.table import is_struct, settings, struct_of_table
+from llamina.server.settings.table import settings, struct_in, struct_of_table
 
 Where = Callable[[tuple[str, ...]], str]
 
@@ -27,26 +27,31 @@ def read_table(
                 given[name] = leaves[name].read(value)
             except ValueError as error:
                 mistakes.append(Mistake(where(path), f"{'.'.join(path)} is {value!r}: {error}"))
-        elif not isinstance(value, dict):
-            mistakes.append(Mistake(where(path), f"{'.'.join(path)} is {value!r}: a table is expected"))
-        elif is_struct(fields[name]):
-            given[name] = read_table(value, fields[name], where, mistakes, path)
+        elif (inner := struct_in(fields[name])) is not None:
+            given[name] = _read_struct(value, inner, where, mistakes, path)
         else:
-            given[name] = _read_named(value, fields[name], where, mistakes, path)
+            given[name] = _read_several(value, fields[name], where, mistakes, path)
     return given
 
 
-def _read_named(
-    table: dict[str, Any], kind: Any, where: Where, mistakes: list[Mistake], at: tuple[str, ...]
+def _read_struct(
+    value: Any, struct: type[msgspec.Struct], where: Where, mistakes: list[Mistake], path: tuple[str, ...]
 ) -> dict[str, Any]:
-    """A table of tables by name."""
+    if isinstance(value, dict):
+        return read_table(value, struct, where, mistakes, path)
+    mistakes.append(Mistake(where(path), f"{'.'.join(path)} is {value!r}: a table is expected"))
+    return {}
+
+
+def _read_several(
+    value: Any, kind: Any, where: Where, mistakes: list[Mistake], path: tuple[str, ...]
+) -> dict[str, Any] | list[Any]:
+    """Tables by name, or a list of them."""
     struct = struct_of_table(kind)
     assert struct is not None
-    given: dict[str, Any] = {}
-    for name, value in table.items():
-        path = (*at, name)
-        if not isinstance(value, dict):
-            mistakes.append(Mistake(where(path), f"{'.'.join(path)} is {value!r}: a table is expected"))
-        else:
-            given[name] = read_table(value, struct, where, mistakes, path)
-    return given
+    if get_origin(kind) is dict and isinstance(value, dict):
+        return {name: _read_struct(inner, struct, where, mistakes, (*path, name)) for name, inner in value.items()}
+    if get_origin(kind) is list and isinstance(value, list):
+        return [_read_struct(inner, struct, where, mistakes, (*path, str(at))) for at, inner in enumerate(value)]
+    mistakes.append(Mistake(where(path), f"{'.'.join(path)} is {value!r}: tables are expected"))
+    return get_origin(kind)()

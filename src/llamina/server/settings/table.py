@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 
@@ -10,6 +11,7 @@ from llamina.server import units
 from llamina.server.config import Config
 
 PREFIX = "LLAMINA_"
+UNIONS = (Union, UnionType)
 
 
 @dataclass(frozen=True)
@@ -73,26 +75,30 @@ class Setting:
 
 
 def settings(struct: type[msgspec.Struct] = Config, path: tuple[str, ...] = ()) -> Iterator[Setting]:
-    """Every setting of a struct and of the structs in it. Tables of structs (the models) have no flags."""
+    """Every setting of a struct and of the structs in it, but for those that there may be many of: the models."""
     for field in msgspec.structs.fields(struct):
-        if is_struct(field.type):
-            yield from settings(field.type, (*path, field.name))
+        if (inner := struct_in(field.type)) is not None:
+            yield from settings(inner, (*path, field.name))
         elif struct_of_table(field.type) is None:
             metas = field.type.__metadata__ if get_origin(field.type) is Annotated else ()
             about = next((meta.description for meta in metas if meta.description), "")
             unit = next((part["unit"] for part in _extras(field.type) if "unit" in part), "")
-            default = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
+            default = None if field.default is msgspec.NODEFAULT else field.default
+            if field.default_factory is not msgspec.NODEFAULT:
+                default = field.default_factory()
             yield Setting((*path, field.name), field.type, default, about, unit)
 
 
-def is_struct(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+def struct_in(kind: Any) -> type[msgspec.Struct] | None:
+    """The struct that an annotation is, also if it may be None."""
+    parts = [part for part in get_args(kind) if part is not type(None)] if get_origin(kind) in UNIONS else [kind]
+    found = parts[0] if len(parts) == 1 else None
+    return found if isinstance(found, type) and issubclass(found, msgspec.Struct) else None
 
 
 def struct_of_table(kind: Any) -> type[msgspec.Struct] | None:
-    """The struct that a table holds by name: ModelProfile of dict[str, ModelProfile]."""
-    inner = get_args(kind)[-1] if get_origin(kind) is dict else None
-    return inner if is_struct(inner) else None
+    """The struct that there may be many of: X of dict[str, X], whose tables have names, and of list[X]."""
+    return struct_in(get_args(kind)[-1]) if get_origin(kind) in (dict, list) else None
 
 
 def _convert(value: Any, kind: Any, strict: bool) -> Any:

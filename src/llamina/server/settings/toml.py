@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +38,20 @@ def key_lines(text: str) -> dict[Path_, int]:
     """The line of every key and table of a valid document: statements are the lines that parse together."""
     lines, found = text.splitlines(), dict[Path_, int]()
     table: Path_ = ()
-    start = 0
+    start, counts = 0, Counter[Path_]()
     for end in range(1, len(lines) + 1):
         try:
             parsed = tomllib.loads("\n".join(lines[start:end]))
         except tomllib.TOMLDecodeError:
             continue  # it goes on in the next line
         keys = _paths(parsed)
-        if lines[start].lstrip().startswith("["):
+        head = lines[start].lstrip()
+        if head.startswith("["):
             table = max(keys, key=len)
+            if head.startswith("[["):  # one more of a list
+                counts[table] += 1
+                table = (*table, str(counts[table] - 1))
+                keys.append(table)
         else:
             keys = [(*table, *key) for key in keys]
         for key in keys:
