@@ -1,19 +1,24 @@
 """Which models are loaded: on demand, within a budget, for as long as they are used."""
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from live_server import Scripted
 
+from llamina.engine.core import MAX_WAITING
+from llamina.engine.runner.load import DEFAULT_CONTEXT
+from llamina.engine.runner.model_runner import ModelRunner
 from llamina.server import models as models_module
 from llamina.server.config import Config, ModelDefaults, ModelProfile
 from llamina.server.errors import ApiError
-from llamina.server.memory import Estimate, estimate
+from llamina.server.memory import SEQUENCES, Estimate, estimate
 from llamina.server.model import ModelError
 from llamina.server.model.frames import ErrorInfo, Loading
 from llamina.server.models import Entry, Models
+from llamina.server.settings.table import settings
 
 Scene = Callable[[Models], Awaitable[None]]
 
@@ -223,3 +228,10 @@ def test_the_estimate_is_what_is_loaded(golden: Any) -> None:
     assert estimate(profile) == Estimate(memory.weights, memory.cache)
     assert estimate(ModelProfile(model="no/such-model-anywhere")) == Estimate(0, 0)
     assert Entry("x", profile).memory == 0
+
+
+def test_the_defaults_that_are_told_are_the_engine_s() -> None:
+    default = inspect.signature(ModelRunner.__init__).parameters["max_sequences"].default
+    told = {setting.path[-1]: setting.about for setting in settings(ModelDefaults)}
+    assert default == SEQUENCES and f"by default {default}." in told["max_sequences"]
+    assert f"By default {MAX_WAITING}." in told["max_waiting"] and f"at most {DEFAULT_CONTEXT}." in told["context"]

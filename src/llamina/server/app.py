@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from llamina.errors import LlaminaError
 from llamina.server import docs, health
+from llamina.server.access import Access
 from llamina.server.anthropic import messages
 from llamina.server.config import Config
 from llamina.server.errors import ApiError, answer, on_error
@@ -24,7 +25,6 @@ from llamina.server.ollama import embed, generate, manage
 from llamina.server.ollama import models as ollama_models
 from llamina.server.openai import chat, completions, embeddings
 from llamina.server.openai import models as openai_models
-from llamina.server.requests import Requests
 from llamina.server.store import Store
 from llamina.server.tracing import open_tracing
 from llamina.server.waiting import Disconnects, Patience
@@ -63,7 +63,7 @@ def build_app(config: Config, models: Models | None = None) -> Starlette:
                 await asyncio.to_thread(tracing.close)
 
     tracing = open_tracing(config.otel)
-    middleware = [Middleware(Requests, tracing), Middleware(Patience), Middleware(Disconnects)]
+    middleware = [Middleware(Access, tracing), Middleware(Patience), Middleware(Disconnects)]
     expected = (ApiError, LlaminaError, msgspec.MsgspecError)
     handlers = {**dict.fromkeys(expected, on_error), Exception: on_error, HTTPException: _not_found}
     routes = [route for api in APIS for route in api.routes]

@@ -1,12 +1,14 @@
 """How much memory a model takes: an estimate from its file before it is loaded, what its process has afterwards."""
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
 from llamina import hub
 from llamina.backends import state_bytes
-from llamina.engine.runner.load import DEFAULT_CONTEXT, locate, weights_of
+from llamina.engine.runner.load import DEFAULT_CONTEXT, weights_of
 from llamina.errors import ModelNotFound
 from llamina.gguf import open_model
 from llamina.models import build
@@ -42,7 +44,7 @@ def estimate(profile: ModelProfile) -> Estimate:
 
 def _of_file(model: str, profile: ModelProfile) -> Estimate:
     try:
-        path = hub.find(model) if not model.endswith(".gguf") else locate(model)
+        path = Path(model) if os.path.exists(model) else hub.find(model)
     except ModelNotFound:
         return Estimate(0, 0)
     with open_model(path) as file:

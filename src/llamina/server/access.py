@@ -16,7 +16,7 @@ log = logging.getLogger("llamina.requests")
 LEFT = 499  # the status of a request whose client did not wait for the answer
 
 
-class Requests:
+class Access:
     """ASGI middleware. `x-request-id` is the client's, if it gives one, and in every answer."""
 
     def __init__(self, app: ASGIApp, tracing: Tracing | None = None) -> None:
