@@ -21,7 +21,7 @@ from starlette.routing import Route
 from llamina.engine import load
 from llamina.server.app import APIS
 from llamina.server.errors import anthropic_shape, ollama_shape, openai_shape, shape_for
-from llamina.server.openapi import api_of, body_of, document
+from llamina.server.openapi import api_of, body_of, document, queries_of
 from skips import import_peer
 
 CASES = int(os.environ.get("LLAMINA_FUZZ", "200"))
@@ -54,6 +54,14 @@ def test_bodies_are_those_that_handlers_read() -> None:
     for wrong in ({"messages": "hi"}, {"messages": [], "nonsense": 1}, {}):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(wrong, whole)
+
+
+def test_queries_are_those_that_handlers_ask_for() -> None:
+    async def handler(request: Any) -> Any:
+        if "all" in request.query_params:
+            return request.query_params.get("limit", "20"), request.query_params["after"], request.headers.get("not")
+
+    assert sorted(queries_of(handler)) == ["after", "all", "limit"]
 
 
 def test_errors_have_the_shape_that_is_told() -> None:

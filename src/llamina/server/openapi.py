@@ -72,17 +72,37 @@ def body_of(handler: Callable[..., Any]) -> Any:
 
     None if it reads none, or one that is not JSON.
     """
-    function = inspect.unwrap(handler)
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, TypeError):  # there is no source
-        return None
-    for node in ast.walk(tree):
+    for node in _nodes(handler):
         if isinstance(node, ast.Call) and (kind := _kind(node)) is not None:
-            return eval(
-                compile(ast.Expression(kind), "<type>", "eval"), function.__globals__
-            )  # a name in our own source
+            known = inspect.unwrap(handler).__globals__
+            return eval(compile(ast.Expression(kind), "<type>", "eval"), known)  # a type that we have written
     return None
+
+
+def queries_of(handler: Callable[..., Any]) -> list[str]:
+    """The parameters of the query that a handler itself asks for by name."""
+    named = [_query(node) for node in _nodes(handler)]
+    return list(dict.fromkeys(name for name in named if name is not None))
+
+
+def _query(node: ast.AST) -> str | None:
+    """x of `query_params.get("x", …)`, `query_params["x"]` and `"x" in query_params`."""
+    match node:
+        case (
+            ast.Call(ast.Attribute(ast.Attribute(attr="query_params"), "get"), [ast.Constant(str(name)), *_])
+            | ast.Subscript(ast.Attribute(attr="query_params"), ast.Constant(str(name)))
+            | ast.Compare(ast.Constant(str(name)), [ast.In() | ast.NotIn()], [ast.Attribute(attr="query_params")])
+        ):
+            return name
+    return None
+
+
+def _nodes(handler: Callable[..., Any]) -> list[ast.AST]:
+    """The syntax of a handler; none if its source is not there."""
+    try:
+        return list(ast.walk(ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(handler))))))
+    except (OSError, TypeError):
+        return []
 
 
 def _kind(call: ast.Call) -> ast.expr | None:
@@ -107,7 +127,8 @@ def _operation(route: Route, method: str, body: dict[str, Any] | None, streams: 
         "parameters": [
             {"name": name, "in": "path", "required": True, "schema": {"type": "integer" if kind == "int" else "string"}}
             for name, kind in CONVERTED.findall(route.path)
-        ],
+        ]
+        + [{"name": name, "in": "query", "schema": {"type": "string"}} for name in queries_of(route.endpoint)],
         "responses": {
             "200": {"description": "The answer.", "content": answer},
             "default": {

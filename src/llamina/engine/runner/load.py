@@ -11,7 +11,7 @@ import numpy as np
 from llamina.engine.core import MAX_WAITING, Core
 from llamina.engine.engine import Engine
 from llamina.engine.options import LoadOptions
-from llamina.engine.request import check_names
+from llamina.engine.request import SAMPLING, check_names
 from llamina.engine.runner.model_runner import ModelRunner
 from llamina.engine.speculation.draft_file import open_draft
 from llamina.engine.speculation.drafter import Drafter
@@ -54,6 +54,9 @@ def load(
     _check_whole("threads", threads, 1)
     _check_whole("context", context, 2, MAX_CONTEXT)
     _check_whole("max_waiting", options.get("max_waiting"), 1)
+    given = options.get("sampling", {})
+    check_names(given, SAMPLING)
+    Sampling(**given)  # raises for what no request could be sampled with
     file = model if isinstance(model, GGUF) else open_model(locate(model, progress))
     if file.metadata.get("general.type") == "adapter":
         raise UnsupportedModel(f"{file.source} is a LoRA adapter: load its model, then give it to load_adapter")
@@ -62,8 +65,7 @@ def load(
     built = build(file.metadata, weights, context or min(trained, DEFAULT_CONTEXT))
     smaller = None if draft is None else open_draft(locate(draft, progress), file)
     own: dict[str, Any] = {name: value for name, value in options.items() if name != "max_waiting"}
-    own["sampling"] = {**sampling_for(file), **options.get("sampling", {})}
-    Sampling(**own["sampling"])  # raises for what no request could be sampled with
+    own["sampling"] = {**sampling_for(file), **given}
     runner = ModelRunner(file, built, backend=backend, threads=threads, progress=progress, **own)
     engine = Engine(Core(runner, options.get("max_waiting", MAX_WAITING)))
     if smaller is not None:

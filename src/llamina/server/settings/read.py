@@ -54,4 +54,4 @@ def _read_several(
     if get_origin(kind) is list and isinstance(value, list):
         return [_read_struct(inner, struct, where, mistakes, (*path, str(at))) for at, inner in enumerate(value)]
     mistakes.append(Mistake(where(path), f"{'.'.join(path)} is {value!r}: tables are expected"))
-    return get_origin(kind)()
+    return {} if get_origin(kind) is dict else []
