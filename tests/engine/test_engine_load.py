@@ -89,5 +89,5 @@ def test_a_template_and_sampling_in_place_of_the_model_s(golden: Any) -> None:
         assert answers == {engine.generate("Once upon a time", max_tokens=8, temperature=0).text}
         assert engine.runner.sampling["top_k"] == 3
     for wrong in ({"temperatur": 1}, {"top_p": 7}):
-        with pytest.raises(RequestError, match="temperature|top_p"):
+        with pytest.raises(RequestError, match=r"temperature|top_p"):
             llamina.load(path, sampling=wrong)

@@ -54,8 +54,8 @@ def load(
     _check_whole("threads", threads, 1)
     _check_whole("context", context, 2, MAX_CONTEXT)
     _check_whole("max_waiting", options.get("max_waiting"), 1)
-    given = options.get("sampling", {})
-    check_names(given, SAMPLING)
+    given = options.get("sampling") or {}
+    check_names(given, frozenset(SAMPLING))
     Sampling(**given)  # raises for what no request could be sampled with
     file = model if isinstance(model, GGUF) else open_model(locate(model, progress))
     if file.metadata.get("general.type") == "adapter":
