@@ -18,6 +18,7 @@ from llamina.server.memory import SEQUENCES, Estimate, estimate
 from llamina.server.model import ModelError
 from llamina.server.model.frames import ErrorInfo, Loading
 from llamina.server.models import Entry, Models
+from llamina.server.openai.models import described
 from llamina.server.settings.table import settings
 
 Scene = Callable[[Models], Awaitable[None]]
@@ -149,6 +150,8 @@ def test_waiting_for_a_load(play: Any) -> None:
         first, second = (asyncio.ensure_future(touch(models, "a")) for _ in range(2))
         await until(lambda: entry.progress is not None)
         assert entry.status == "loading" and entry.progress == Loading("weights", 3, 10)
+        progress = {"stage": "weights", "done": 3, "total": 10}
+        assert described(entry)["meta"].items() >= {"status": "loading", "progress": progress}.items()
         first.cancel()
         await asyncio.sleep(0)
         Worker.gate.set()

@@ -1,5 +1,6 @@
 """A server's settings: where they come from, which wins, and how mistakes are told."""
 
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -8,8 +9,8 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
-from llamina.server import units
-from llamina.server.config import Config, ModelProfile
+from llamina.server import config, units
+from llamina.server.config import LOADED, Config, ModelProfile
 from llamina.server.settings import InvalidConfig, Mistake, load_config
 from llamina.server.settings.read import read_table
 from llamina.server.settings.table import settings
@@ -31,6 +32,16 @@ def test_every_setting_has_a_flag_a_variable_and_a_description() -> None:
     assert by_key["limits.body_bytes"].flag == "--limits-body-bytes"
     assert by_key["limits.body_bytes"].variable == "LLAMINA_LIMITS_BODY_BYTES"
     assert by_key["defaults.context"].flag == "--context" and by_key["defaults.context"].variable == "LLAMINA_CONTEXT"
+
+
+def test_no_setting_is_without_an_effect() -> None:
+    """Somebody beside the settings themselves asks for each of them."""
+    server = Path(config.__file__).parent
+    files = [path for path in server.rglob("*.py") if path.name != "config.py" and path.parent.name != "settings"]
+    code = "\n".join(path.read_text(encoding="utf-8") for path in files) + inspect.getsource(Config.data_folder.fget)
+    code += inspect.getsource(Config.database_url.fget) + inspect.getsource(ModelProfile)
+    names = {s.path[-1] for s in [*settings(), *settings(ModelProfile)]} - set(LOADED)
+    assert {name for name in names if f".{name}" not in code} == set()
 
 
 def test_defaults_are_valid_values() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,8 +27,10 @@ class Started:
         command = [sys.executable, "-m", "llamina", "serve", "--port", "0", *args]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
-        self.url = self.process.stderr.readline().split()[-1]
-        assert self.url.startswith("http://127.0.0.1:"), self.url
+        line = self.process.stderr.readline()
+        found = re.search(r"listening on (http://127.0.0.1:\d+)", line)
+        assert found is not None, line
+        self.url = found[1]
 
     def workers(self) -> list[psutil.Process]:
         return psutil.Process(self.process.pid).children(recursive=True)
@@ -152,6 +155,6 @@ def test_a_profile_acts(model: Path, tmp_path: Path) -> None:
     finally:
         server.process.send_signal(signal.SIGTERM)
         _, errors = server.process.communicate(timeout=30)
-    lines = [json.loads(line) for line in errors.splitlines() if line.startswith("{")]
+    lines = [json.loads(line) for line in errors.splitlines()]
     asked = [line for line in lines if line.get("route") == "/v1/chat/completions"]
     assert [line["model"] for line in asked] == ["tiny", "tiny"] and asked[0]["completion_tokens"] == 12

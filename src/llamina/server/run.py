@@ -1,6 +1,7 @@
 """Running a server: its socket, loading at start, and an orderly end."""
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ from llamina.server.app import build_app
 from llamina.server.config import Config
 from llamina.server.models import Models
 
+log = logging.getLogger("llamina.server")
 AFTERWARDS = 3  # seconds for clients to take the last event, after the grace period
 ENDS = "the server is shutting down: ask again later"
 
@@ -43,6 +45,8 @@ class Listening(uvicorn.Server):
 def serve(config: Config, *, tell: Callable[[str], None] = print) -> int:
     """Serve until Ctrl-C or SIGTERM; the exit code. `tell` gets a line when it listens, and when a model is ready."""
     logs.set_up(config.log_level, config.log_format)
+    if config.log_format == "json":
+        tell = log.warning  # every line is an object then
     listening = _listen(config.host, config.port)
     address = f"http://{config.host}:{listening.getsockname()[1]}"
     models = Models(config)
