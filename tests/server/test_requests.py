@@ -4,6 +4,7 @@ import json
 import logging
 import threading
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -140,17 +141,12 @@ def test_a_client_that_leaves_ends_its_request(live: Live, stream: bool) -> None
 def test_a_client_that_leaves_in_the_middle_of_a_prompt(live: Live) -> None:
     words = " ".join(f"word{i}" for i in range(450))
     body = {"model": "smollm2", "prompt": words, "max_tokens": 1, "cache_prompt": False}
-
-    def ask() -> None:
-        with pytest.raises(httpx.ReadTimeout):
-            httpx.post(live.url + "/v1/completions", json=body, timeout=0.3)
-
-    asking = threading.Thread(target=ask)
-    asking.start()
+    client = HTTPConnection(live.url.removeprefix("http://"))
+    client.request("POST", "/v1/completions", json.dumps(body))
     engine = live.engines["smollm2"]
     assert wait_for(lambda: bool(engine.core.running))
     (sequence,) = engine.core.running
-    asking.join()
+    client.close()
     assert wait_for(lambda: live.idle("smollm2"))
     assert sequence.computed < len(sequence.request.prompt)
 
@@ -231,12 +227,14 @@ def test_the_progress_of_a_load_is_visible(live: Live, golden: Any) -> None:
             running = httpx.get(live.url + "/api/ps").json()["models"]
             assert "later:latest" in [model["name"] for model in running]
             assert "data: [DONE]" in lines
+        entry = live.models.entries["later"]
+        assert entry.model is not None and 10 << 20 < entry.memory < 8 << 30, "that of the whole process"
     finally:
         live.call(live.models.remove(live.models.entries["later"]))
 
 
-@pytest.mark.usefixtures("hurried")
-def test_keep_alive_and_progress_of_a_long_prompt(live: Live) -> None:
+def test_keep_alive_and_progress_of_a_long_prompt(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "KEEP_ALIVE", 0.005)  # less than a step of the prompt takes
     words = " ".join(f"word{i}" for i in range(500))
     message = {"role": "user", "content": words}
     body = {"model": "smollm2", "messages": [message], "max_tokens": 1, "stream": True, "return_progress": True}
