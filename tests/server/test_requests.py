@@ -81,7 +81,7 @@ def test_a_mistake_of_ours(
     answer = live.post("/v1/chat/completions", CHAT, headers={"x-request-id": "mine-2"})
     assert answer.status_code == 500 and "mine-2" in answer.json()["error"]["message"]
     assert answer.headers["x-request-id"] == "mine-2" and "oops" not in answer.text
-    assert "mine-2" in caplog.text and "ZeroDivisionError: oops" in caplog.text
+    assert "mine-2" in caplog.text and "ZeroDivisionError" in caplog.text
 
 
 def test_traces() -> None:
