@@ -210,13 +210,14 @@ class Person(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Club(msgspec.Struct, forbid_unknown_fields=True):
-    chair: Person | None = None
+    chair: Annotated[Person | None, msgspec.Meta(description="Of the chair.")] = None
     members: list[Person] = []
 
 
 def test_structs_in_structs(tmp_path: Path) -> None:
     """One that may be absent has flags; of those that there may be many of, each is checked at its own line."""
     assert [setting.flag for setting in settings(Club)] == ["--chair-name", "--chair-age"]
+    assert [setting.about for setting in settings(Club)] == ["Of the chair.", "Years. Of the chair."]
     path = tmp_path / "club.toml"
     path.write_text('[chair]\nage = -1\n[[members]]\nname = "a"\n[[members]]\nnane = "b"\n')
     file, found = TomlFile(path), list[Mistake]()

@@ -74,14 +74,16 @@ class Setting:
         return _convert(text.lower() if self.kind is bool else text, self.type, strict=False)
 
 
-def settings(struct: type[msgspec.Struct] = Config, path: tuple[str, ...] = ()) -> Iterator[Setting]:
-    """Every setting of a struct and of the structs in it, but for those that there may be many of: the models."""
+def settings(struct: type[msgspec.Struct] = Config, path: tuple[str, ...] = (), whose: str = "") -> Iterator[Setting]:
+    """Every setting of a struct and of the structs in it, but for those that there may be many of: the models.
+
+    `whose` is what is said of the struct as a whole; it follows what is said of each field.
+    """
     for field in msgspec.structs.fields(struct):
         if (inner := struct_in(field.type)) is not None:
-            yield from settings(inner, (*path, field.name))
+            yield from settings(inner, (*path, field.name), _about(field.type))
         elif struct_of_table(field.type) is None:
-            metas = field.type.__metadata__ if get_origin(field.type) is Annotated else ()
-            about = next((meta.description for meta in metas if meta.description), "")
+            about = " ".join(filter(None, (_about(field.type), whose)))
             unit = next((part["unit"] for part in _extras(field.type) if "unit" in part), "")
             default = None if field.default is msgspec.NODEFAULT else field.default
             if field.default_factory is not msgspec.NODEFAULT:
@@ -91,6 +93,8 @@ def settings(struct: type[msgspec.Struct] = Config, path: tuple[str, ...] = ()) 
 
 def struct_in(kind: Any) -> type[msgspec.Struct] | None:
     """The struct that an annotation is, also if it may be None."""
+    if get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
     parts = [part for part in get_args(kind) if part is not type(None)] if get_origin(kind) in UNIONS else [kind]
     found = parts[0] if len(parts) == 1 else None
     return found if isinstance(found, type) and issubclass(found, msgspec.Struct) else None
@@ -99,6 +103,11 @@ def struct_in(kind: Any) -> type[msgspec.Struct] | None:
 def struct_of_table(kind: Any) -> type[msgspec.Struct] | None:
     """The struct that there may be many of: X of dict[str, X], whose tables have names, and of list[X]."""
     return struct_in(get_args(kind)[-1]) if get_origin(kind) in (dict, list) else None
+
+
+def _about(kind: Any) -> str:
+    metas = kind.__metadata__ if get_origin(kind) is Annotated else ()
+    return next((meta.description for meta in metas if meta.description), "")
 
 
 def _convert(value: Any, kind: Any, strict: bool) -> Any:
