@@ -161,6 +161,25 @@ def test_waiting_for_a_load(play: Any) -> None:
     play(Config(models=sized(a=1)), scene)
 
 
+def test_a_load_that_is_ended(play: Any) -> None:
+    """Who waits for it is told, and nothing of it is left."""
+
+    async def scene(models: Models) -> None:
+        Worker.gate.clear()
+        entry = models.entries["a"]
+        waiting = asyncio.ensure_future(touch(models, "a"))
+        await until(lambda: entry.progress is not None)
+        await models.unload(entry)
+        with pytest.raises(ApiError, match="a was unloaded before it was ready"):
+            await waiting
+        assert Worker.made[0].closed and entry.status == "unloaded" and entry.reserved is None
+        Worker.gate.set()
+        await touch(models, "a")
+        assert entry.status == "ready"
+
+    play(Config(models=sized(a=1)), scene)
+
+
 def test_keep_alive(play: Any) -> None:
     async def scene(models: Models) -> None:
         entry = models.entries["a"]

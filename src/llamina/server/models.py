@@ -105,7 +105,7 @@ class Models:
         if entry.model is None:
             if entry.loading is None or entry.loading.done():
                 entry.loading = self._start(self._load(entry))
-            await self._loaded(entry.loading)
+            await self._loaded(entry, entry.loading)
         model = entry.model
         assert model is not None
         if isinstance(model, WorkerModel):
@@ -118,14 +118,17 @@ class Models:
                 raise
         return model
 
-    async def _loaded(self, loading: asyncio.Task[None]) -> None:
-        """Wait for a load that goes on without us."""
+    async def _loaded(self, entry: Entry, loading: asyncio.Task[None]) -> None:
+        """Wait for a load that goes on without us. Raises ApiError if somebody ends it."""
         try:
             await asyncio.shield(loading)
         except asyncio.CancelledError:
-            if loading.cancelled():
+            if not loading.cancelled():
+                raise
+            if self._stopped:
                 raise ApiError(503, self._stopped, "service_unavailable", code="shutting_down") from None
-            raise
+            message = f"{entry.id} was unloaded before it was ready: ask again"
+            raise ApiError(503, message, "service_unavailable", code="model_unloaded") from None
 
     async def _load(self, entry: Entry) -> None:
         entry.status, entry.error, entry.progress = "loading", "", None
@@ -170,9 +173,12 @@ class Models:
     # ---- unloading ---------------------------------------------------------------------------------------
 
     async def unload(self, entry: Entry) -> None:
-        """End the entry's process; all of its memory is free afterwards."""
+        """End the entry's process, also one that is still loading; all of its memory is free afterwards."""
         self._stop_timer(entry)
         entry.leaving = False
+        if entry.loading is not None and not entry.loading.done():
+            entry.loading.cancel()
+            await asyncio.wait({entry.loading})
         model, entry.model, entry.status = entry.model, None, "unloaded"
         if model is not None:
             await model.close()

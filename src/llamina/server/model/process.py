@@ -65,7 +65,7 @@ class WorkerModel(Model):
         try:
             await asyncio.to_thread(self._spawn)
             self.info = await self._ready
-        except asyncio.CancelledError:
+        except BaseException:
             await self.close()
             raise
         return self.info
@@ -126,7 +126,9 @@ class WorkerModel(Model):
             case Ready(info) if self._ready is not None and not self._ready.done():
                 self._ready.set_result(info)
             case Broken(error) if self._ready is not None and not self._ready.done():
+                self._closing = True  # it would fail again
                 self._ready.set_exception(ModelError(error))
+                self._ready.exception()  # seen by those who wait; nobody else need be told
             case Loading() if self.progress is not None:
                 self.progress(frame)
             case _:
