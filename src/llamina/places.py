@@ -1,4 +1,4 @@
-"""Where llamina keeps what it can make again (pulled models, compiled kernels), and what a server was given to keep."""
+"""Where llamina keeps what it can make again (models, kernels) and what a server was given; where settings are."""
 
 import os
 import stat
@@ -52,6 +52,21 @@ def data_dir() -> Path:
         return Path.home() / ".local" / "share" / "llamina"
     except RuntimeError:  # no HOME, and the user database does not know the user
         return _temporary() / "data"
+
+
+def config_dir() -> Path | None:
+    """The `llamina` folder in the platform's folder for settings; it need not exist. None without a home folder."""
+    if sys.platform == "win32":
+        return Path(roaming) / "llamina" if (roaming := os.environ.get("APPDATA")) else None
+    if sys.platform != "darwin" and (own := os.environ.get("XDG_CONFIG_HOME")):
+        return Path(own) / "llamina"
+    try:
+        home = Path.home()
+    except RuntimeError:  # no HOME, and the user database does not know the user
+        return None
+    return (
+        home / "Library" / "Application Support" / "llamina" if sys.platform == "darwin" else home / ".config/llamina"
+    )
 
 
 def _temporary() -> Path:

@@ -8,7 +8,7 @@ import pytest
 
 import llamina
 from llamina import hub
-from llamina.errors import ModelNotFound, UnsupportedModel
+from llamina.errors import ModelNotFound, RequestError, UnsupportedModel
 from llamina.gguf import open_model
 
 
@@ -79,3 +79,15 @@ def lora(stories: Path) -> Callable[[Path], Path]:
         return path
 
     return write
+
+
+def test_a_template_and_sampling_in_place_of_the_model_s(golden: Any) -> None:
+    path, template = golden("stories260K.gguf"), "{{ messages[0].content }}"
+    with llamina.load(path, template=template, sampling={"temperature": 0, "top_k": 3}) as engine:
+        assert engine.tokenizer.chat_templates == {"default": template}
+        answers = {engine.chat("Once upon a time", max_tokens=8).text for _ in range(2)}
+        assert answers == {engine.generate("Once upon a time", max_tokens=8, temperature=0).text}
+        assert engine.runner.sampling["top_k"] == 3
+    for wrong in ({"temperatur": 1}, {"top_p": 7}):
+        with pytest.raises(RequestError, match=r"temperature|top_p"):
+            llamina.load(path, sampling=wrong)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 import llamina
@@ -61,9 +62,11 @@ def test_a_file_that_is_no_model(tmp_path: Path) -> None:
     path.write_bytes(b"nothing")
 
     async def scene() -> None:
+        model = WorkerModel(str(path), {})
         with pytest.raises(ModelError) as caught:
-            await WorkerModel(str(path), {}).start()
+            await model.start()
         assert caught.value.info.kind == "ModelFileError"
+        assert model.pid is not None and not psutil.pid_exists(model.pid), "and it is not tried again"
 
     asyncio.run(asyncio.wait_for(scene(), 60))
 

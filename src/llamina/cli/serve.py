@@ -1,13 +1,45 @@
 """`llamina serve`: models behind the APIs of OpenAI, Anthropic and Ollama."""
 
 import os
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
-from llamina.cli.options import complete_model, kv_option, threads_option
+from llamina.cli.options import complete_model, usable_threads
 from llamina.cli.terminal import note
+from llamina.server.config import Config
+from llamina.server.settings.table import Setting, settings
+
+SHORT = {  # other names of flags, as llama.cpp's server has them
+    "defaults.context": ("-c", "--ctx-size", "--n-ctx"),
+    "defaults.threads": ("-t",),
+    "defaults.max_sequences": ("-np", "--parallel"),
+    "slots": ("--slot-save-path",),
+}
+FURTHER_SHARD = re.compile(r"-(?!00001)\d{5}-of-\d{5}$")  # of a model whose first shard names it
+
+
+def setting_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A flag for every setting of the server. Values are texts: they are read with those of the other sources."""
+    for setting in reversed(list(settings())):
+        function = _option(setting)(function)
+    return function
+
+
+def _option(setting: Setting) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    name = setting.key.replace(".", "__")
+    text = setting.about + (f"  [default: {setting.default_text}]" if setting.default_text not in ("", "false") else "")
+    if setting.kind is bool:
+        both = f"{setting.flag}/--no-{setting.flag[2:]}"
+        return click.option(both, name, default=None, help=text, is_flag=True)
+    names = {str: "TEXT", int: "N", float: "N", list: "A,B", dict: "NAME=VALUE,…"}
+    metavar = "|".join(setting.kind) if isinstance(setting.kind, tuple) else names[setting.kind]
+    metavar = {"bytes": "SIZE", "seconds": "TIME"}.get(setting.unit, metavar)
+    return click.option(setting.flag, *SHORT.get(setting.key, ()), name, metavar=metavar, help=text)
 
 
 @click.command("serve")
@@ -19,81 +51,89 @@ from llamina.cli.terminal import note
     multiple=True,
     metavar="MODEL",
     shell_complete=complete_model,
-    help="A GGUF file or the name of a model; several times. NAME=FILE gives it another name.",
+    help="A GGUF file, a folder of them or the name of a model; several times. NAME=FILE gives it another name.",
 )
 @click.option("--alias", multiple=True, metavar="NAME", help="Another name of the first model; several times.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="The port; 0: any free one."
+    "--config",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Settings as TOML, with profiles of models beside it in models/NAME.toml; by default LLAMINA_CONFIG, else "
+    "config.toml in the user's folder for settings.",
 )
-@click.option(
-    "-c", "--ctx-size", "--n-ctx", "context", type=click.IntRange(min=2), metavar="N", help="Tokens of context."
-)
-@click.option(
-    "--max-sequences", "--parallel", "-np", type=click.IntRange(min=1), metavar="N", help="Answers at a time."
-)
-@click.option("--max-models", type=click.IntRange(min=1), default=4, show_default=True, help="Models loaded at a time.")
-@threads_option
-@kv_option
-@click.option(
-    "--slot-save-path",
-    "slots",
-    type=click.Path(exists=True, file_okay=False, resolve_path=True),
-    help="The folder that /slots saves KV caches to and restores them from.",
-)
-@click.option("--load/--no-load", "eager", default=True, help="Load the first model at start, or when it is asked for.")
+@click.option("--check", is_flag=True, help="Check the settings, say what is wrong with them, and end.")
+@setting_options
 def command(
     models: tuple[str, ...],
     more: tuple[str, ...],
     alias: tuple[str, ...],
-    host: str,
-    port: int,
-    context: int | None,
-    max_sequences: int | None,
-    max_models: int,
-    threads: int | None,
-    kv_type: str,
-    slots: str | None,
-    eager: bool,
+    config: str | None,
+    check: bool,
+    **flags: str | bool | None,
 ) -> int:
-    """Serve MODELS (by default the model that `run` uses) until Ctrl-C.
+    """Serve MODELS (by default those of the configuration, else the model that `run` uses) until Ctrl-C.
 
-    Each loaded model is a process of its own; others are loaded when they are asked for, and the least recently used
-    makes room. Clients of OpenAI (/v1), Anthropic (/v1/messages) and Ollama (/api) work unchanged.
+    A folder stands for all GGUF files in it. Each loaded model is a process of its own; others are loaded when they are
+    asked for, and the least recently used makes room. Clients of OpenAI (/v1), Anthropic (/v1/messages) and Ollama
+    (/api) work unchanged. Each setting is also a variable (LLAMINA_PORT for --port) and a key of the TOML file.
 
     \b
     Examples:
       llamina serve
       llamina serve model.gguf --alias gpt-4o --port 8000
       llamina serve -m small=smollm2 -m qwen2.5-coder-1.5b
+      llamina serve ~/models --memory 8GiB --keep-alive 10m
       curl http://127.0.0.1:8080/v1/chat/completions -d '{"messages": [{"role": "user", "content": "hi"}]}'
     """
-    from llamina import hub
-    from llamina.server.config import Config, ModelProfile
+    from llamina.server.settings import InvalidConfig, load_config
+
+    given = {name.replace("__", "."): str(value) for name, value in flags.items() if value is not None}
+    try:
+        found = load_config(config, flags=given, models=_named((*models, *more)), aliases=alias)
+        if not found.models:
+            found = _with_default(config, given, alias)
+    except InvalidConfig as error:
+        for mistake in error.mistakes:
+            click.echo(click.style("error: ", fg="red", bold=True) + str(mistake), err=True)
+        return 2
+    if check:
+        click.echo(f"the settings are fine: {len(found.models)} models, {', '.join(found.models)}")
+        return 0
+    if found.defaults.threads is not None:
+        threads = usable_threads(found.defaults.threads)
+        found = msgspec.structs.replace(found, defaults=msgspec.structs.replace(found.defaults, threads=threads))
     from llamina.server.run import serve
 
-    profile: dict[str, Any] = {
-        "context": context,
-        "threads": threads,
-        "kv_type": kv_type,
-        "max_sequences": max_sequences,
-    }
-    named = [_named(value) for value in (*models, *more) or (os.environ.get("LLAMINA_MODEL") or hub.DEFAULT,)]
-    ids = [name for name, _ in named]
+    return serve(found, tell=note)
+
+
+def _with_default(config: str | None, flags: dict[str, str], alias: tuple[str, ...]) -> Config:
+    from llamina import hub
+    from llamina.server.settings import load_config
+
+    name = os.environ.get("LLAMINA_MODEL") or hub.DEFAULT
+    return load_config(config, flags=flags, models=_named((name,)), aliases=alias)
+
+
+def _named(values: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Ids with their files or names, each once. Raises UsageError for two of the same id."""
+    found = [named for value in values for named in _models(value)]
+    ids = [name for name, _ in found]
     if twice := {name for name in ids if ids.count(name) > 1}:
         raise click.UsageError(f"two models are called {twice.pop()}: give one another name, as NAME=FILE")
-    profiles = {
-        name: ModelProfile(model, aliases=list(alias) if at == 0 else [], **profile)
-        for at, (name, model) in enumerate(named)
-    }
-    config = Config(host=host, port=port, models=profiles, max_models=max_models, slots=slots or "")
-    return serve(config, eager=eager, tell=note)
+    return found
 
 
-def _named(value: str) -> tuple[str, str]:
-    """A model's id and its file or name; NAME=FILE gives both."""
+def _models(value: str) -> Iterator[tuple[str, str]]:
+    """A model's id and its file or name; NAME=FILE gives both, a folder as many as there are files in it."""
     name, equals, model = value.partition("=")
-    if equals and name and model and not os.path.exists(value):
-        return name, model
     path = Path(value)
-    return (path.stem if path.suffix == ".gguf" else value), (str(path.resolve()) if path.exists() else value)
+    if equals and name and model and not path.exists():
+        yield name, model
+    elif path.is_dir():
+        files = [file for file in sorted(path.glob("*.gguf")) if not FURTHER_SHARD.search(file.stem)]
+        if not files:
+            raise click.UsageError(f"there is no GGUF file in the folder {value}")
+        yield from ((file.stem, str(file.resolve())) for file in files)
+    else:
+        yield (path.stem if path.suffix == ".gguf" else value), (str(path.resolve()) if path.exists() else value)

@@ -105,3 +105,5 @@ class LoadOptions(TypedDict, total=False):
     cache_tokens: int | None
     offload: Literal["none", "budget", "pinned"]
     memory_budget: int | None
+    sampling: Mapping[str, Any] | None
+    template: str | None

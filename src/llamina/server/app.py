@@ -13,7 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from llamina.errors import LlaminaError
-from llamina.server import health, metrics
+from llamina.server import docs, health, metrics
+from llamina.server.access import Access
 from llamina.server.anthropic import messages
 from llamina.server.config import Config
 from llamina.server.errors import ApiError, answer, on_error
@@ -31,13 +32,15 @@ from llamina.server.openai.responses import conversations
 from llamina.server.openai.responses import routes as responses
 from llamina.server.requests import CountRequests, RequestCounts
 from llamina.server.store import Store
+from llamina.server.tracing import open_tracing
+from llamina.server.waiting import Disconnects, Patience
 
 OLLAMA = (ollama_chat, generate, embed, ollama_models, manage)
 ASSISTANTS = (assistants, runs, threads)  # runs first: /v1/threads/runs is no thread
 KEPT = (responses, conversations, files, batches, batch_jobs, *ASSISTANTS)
 NATIVE = (aliases, completion, embedding, infill, tokens, props, slots, lora, rerank, score)
 OPENAI = (openai_models, chat, chat_ws, completions, embeddings, *KEPT)
-APIS = (health, metrics, *OPENAI, messages, *NATIVE, *OLLAMA)
+APIS = (health, docs, metrics, *OPENAI, messages, *NATIVE, *OLLAMA)
 
 
 @dataclass
@@ -76,12 +79,21 @@ def build_app(config: Config, models: Models | None = None) -> Starlette:
             await server.models.close()
             server.instance.close()
             store.close()
+            if tracing is not None:
+                await asyncio.to_thread(tracing.close)
 
+    tracing = open_tracing(config.otel)
     expected = (ApiError, LlaminaError, msgspec.MsgspecError)
     handlers = {**dict.fromkeys(expected, on_error), Exception: on_error, HTTPException: _not_found}
     routes = [route for api in APIS for route in api.routes]
-    middleware = [Middleware(CountRequests, counts, routes)]
-    return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=lifespan)  # type: ignore[arg-type]
+    counting = Middleware(CountRequests, counts, routes)
+    middleware = [counting, Middleware(Access, tracing), Middleware(Patience), Middleware(Disconnects)]
+    return Starlette(
+        routes=routes,
+        exception_handlers=handlers,  # type: ignore[arg-type]
+        lifespan=lifespan,
+        middleware=middleware,
+    )
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

@@ -1,67 +1,131 @@
-"""How a server is set up."""
+"""How a server is set up. Flags, environment variables and their documentation are made from these structs."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from llamina.places import data_dir
+
+
+def about(text: str, **limits: Any) -> Meta:
+    """What a setting is for, and its range."""
+    return Meta(description=text, **limits)
+
+
+Bytes = Annotated[int, Meta(extra={"unit": "bytes"}, ge=0)]
+Count = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(extra={"unit": "seconds"})]
 
 
 class Limits(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """What a client may send and hold."""
 
-    body_bytes: int = 10 << 20
-    messages: int = 4096
-    tools: int = 128
-    schema_bytes: int = 256 << 10
-    grammar_bytes: int = 256 << 10
-    stop_strings: int = 16
-    stop_length: int = 256
-    logit_bias: int = 1024
-    answers: int = 16  # n
-    top_logprobs: int = 20
-    inputs: int = 2048  # of one embeddings request
-    file_bytes: int = 512 << 20  # of an uploaded file
-    batch_lines: int = 50_000
-    batch_pending_bytes: int = 1 << 30  # inputs of all batches that have not ended
+    body_bytes: Annotated[Bytes, about("Largest body of a request.")] = 10 << 20
+    messages: Annotated[int, about("Messages of a conversation.", ge=1)] = 4096
+    tools: Annotated[int, about("Tools of a request.", ge=0)] = 128
+    schema_bytes: Annotated[Bytes, about("Largest JSON schema.")] = 256 << 10
+    grammar_bytes: Annotated[Bytes, about("Largest grammar or regular expression.")] = 256 << 10
+    stop_strings: Annotated[int, about("Stop strings of a request.", ge=0)] = 16
+    stop_length: Annotated[int, about("Characters of a stop string.", ge=1)] = 256
+    logit_bias: Annotated[int, about("Tokens of a logit_bias.", ge=0)] = 1024
+    answers: Annotated[int, about("Answers to one prompt (n).", ge=1)] = 16
+    top_logprobs: Annotated[int, about("Alternatives that are told of each token (top_logprobs).", ge=0)] = 20
+    inputs: Annotated[int, about("Texts of one request for embeddings.", ge=1)] = 2048
+    file_bytes: Annotated[Bytes, about("Largest file that is uploaded.")] = 512 << 20
+    batch_lines: Annotated[int, about("Lines of a batch.", ge=1)] = 50_000
+    batch_pending_bytes: Annotated[Bytes, about("Inputs of all batches that have not ended.")] = 1 << 30
 
 
-class ModelProfile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class ModelDefaults(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """How models are loaded whose profile does not say."""
+
+    context: Annotated[
+        Count | None, about("Tokens of context of a sequence; by default the trained one, at most 8192.")
+    ] = None
+    threads: Annotated[Count | None, about("Threads of a model's process; by default all usable cores.")] = None
+    backend: Annotated[str | None, about("What computes: auto, cpu, cuda or reference; by default auto.")] = None
+    device: Annotated[int | None, about("With a GPU: its number.", ge=0)] = None
+    kv_type: Annotated[
+        Literal["f16", "f32", "q8_0", "q4_0"] | None, about("Format of the KV cache; by default f16.")
+    ] = None
+    max_sequences: Annotated[Count | None, about("Sequences that are computed at a time; by default 16.")] = None
+    max_waiting: Annotated[
+        Count | None, about("Requests that may wait for their turn; beyond, the answer is 503. By default 4096.")
+    ] = None
+    cache_tokens: Annotated[
+        Count | None, about("Size of the KV cache in tokens; by default what memory allows, at most all contexts.")
+    ] = None
+    keep_alive: Annotated[
+        Seconds | None,
+        about("Time without a request after which a model is unloaded; by default, and below 0, it is kept."),
+    ] = None
+    sampling: Annotated[
+        dict[str, Any], about("Sampling parameters of requests that leave them out, under the engine's names.")
+    ] = {}
+
+
+class ModelProfile(ModelDefaults, forbid_unknown_fields=True, frozen=True):
     """One model: a file or a name, and how it is loaded."""
 
-    model: str
-    aliases: list[str] = []
-    context: int | None = None
-    threads: int | None = None
-    backend: str | None = None
-    kv_type: str | None = None
-    max_sequences: int | None = None
-    cache_tokens: int | None = None
-    draft: str | None = None
-    adapters: dict[str, str] = {}  # names and files of LoRAs
-    sampling: dict[str, float | int | str | bool] = {}
-    keep_alive: float | None = None  # seconds without a request after which it is unloaded; None: never
+    model: Annotated[str, about("A GGUF file, or the name of a model; by default the profile's own name.")] = ""
+    aliases: Annotated[list[str], about("Other names that clients may use.")] = []
+    draft: Annotated[str | None, about("A smaller model that drafts tokens (speculative decoding).")] = None
+    adapters: Annotated[dict[str, str], about("LoRA adapters that requests may name: names and files.")] = {}
+    template: Annotated[
+        str | None, about("A chat template (Jinja) in place of the model's own, or a file that holds one.")
+    ] = None
 
     def load_options(self) -> dict[str, object]:
         """The options of `llamina.load` that are given."""
-        names = ("context", "threads", "backend", "kv_type", "max_sequences", "cache_tokens", "draft")
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
+        given = {name: value for name in LOADED if (value := getattr(self, name)) is not None}
+        return given | ({"sampling": self.sampling} if self.sampling else {})
+
+    def over(self, defaults: ModelDefaults) -> "ModelProfile":
+        """This profile, with the defaults for what it leaves out."""
+        names = [name for name in ModelDefaults.__struct_fields__ if getattr(self, name) is None]
+        given: dict[str, Any] = {name: getattr(defaults, name) for name in names}
+        return msgspec.structs.replace(self, **given, sampling={**defaults.sampling, **self.sampling})
+
+
+LOADED = (
+    "context", "threads", "backend", "device", "kv_type", "max_sequences", "max_waiting", "cache_tokens", "draft", "template",
+)  # fmt: skip
 
 
 class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A server's settings. The defaults serve one machine's own user."""
 
-    host: str = "127.0.0.1"
-    port: int = 8080
+    host: Annotated[str, about("The address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, about("The port to listen on; 0: any free one.", ge=0, le=65535)] = 8080
     models: dict[str, ModelProfile] = {}
-    max_models: int = 4  # loaded at once; the least recently used makes room
+    defaults: ModelDefaults = ModelDefaults()
+    load: Annotated[bool, about("Load the first model at start; else when it is asked for.")] = True
+    max_models: Annotated[int, about("Models loaded at once; the least recently used makes room.", ge=1)] = 4
+    memory: Annotated[
+        Bytes, about("Memory for all loaded models; the least recently used makes room. 0: without a limit.")
+    ] = 0
+    grace: Annotated[Seconds, about("Time for answers under way to end at shutdown.", ge=0)] = 10.0
+    log_format: Annotated[Literal["text", "json"], about("How the log is written: a line for each request.")] = "text"
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], about("What is logged; requests are told at info.")
+    ] = "info"
+    otel: Annotated[
+        str, about("Where OpenTelemetry traces are sent by OTLP over HTTP, as http://HOST:4318; empty: nowhere.")
+    ] = ""
     limits: Limits = Limits()
-    # lines of batches that are answered at a time, behind all other requests
-    batch_concurrency: Annotated[int, msgspec.Meta(ge=1)] = 8
-    data: str = ""  # the folder of files and of the database; by default the user's data folder
-    slots: str = ""  # the folder that slots are saved to and restored from; without one they cannot be
-    database: str = ""  # a URL: sqlite:///FILE or postgresql://USER@HOST/NAME; by default SQLite in the data folder
+    batch_concurrency: Annotated[
+        int, about("Lines of batches that are answered at a time, behind all other requests.", ge=1)
+    ] = 8
+    data: Annotated[str, about("The folder of files and of the database; by default the user's data folder.")] = ""
+    slots: Annotated[
+        str, about("The folder that slots are saved to and restored from; without one they cannot be.")
+    ] = ""
+    database: Annotated[
+        str,
+        about("sqlite:///FILE or postgresql://USER@HOST/NAME; by default SQLite in the data folder."),
+    ] = ""
 
     @property
     def data_folder(self) -> Path:

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from llamina.errors import LlaminaError, RequestError
 from llamina.server.model import ErrorInfo, ModelError
+from llamina.server.record import current
 
 log = logging.getLogger("llamina.server")
 RETRY_SECONDS = 2  # that a client should wait before it asks a full queue again
@@ -49,8 +50,10 @@ def api_error(error: Exception) -> ApiError:
         return ApiError(400, f"the body is not valid JSON: {error}")
     if isinstance(error, LlaminaError):
         return _of_model(ErrorInfo.of(error))
-    log.exception("a mistake of ours", exc_info=error)
-    return ApiError(500, "the server made a mistake: its log has the details", "server_error")
+    record = current()
+    id = record.id if record is not None else "none"
+    log.exception("a mistake of ours in request %s", id, exc_info=error)
+    return ApiError(500, f"the server made a mistake: its log has the details of request {id}", "server_error")
 
 
 def _of_model(info: ErrorInfo) -> ApiError:
@@ -66,6 +69,8 @@ def _of_model(info: ErrorInfo) -> ApiError:
             return ApiError(400, info.message, param=info.param, code="capacity_exceeded")
         case "ModelLost":
             return ApiError(503, info.message, "service_unavailable", code="model_lost", headers=retry)
+        case "ShuttingDown":
+            return ApiError(503, info.message, "service_unavailable", code="shutting_down", headers=retry)
         case kind if kind in BAD_INPUT:
             return ApiError(400, info.message, param=info.param)
         case "Internal":

@@ -23,7 +23,9 @@ encode = msgspec.json.Encoder().encode
 
 async def read(request: Request, kind: type[Body], limit: int | None = None) -> Body:
     """The body as a struct. Raises ApiError for one that is too large, msgspec's errors for one that does not fit."""
-    return parse(await read_bytes(request, limit), kind)
+    found = parse(await read_bytes(request, limit), kind)
+    request.scope["streams"] = getattr(found, "stream", None) is True
+    return found
 
 
 def parse(body: bytes, kind: type[Body]) -> Body:
@@ -91,7 +93,7 @@ async def _guarded(request: Request, source: AsyncIterator[bytes], error_name: s
 
 
 async def bursts(
-    stream: ChunkStream, seconds: float = KEEP_ALIVE, most: int | None = None
+    stream: ChunkStream, seconds: float | None = None, most: int | None = None
 ) -> AsyncIterator[list[Chunk]]:
     """The chunks of a stream, all (or `most`) that are there; none after so many seconds without. Leaving it cancels.
 
@@ -100,12 +102,12 @@ async def bursts(
     async with stream:
         try:
             while True:
-                yield await stream.burst(seconds, most)
+                yield await stream.burst(KEEP_ALIVE if seconds is None else seconds, most)
         except StopAsyncIteration:
             return
 
 
-async def with_keep_alive(stream: ChunkStream, seconds: float = KEEP_ALIVE) -> AsyncIterator[Chunk | None]:
+async def with_keep_alive(stream: ChunkStream, seconds: float | None = None) -> AsyncIterator[Chunk | None]:
     """The chunks of a stream one by one; None after so many seconds without one. Leaving it cancels the stream."""
     async with stream:
         async for chunks in bursts(stream, seconds, 1):

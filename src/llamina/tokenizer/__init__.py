@@ -2,6 +2,6 @@
 
 from llamina.tokenizer.stream import Detokenizer
 from llamina.tokenizer.template import ChatTemplate
-from llamina.tokenizer.tokenizer import Tokenizer
+from llamina.tokenizer.tokenizer import Tokenizer, with_template
 
-__all__ = ["ChatTemplate", "Detokenizer", "Tokenizer"]
+__all__ = ["ChatTemplate", "Detokenizer", "Tokenizer", "with_template"]

@@ -243,6 +243,14 @@ class Tokenizer:
             raise RequestError(f"token {token} is outside the vocabulary of {self.vocab_size} tokens", "token")
 
 
+def with_template(metadata: Mapping[str, Any], source: str | None) -> Mapping[str, Any]:
+    """Metadata with a chat template in place of all that it has; unchanged without one."""
+    if source is None:
+        return metadata
+    others = {key: value for key, value in metadata.items() if not key.startswith(_TEMPLATE)}
+    return {**others, _TEMPLATE: source}
+
+
 def _templates(metadata: Mapping[str, Any]) -> dict[str, str]:
     found = {"default": metadata[_TEMPLATE]} if _TEMPLATE in metadata else {}
     for key, source in metadata.items():

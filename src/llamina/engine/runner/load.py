@@ -11,7 +11,7 @@ import numpy as np
 from llamina.engine.core import MAX_WAITING, Core
 from llamina.engine.engine import Engine
 from llamina.engine.options import LoadOptions
-from llamina.engine.request import check_names
+from llamina.engine.request import SAMPLING, check_names
 from llamina.engine.runner.model_runner import ModelRunner
 from llamina.engine.speculation.draft_file import open_draft
 from llamina.engine.speculation.drafter import Drafter
@@ -21,6 +21,7 @@ from llamina.hub.sampling import sampling_for
 from llamina.models import build
 from llamina.ops import Weight
 from llamina.quant import format_of
+from llamina.sampling import Sampling
 
 DEFAULT_CONTEXT = 8192
 MAX_CONTEXT = 1 << 24  # no trained context comes near this
@@ -48,12 +49,16 @@ def load(
     `draft` is a smaller model with the same vocabulary that drafts tokens, or a folder to choose one from. `kv_type`
     is the type of the KV cache, `cache_tokens` its size in tokens, `max_sequences` how many are computed at once,
     `step_tokens` how many tokens one step computes at the most, `max_waiting` how many requests may wait. With
-    `offload` the weights are read as they are needed, within a `memory_budget` in bytes.
+    `offload` the weights are read as they are needed, within a `memory_budget` in bytes. `template` is a chat template
+    in place of the file's; `sampling` are parameters that requests have unless they say otherwise, before the file's.
     """
     check_names(options, LoadOptions.__optional_keys__ | NAMED)
     _check_whole("threads", threads, 1)
     _check_whole("context", context, 2, MAX_CONTEXT)
     _check_whole("max_waiting", options.get("max_waiting"), 1)
+    given = options.get("sampling") or {}
+    check_names(given, frozenset(SAMPLING))
+    Sampling(**given)  # raises for what no request could be sampled with
     file = model if isinstance(model, GGUF) else open_model(locate(model, progress))
     if file.metadata.get("general.type") == "adapter":
         raise UnsupportedModel(f"{file.source} is a LoRA adapter: load its model, then give it to load_adapter")
@@ -62,10 +67,8 @@ def load(
     built = build(file.metadata, weights, context or min(trained, DEFAULT_CONTEXT))
     smaller = None if draft is None else open_draft(locate(draft, progress), file)
     own: dict[str, Any] = {name: value for name, value in options.items() if name != "max_waiting"}
-    runner = ModelRunner(
-        file, built, backend=backend, device=device, threads=threads, progress=progress, sampling=sampling_for(file),
-        **own,
-    )  # fmt: skip
+    own["sampling"] = {**sampling_for(file), **given}
+    runner = ModelRunner(file, built, backend=backend, device=device, threads=threads, progress=progress, **own)
     engine = Engine(Core(runner, options.get("max_waiting", MAX_WAITING)))
     if smaller is not None:
         same = {name: value for name, value in own.items() if name in ("kv_type", "step_tokens", "max_sequences")}

@@ -22,7 +22,7 @@ from llamina.gguf import GGUF, fingerprint
 from llamina.models import Decoder
 from llamina.ops.batch import PAGE, Batch
 from llamina.plan import Plan, record
-from llamina.tokenizer import Tokenizer
+from llamina.tokenizer import Tokenizer, with_template
 
 STEP_TOKENS = 512  # of one step, unless told otherwise
 LOGITS_BYTES = 256 << 20  # address space for one step's logits; only what is used becomes resident
@@ -46,6 +46,7 @@ class ModelRunner:
         offload: Literal["none", "budget", "pinned"] = "none",
         memory_budget: int | None = None,
         sampling: Mapping[str, Any] | None = None,
+        template: str | None = None,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> None:
         _check_options(kv_type, step_tokens=step_tokens, max_sequences=max_sequences, cache_tokens=cache_tokens)
@@ -57,6 +58,7 @@ class ModelRunner:
         self.kv_type = kv_type
         self.context = model.config.context
         self.sampling = dict(sampling or {})  # parameters that requests have unless they say otherwise
+        self._template = template
         self.plan: Plan = record(model.forward)
         if self.plan.causal != model.causal:
             key = f"{model.config.architecture}.attention.causal"
@@ -99,7 +101,7 @@ class ModelRunner:
     def tokenizer(self) -> Tokenizer:
         """Built on first use: a file without a vocabulary still has logits."""
         with self.compiling:
-            return Tokenizer.from_metadata(self.file.metadata)
+            return Tokenizer.from_metadata(with_template(self.file.metadata, self._template))
 
     @cached_property
     def samplers(self) -> Samplers:

@@ -1,6 +1,7 @@
 """`/v1/messages` and `/v1/messages/count_tokens`."""
 
 from collections.abc import AsyncIterator
+from functools import wraps
 from typing import Any
 
 from starlette.requests import Request
@@ -9,12 +10,12 @@ from starlette.routing import Route
 
 from llamina.server.anthropic.answer import Answer
 from llamina.server.anthropic.request import CountRequest, MessagesRequest
-from llamina.server.disconnect import while_connected
 from llamina.server.errors import Handler, anthropic_shape, api_error
 from llamina.server.http import event, events, json, read, with_keep_alive
 from llamina.server.ids import new_id
 from llamina.server.model import Chunk
 from llamina.server.model.host import ChunkStream
+from llamina.server.record import current
 
 PING = event({"type": "ping"}, "ping")
 
@@ -22,8 +23,10 @@ PING = event({"type": "ping"}, "ping")
 def with_request_id(handler: Handler) -> Handler:
     """The handler; its answers, errors too, have an id of the request in their `request-id` header."""
 
+    @wraps(handler)
     async def handle(request: Request) -> Response:
-        id = new_id("req_")
+        record = current()
+        id = record.id if record is not None else new_id("req_")
         try:
             response = await handler(request)
         except Exception as error:
@@ -42,7 +45,7 @@ async def create(request: Request) -> Response:
     body = await read(request, MessagesRequest)
     limits = server.config.limits
     given, options = body.conversation(limits), body.options(limits)
-    async with server.models.use(body.model) as (entry, model), while_connected(request):
+    async with server.models.use(body.model) as (entry, model):
         stream = model.generate(messages=given.messages, options=options, prefill=given.prefill)
         eager = body.eager_tools(request.headers.get("anthropic-beta", ""))
         answer = Answer(entry.id, body.max_tokens, body.omits_thinking, body.one_call, eager)

@@ -22,6 +22,7 @@ from llamina.server.model.frames import (
     Result,
     ToModel,
 )
+from llamina.server.record import current
 
 LOST = "ModelLost"  # the kind of error that a worker's death is
 
@@ -100,6 +101,9 @@ class ChunkStream(AsyncIterator[Chunk]):
             raise ModelError(error)
         assert isinstance(item, Chunk)
         if item.finish_reason is not None:
+            if item.usage is not None and (record := current()) is not None:
+                record.prompt_tokens += item.usage.prompt_tokens if not item.index else 0
+                record.completion_tokens += item.usage.completion_tokens
             self._left -= 1
             if self._left == 0:
                 self._model.forget(self.id)
@@ -210,9 +214,9 @@ class Model:
         """End the model."""
         raise NotImplementedError
 
-    def lose(self, message: str) -> None:
-        """The other end is gone: whoever waits gets an error."""
-        error = ErrorInfo(LOST, message)
+    def lose(self, message: str, kind: str = LOST) -> None:
+        """Nobody answers any more: whoever waits gets an error."""
+        error = ErrorInfo(kind, message)
         for stream in list(self._streams.values()):
             stream.put(error)
         for future in list(self._calls.values()):

@@ -65,7 +65,7 @@ class WorkerModel(Model):
         try:
             await asyncio.to_thread(self._spawn)
             self.info = await self._ready
-        except asyncio.CancelledError:
+        except BaseException:
             await self.close()
             raise
         return self.info
@@ -96,8 +96,9 @@ class WorkerModel(Model):
                     [sys.executable, "-m", "llamina.server.model.worker"], stdin=subprocess.PIPE, close_fds=True
                 )
                 assert process.stdin is not None
-                process.stdin.write(msgspec.msgpack.encode(Setup(str(listener.address), key, path, options, adapters)))
-                process.stdin.close()
+                setup = msgspec.msgpack.encode(Setup(str(listener.address), key, path, options, adapters))
+                process.stdin.write(len(setup).to_bytes(4, "big") + setup)
+                process.stdin.flush()  # it stays open: the worker ends when it closes, however this process ends
                 self._process = process
                 watch = threading.Timer(60, process.kill)  # one that does not even connect is ended
                 watch.start()
@@ -125,7 +126,9 @@ class WorkerModel(Model):
             case Ready(info) if self._ready is not None and not self._ready.done():
                 self._ready.set_result(info)
             case Broken(error) if self._ready is not None and not self._ready.done():
+                self._closing = True  # it would fail again
                 self._ready.set_exception(ModelError(error))
+                self._ready.exception()  # seen by those who wait; nobody else need be told
             case Loading() if self.progress is not None:
                 self.progress(frame)
             case _:
@@ -151,7 +154,17 @@ class WorkerModel(Model):
                 self._ready.set_exception(ModelError(ErrorInfo(LOST, f"{message}, again and again: it is given up")))
                 self._ready.exception()  # seen by those who wait; nobody else need be told
             else:
-                self._restarting = asyncio.ensure_future(asyncio.to_thread(self._spawn))
+                self._restarting = asyncio.ensure_future(self._restart(self._ready))
+
+    async def _restart(self, ready: "asyncio.Future[ModelInfo]") -> None:
+        try:
+            await asyncio.to_thread(self._spawn)
+        except Exception as error:
+            if not ready.done():
+                ready.set_exception(
+                    ModelError(ErrorInfo(LOST, f"the model's process cannot be started again: {error}"))
+                )
+                ready.exception()  # seen by those who wait; nobody else need be told
 
     async def close(self) -> None:
         """End the process; what it has under way ends with an error."""
@@ -193,6 +206,8 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    if process.stdin is not None:
+        process.stdin.close()
 
 
 def _unknown(path: str) -> ModelInfo:

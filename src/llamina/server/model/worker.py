@@ -18,7 +18,9 @@ from llamina.server.model.service import Service
 def main() -> None:
     """Load the model, answer frames until the connection ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's: it ends its workers in order
-    setup = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Setup)
+    size = int.from_bytes(sys.stdin.buffer.read(4), "big")
+    setup = msgspec.msgpack.decode(sys.stdin.buffer.read(size), type=Setup)
+    threading.Thread(target=_end_with_the_server, daemon=True).start()
     connection = Client(setup.address, authkey=setup.key)
     lock = threading.Lock()
 
@@ -40,6 +42,12 @@ def main() -> None:
         return
     _serve(connection, service)
     service.close()
+
+
+def _end_with_the_server() -> None:
+    """In a thread: end when stdin does. The server holds its other end for as long as it lives."""
+    os.read(0, 1)
+    os._exit(0)
 
 
 def _serve(connection: "Connection[Any, Any]", service: Service) -> None:

@@ -9,7 +9,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from llamina.server.disconnect import while_connected
 from llamina.server.http import KEEP_ALIVE, event, events, json, read, with_keep_alive
 from llamina.server.model import Chunk, Model
 from llamina.server.model.frames import Logprob, Usage
@@ -40,7 +39,7 @@ async def respond(request: Request, body: NativeFields, prompts: Prompts) -> Res
     server = request.app.state.server
     limits = server.config.limits
     n = body.answers(limits.answers)
-    async with server.models.use(body.model) as (entry, model), while_connected(request):
+    async with server.models.use(body.model) as (entry, model):
         names = await model.call("adapters") if body.lora else []
         options = body.engine_options(limits, names)
         tokens = await prompts(model)

@@ -8,7 +8,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from llamina.server.disconnect import while_connected
 from llamina.server.errors import ApiError
 from llamina.server.http import json, read
 from llamina.server.openai.embeddings import read_inputs
@@ -37,7 +36,7 @@ async def create(request: Request) -> Response:
     server = request.app.state.server
     body = await read(request, EmbeddingRequest)
     inputs = read_inputs(body.check(), server.config.limits.inputs)
-    async with server.models.use(body.model) as (_, model), while_connected(request):
+    async with server.models.use(body.model) as (_, model):
         found = await model.call(
             "embed", inputs=inputs, normalize=body.embd_normalize == 2, adapters=model.adapters or None
         )

@@ -7,7 +7,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from llamina.server.disconnect import while_connected
 from llamina.server.errors import ApiError
 from llamina.server.http import json, read
 from llamina.server.ids import new_id
@@ -44,7 +43,7 @@ async def create(request: Request) -> Response:
     server = request.app.state.server
     body = await read(request, RerankRequest)
     texts = body.texts(server.config.limits.inputs)
-    async with server.models.use(body.model) as (entry, model), while_connected(request):
+    async with server.models.use(body.model) as (entry, model):
         found = await model.call("rerank", query=body.query, documents=texts, adapters=model.adapters or None)
     scores = found["scores"]
     order = sorted(range(len(scores)), key=lambda at: -scores[at])[: body.top_n]

@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from llamina.server.disconnect import while_connected
 from llamina.server.errors import ApiError
 from llamina.server.http import json, read
 from llamina.server.ids import new_id
@@ -45,7 +44,7 @@ async def create(request: Request) -> Response:
     server = request.app.state.server
     body = await read(request, ScoreRequest)
     pairs = body.pairs(server.config.limits.inputs)
-    async with server.models.use(body.model) as (entry, model), while_connected(request):
+    async with server.models.use(body.model) as (entry, model):
         classify = model.info.pooling == "rank"
         scores, tokens = await (_classified(model, pairs, body.use_activation) if classify else _alike(model, pairs))
     return json(

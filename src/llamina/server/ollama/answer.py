@@ -10,7 +10,6 @@ from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from llamina.server.disconnect import while_connected
 from llamina.server.errors import ApiError, api_error, ollama_shape
 from llamina.server.http import HEADERS, encode, json, with_keep_alive
 from llamina.server.model import Chunk, Model
@@ -161,7 +160,7 @@ async def respond(
 ) -> Response:
     """Generate, and answer with lines or with the whole. `begin` starts the generation, or raises ApiError."""
     models: Models = request.app.state.server.models
-    async with models.use(entry.id) as (_, model), while_connected(request):
+    async with models.use(entry.id) as (_, model):
         answer.loaded()
         chunks = begin(entry, model)
         if stream:

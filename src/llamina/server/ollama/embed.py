@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from llamina.server.disconnect import while_connected
 from llamina.server.errors import ApiError
 from llamina.server.http import json, read
 from llamina.server.models import Entry
@@ -77,7 +76,7 @@ async def _vectors(
     normalize: bool,
 ) -> tuple[Any, int, int]:
     """The vectors, how many tokens they were made of, and when the model was loaded. No inputs only load it."""
-    async with request.app.state.server.models.use(entry.id) as (_, model), while_connected(request):
+    async with request.app.state.server.models.use(entry.id) as (_, model):
         loaded = time.perf_counter_ns()
         modelfile_of(entry).options(options).check_context(model.info.context)
         if not inputs:

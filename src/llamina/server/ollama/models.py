@@ -52,18 +52,21 @@ def _named(entry: Entry) -> dict[str, Any]:
 
 
 async def running(request: Request) -> Response:
-    """GET /api/ps: the loaded models."""
+    """GET /api/ps: the loaded models, and those on their way, with how far they are."""
     models: Models = request.app.state.server.models
-    loaded = [entry for entry in models.entries.values() if entry.model is not None]
+    loaded = [entry for entry in models.entries.values() if entry.model is not None or entry.status == "loading"]
     return json({"models": await asyncio.to_thread(lambda: [_running(entry) for entry in loaded])})
 
 
 def _running(entry: Entry) -> dict[str, Any]:
     info, keeps = entry.model.info if entry.model is not None else None, entry.profile.keep_alive
     idle = time.monotonic() - entry.last_used if entry.last_used else 0.0
-    left = NEVER if keeps is None else timedelta(seconds=keeps - idle)
+    left = NEVER if keeps is None or keeps < 0 else timedelta(seconds=keeps - idle)
+    now = entry.progress
+    loading = {"stage": now.stage, "done": now.done, "total": now.total} if now is not None else {}
     return _named(entry) | {
-        "size": info.weight_bytes if info is not None else 0,
+        **({"loading": loading} if info is None else {}),
+        "size": info.weight_bytes if info is not None else entry.memory,
         "size_vram": 0,
         "context_length": info.context if info is not None else 0,
         "expires_at": _time(datetime.now(UTC) + left),
@@ -83,7 +86,7 @@ def _shown(entry: Entry, verbose: bool) -> dict[str, Any]:
         raise ApiError(404, f"the file of {entry.id!r} is not there: pull it first", "not_found_error")
     answer: dict[str, Any] = {
         "modelfile": "# Modelfile of this model; to build another on it, keep FROM\n" + modelfile.text(entry.id),
-        "template": modelfile.template or found.template,
+        "template": modelfile.template or entry.profile.template or found.template,
         "details": found.details | {"parent_model": modelfile.parent},
         "model_info": metadata(found.path, verbose),
         "capabilities": found.capabilities,

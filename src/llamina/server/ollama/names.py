@@ -1,17 +1,12 @@
 """Models by Ollama's names, with or without `:latest`; how long they are kept."""
 
-import asyncio
-import math
 import re
-
-import msgspec
 
 from llamina.server.errors import ApiError
 from llamina.server.models import Entry, Models
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,200}(:[A-Za-z0-9._-]{1,80})?")
 LATEST = ":latest"
-POLL = 0.05  # seconds between looks at whether a model is idle
 
 
 def find(models: Models, name: str) -> Entry:
@@ -40,12 +35,5 @@ def shown(id: str) -> str:
 
 async def keep(models: Models, entry: Entry, seconds: float | None) -> None:
     """Do what `keep_alive` asks once a request is done: 0 unloads the model as soon as nobody uses it."""
-    if seconds is None:
-        return
-    if seconds > 0:
-        limit = None if math.isinf(seconds) else seconds
-        entry.profile = msgspec.structs.replace(entry.profile, keep_alive=limit)
-        return
-    while entry.users:
-        await asyncio.sleep(POLL)
-    await models.unload(entry)
+    if seconds is not None:
+        await models.keep(entry, seconds)

@@ -1,14 +1,13 @@
 """Ollama's options, formats and durations, as the engine's options."""
 
 import math
-import re
 from typing import Any
 
 import msgspec
 
+from llamina.server import units
 from llamina.server.errors import ApiError
 
-UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 LEVELS = ("low", "medium", "high", "max")  # of `think`
 
 
@@ -138,15 +137,10 @@ def seconds(duration: float | str | None) -> float | None:
     """A `keep_alive` in seconds; below 0 is for ever. Raises ApiError for one that is none."""
     if duration is None or not isinstance(duration, str):
         return None if duration is None else _forever(float(duration))
-    text = duration.strip()
-    if re.fullmatch(r"[+-]?\d+(\.\d+)?", text):
-        return _forever(float(text))
-    parts = re.findall(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)", text)
-    if not parts or "".join(number + unit for number, unit in parts) != text.lstrip("+-"):
-        message = f'keep_alive is {duration!r}: seconds, or a duration like "5m" or "1h30m" is expected'
-        raise ApiError(400, message, param="keep_alive")
-    total = sum(float(number) * UNITS[unit] for number, unit in parts)
-    return _forever(-total if text.startswith("-") else total)
+    try:
+        return _forever(units.duration(duration))
+    except ValueError as error:
+        raise ApiError(400, f"keep_alive is {duration!r}: {error}", param="keep_alive") from None
 
 
 def _forever(value: float) -> float:

@@ -11,7 +11,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from llamina.server.config import Limits
-from llamina.server.disconnect import while_connected
 from llamina.server.errors import ApiError
 from llamina.server.http import DONE, PING, bursts, event, events, json, read
 from llamina.server.ids import new_id
@@ -112,11 +111,10 @@ async def create(request: Request) -> Response:
     """POST /v1/chat/completions."""
     server = request.app.state.server
     body = await read(request, ChatRequest)
-    async with while_connected(request):
-        if not body.stream:
-            return json(await answer(server, body))
-        async with _begun(server, body) as (making, stream):
-            first = await stream.__anext__()  # what is wrong with the request is an answer of its own, not an event
+    if not body.stream:
+        return json(await answer(server, body))
+    async with _begun(server, body) as (making, stream):
+        first = await stream.__anext__()  # what is wrong with the request is an answer of its own, not an event
     return events(request, _events(server, body, making, first, stream), owns=[stream])
 
 

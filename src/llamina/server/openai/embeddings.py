@@ -9,7 +9,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from llamina.server.disconnect import while_connected
 from llamina.server.errors import ApiError
 from llamina.server.http import json, read
 
@@ -29,8 +28,7 @@ class EmbeddingsRequest(msgspec.Struct, forbid_unknown_fields=True):
 async def create(request: Request) -> Response:
     """POST /v1/embeddings."""
     body = await read(request, EmbeddingsRequest)
-    async with while_connected(request):
-        return json(await answer(request.app.state.server, body))
+    return json(await answer(request.app.state.server, body))
 
 
 async def answer(server: Any, body: EmbeddingsRequest, **defaults: Any) -> dict[str, Any]:

@@ -1,0 +1,161 @@
+"""The OpenAPI document of a server, derived from its routes: each handler's struct, docstring and path."""
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+from starlette.routing import BaseRoute, Route
+
+from llamina import __version__
+
+REF = "#/components/schemas/{name}"
+CONVERTED = re.compile(r"\{(\w+)(?::(\w+))?\}")  # a parameter of a path, and its type
+ERRORS = {
+    "anthropic": {
+        "type": "object",
+        "required": ["type", "error"],
+        "properties": {
+            "type": {"const": "error"},
+            "error": {"type": "object", "properties": {"type": {"type": "string"}, "message": {"type": "string"}}},
+        },
+    },
+    "ollama": {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}},
+    "openai": {
+        "type": "object",
+        "required": ["error"],
+        "properties": {
+            "error": {
+                "type": "object",
+                "required": ["message", "type", "param", "code"],
+                "properties": {
+                    "message": {"type": "string"},
+                    "type": {"type": "string"},
+                    "param": {"type": ["string", "null"]},
+                    "code": {"type": ["string", "null"]},
+                },
+            }
+        },
+    },
+}
+
+
+def document(routes: Iterable[BaseRoute]) -> dict[str, Any]:
+    """The document of these routes; WebSockets and routes outside of the schema are left out."""
+    found = [route for route in routes if isinstance(route, Route) and route.include_in_schema]
+    bodies = [body_of(route.endpoint) for route in found]
+    kinds = list(dict.fromkeys(kind for kind in bodies if kind is not None))
+    schemas, components = msgspec.json.schema_components(kinds, ref_template=REF)
+    schema_of = dict(zip(kinds, schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for route, body in zip(found, bodies, strict=True):
+        for method in sorted((route.methods or set()) - {"HEAD"}):
+            operation = _operation(route, method, None if body is None else schema_of[body], _streams(body))
+            paths.setdefault(CONVERTED.sub(r"{\1}", route.path), {})[method.lower()] = operation
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "llamina",
+            "version": __version__,
+            "description": "Models behind the APIs of OpenAI, Anthropic, Ollama and llama.cpp's server.",
+        },
+        "paths": paths,
+        "components": {"schemas": {**components, **{f"Error.{api}": schema for api, schema in ERRORS.items()}}},
+    }
+
+
+def body_of(handler: Callable[..., Any]) -> Any:
+    """The type of the body that a handler reads: that of its `read(request, Type)`, or of its `decode(…, type=Type)`.
+
+    None if it reads none, or one that is not JSON.
+    """
+    for node in _nodes(handler):
+        if isinstance(node, ast.Call) and (kind := _kind(node)) is not None:
+            known = inspect.unwrap(handler).__globals__
+            return eval(compile(ast.Expression(kind), "<type>", "eval"), known)  # a type that we have written
+    return None
+
+
+def queries_of(handler: Callable[..., Any]) -> list[str]:
+    """The parameters of the query that a handler itself asks for by name."""
+    named = [_query(node) for node in _nodes(handler)]
+    return list(dict.fromkeys(name for name in named if name is not None))
+
+
+def _query(node: ast.AST) -> str | None:
+    """x of `query_params.get("x", …)`, `query_params["x"]` and `"x" in query_params`."""
+    match node:
+        case (
+            ast.Call(ast.Attribute(ast.Attribute(attr="query_params"), "get"), [ast.Constant(str(name)), *_])
+            | ast.Subscript(ast.Attribute(attr="query_params"), ast.Constant(str(name)))
+            | ast.Compare(ast.Constant(str(name)), [ast.In() | ast.NotIn()], [ast.Attribute(attr="query_params")])
+        ):
+            return name
+    return None
+
+
+def _nodes(handler: Callable[..., Any]) -> list[ast.AST]:
+    """The syntax of a handler; none if its source is not there."""
+    try:
+        return list(ast.walk(ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(handler))))))
+    except (OSError, TypeError):
+        return []
+
+
+def _kind(call: ast.Call) -> ast.expr | None:
+    """The type that a call reads a body as."""
+    name = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+    if name == "read" and len(call.args) > 1 and isinstance(call.func, ast.Name):
+        return call.args[1]
+    reads = any(isinstance(node, ast.Name) and node.id == "read_bytes" for arg in call.args for node in ast.walk(arg))
+    return next((k.value for k in call.keywords if k.arg == "type"), None) if name == "decode" and reads else None
+
+
+def _operation(route: Route, method: str, body: dict[str, Any] | None, streams: bool) -> dict[str, Any]:
+    api = api_of(route.path)
+    answer: dict[str, Any] = {"application/json": {"schema": {}}}
+    if streams:
+        answer["application/x-ndjson" if api == "ollama" else "text/event-stream"] = {"schema": {"type": "string"}}
+    words = [method.lower(), *re.findall(r"\w+", CONVERTED.sub(r"\1", route.path))]
+    found: dict[str, Any] = {
+        "operationId": "_".join(words),
+        "tags": [route.endpoint.__module__.split(".")[2]],  # the room that its file is in
+        "summary": _summary(route.endpoint),
+        "parameters": [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "integer" if kind == "int" else "string"}}
+            for name, kind in CONVERTED.findall(route.path)
+        ]
+        + [{"name": name, "in": "query", "schema": {"type": "string"}} for name in queries_of(route.endpoint)],
+        "responses": {
+            "200": {"description": "The answer.", "content": answer},
+            "default": {
+                "description": "An error, in the shape of the API.",
+                "content": {"application/json": {"schema": {"$ref": REF.format(name=f"Error.{api}")}}},
+            },
+        },
+    }
+    if body is not None:
+        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+    return found
+
+
+def api_of(path: str) -> str:
+    """The API that a path belongs to, which has its shape of errors; the same as `errors.shape_for` tells apart."""
+    if path.startswith("/v1/messages"):
+        return "anthropic"
+    return "ollama" if path.startswith("/api/") else "openai"
+
+
+def _summary(handler: Callable[..., Any]) -> str:
+    """What the docstring of a handler says after its method and path, else that of its file."""
+    function = inspect.unwrap(handler)
+    text = " ".join((inspect.getdoc(function) or "").split())
+    own = re.sub(r"^(?:[A-Z]+(?:,| and)? ?)+/\S*[:.]? ?", "", text)
+    return own or (inspect.getdoc(inspect.getmodule(function)) or "").partition("\n")[0]
+
+
+def _streams(body: Any) -> bool:
+    return isinstance(body, type) and "stream" in getattr(body, "__struct_fields__", ())
