@@ -18,3 +18,12 @@ def live(smollm2: Path, golden: Callable[[str], Path]) -> Iterator[Live]:
     }
     with serving(engines) as server:
         yield server
+
+
+@pytest.fixture(autouse=True)
+def untouched(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After each test the shared server still has its own engines, and they are open."""
+    yield
+    if "live" in request.fixturenames:
+        server: Live = request.getfixturevalue("live")
+        assert not any(engine.runner.closed for engine in server.engines.values())

@@ -80,7 +80,7 @@ def test_paths_are_told_by_their_template(counted: Live) -> None:
             assert client.get(f"/nothing/{n}").status_code == 404
             assert client.get(f"/v1/models/nobody-{n}").status_code == 404
             assert client.post(f"/slots/{n}?action=none").status_code == 400
-        client.request("BREW", "/v1/models")
+        client.put("/v1/models")
     found = read(counted)
     endpoints = {name.split("endpoint=")[1].split(",")[0] for name in found if name.startswith("requests_total")}
     assert {"unknown", "/v1/models/{id:path}", "/slots/{id:int}"} <= endpoints

@@ -20,7 +20,6 @@ from starlette.routing import Route
 
 from llamina.engine import load
 from llamina.server.app import APIS
-from llamina.server.errors import anthropic_shape, ollama_shape, openai_shape, shape_for
 from llamina.server.openapi import api_of, body_of, document, queries_of
 from skips import import_peer
 
@@ -64,10 +63,14 @@ def test_queries_are_those_that_handlers_ask_for() -> None:
     assert sorted(queries_of(handler)) == ["after", "all", "limit"]
 
 
-def test_errors_have_the_shape_that_is_told() -> None:
-    shapes = {"openai": openai_shape, "anthropic": anthropic_shape, "ollama": ollama_shape}
-    for route in ROUTES:
-        assert shape_for(route.path) is shapes[api_of(route.path)]
+def test_errors_have_the_shape_that_is_told(live: Live) -> None:
+    for path, keys in (
+        ("/v1/x", {"message", "type", "param", "code"}),
+        ("/completion", {"message", "type", "code", "param"}),
+    ):
+        error = httpx.put(live.url + path).json()["error"]
+        assert error.keys() == keys, path
+    assert {api_of(route.path) for route in ROUTES} == {"openai", "anthropic", "ollama", "llama.cpp"}
 
 
 def test_the_page_needs_nobody_else(live: Live) -> None:

@@ -15,6 +15,7 @@ def about(text: str, **limits: Any) -> Meta:
 
 
 Bytes = Annotated[int, Meta(extra={"unit": "bytes"}, ge=0)]
+Index = Annotated[int, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(extra={"unit": "seconds"})]
 
@@ -46,7 +47,7 @@ class ModelDefaults(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
     ] = None
     threads: Annotated[Count | None, about("Threads of a model's process; by default all usable cores.")] = None
     backend: Annotated[str | None, about("What computes: auto, cpu, cuda or reference; by default auto.")] = None
-    device: Annotated[int | None, about("With a GPU: its number.", ge=0)] = None
+    device: Annotated[Index | None, about("With a GPU: its number.")] = None
     kv_type: Annotated[
         Literal["f16", "f32", "q8_0", "q4_0"] | None, about("Format of the KV cache; by default f16.")
     ] = None
@@ -90,7 +91,8 @@ class ModelProfile(ModelDefaults, forbid_unknown_fields=True, frozen=True):
 
 
 LOADED = (
-    "context", "threads", "backend", "device", "kv_type", "max_sequences", "max_waiting", "cache_tokens", "draft", "template",
+    "context", "threads", "backend", "device", "kv_type", "max_sequences", "max_waiting", "cache_tokens", "draft",
+    "template",
 )  # fmt: skip
 
 

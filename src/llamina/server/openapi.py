@@ -11,6 +11,7 @@ import msgspec
 from starlette.routing import BaseRoute, Route
 
 from llamina import __version__
+from llamina.server.errors import anthropic_shape, llama_shape, ollama_shape, openai_shape, shape_for
 
 REF = "#/components/schemas/{name}"
 CONVERTED = re.compile(r"\{(\w+)(?::(\w+))?\}")  # a parameter of a path, and its type
@@ -21,6 +22,22 @@ ERRORS = {
         "properties": {
             "type": {"const": "error"},
             "error": {"type": "object", "properties": {"type": {"type": "string"}, "message": {"type": "string"}}},
+        },
+    },
+    "llama.cpp": {
+        "type": "object",
+        "required": ["error"],
+        "properties": {
+            "error": {
+                "type": "object",
+                "required": ["code", "message", "type"],
+                "properties": {
+                    "code": {"type": "integer"},
+                    "message": {"type": "string"},
+                    "type": {"type": "string"},
+                    "param": {"type": ["string", "null"]},
+                },
+            }
         },
     },
     "ollama": {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}},
@@ -142,11 +159,12 @@ def _operation(route: Route, method: str, body: dict[str, Any] | None, streams: 
     return found
 
 
+API_NAMES = {anthropic_shape: "anthropic", ollama_shape: "ollama", llama_shape: "llama.cpp", openai_shape: "openai"}
+
+
 def api_of(path: str) -> str:
-    """The API that a path belongs to, which has its shape of errors; the same as `errors.shape_for` tells apart."""
-    if path.startswith("/v1/messages"):
-        return "anthropic"
-    return "ollama" if path.startswith("/api/") else "openai"
+    """The API that a path belongs to, which has its shape of errors."""
+    return API_NAMES[shape_for(path)]
 
 
 def _summary(handler: Callable[..., Any]) -> str:
