@@ -15,6 +15,7 @@ import msgspec
 import uvicorn
 
 from llamina.engine import Engine
+from llamina.server.admin.listener import admin_listener
 from llamina.server.app import build_app
 from llamina.server.config import Config
 from llamina.server.model import Chunk, LocalModel, Model, ModelInfo
@@ -27,8 +28,10 @@ PATIENCE = 60.0
 class Live:
     """A server that runs: its address, its models, and a way into its event loop."""
 
-    def __init__(self, url: str, models: Models, loop: asyncio.AbstractEventLoop, engines: dict[str, Engine]) -> None:
-        self.url, self.models, self.engines = url, models, engines
+    def __init__(
+        self, url: str, models: Models, loop: asyncio.AbstractEventLoop, engines: dict[str, Engine], app: Any = None
+    ) -> None:
+        self.url, self.models, self.engines, self.app = url, models, engines, app
         self._loop = loop
 
     def call(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -79,10 +82,14 @@ def serving(engines: dict[str, Engine], config: Config | None = None) -> Iterato
         found["loop"] = asyncio.get_running_loop()
         for id, engine in engines.items():
             models.adopt(id, LocalModel(engine))
-        app = build_app(settings, models)
+        found["app"] = app = build_app(settings, models)
         found["server"] = server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5))
         started.set()
-        await server.serve(sockets=[listener])
+        if settings.admin_port is None:
+            await server.serve(sockets=[listener])
+            return
+        async with admin_listener(app, settings, server, lambda line: None):
+            await server.serve(sockets=[listener])
 
     thread = threading.Thread(target=lambda: asyncio.run(main()), name="test-server")
     thread.start()
@@ -90,7 +97,7 @@ def serving(engines: dict[str, Engine], config: Config | None = None) -> Iterato
     try:
         assert wait_for(lambda: found["server"].started), "the server does not start"
         port = listener.getsockname()[1]
-        yield Live(f"http://127.0.0.1:{port}", found["models"], found["loop"], engines)
+        yield Live(f"http://127.0.0.1:{port}", found["models"], found["loop"], engines, found["app"])
     finally:
         found["server"].should_exit = True
         thread.join(PATIENCE)

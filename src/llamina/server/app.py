@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
@@ -23,6 +24,8 @@ from llamina.server.ollama import embed, generate, manage
 from llamina.server.ollama import models as ollama_models
 from llamina.server.openai import chat, completions, embeddings
 from llamina.server.openai import models as openai_models
+from llamina.server.protection.chain import protection
+from llamina.server.protection.keys import Keys
 from llamina.server.store import Store
 
 OLLAMA = (ollama_chat, generate, embed, ollama_models, manage)
@@ -36,16 +39,21 @@ class Server:
     config: Config
     models: Models
     store: Store
+    keys: Keys
     jobs: Jobs = field(default_factory=Jobs)
 
 
 def build_app(config: Config, models: Models | None = None) -> Starlette:
-    """An application; `models` may be given for tests, else they are those of the configuration."""
+    """An application; `models` may be given for tests, else they are those of the configuration.
+
+    Raises RequestError for settings of its protection that do not protect.
+    """
+    keys = Keys(config)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         store = await asyncio.to_thread(Store, config.database_url, config.data_folder)
-        app.state.server = server = Server(config, models or Models(config), store)
+        app.state.server = server = Server(config, models or Models(config), store, keys)
         try:
             for api in APIS:
                 if hasattr(api, "resume"):
@@ -56,10 +64,20 @@ def build_app(config: Config, models: Models | None = None) -> Starlette:
             await server.models.close()
             store.close()
 
-    expected = (ApiError, LlaminaError, msgspec.MsgspecError)
-    handlers = {**dict.fromkeys(expected, on_error), Exception: on_error, HTTPException: _not_found}
     routes = [route for api in APIS for route in api.routes]
-    return Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)  # type: ignore[arg-type]
+    app = Starlette(
+        routes=routes,
+        exception_handlers=error_handlers(),  # type: ignore[arg-type]
+        lifespan=lifespan,
+        middleware=protection(config, keys),
+    )
+    app.state.keys = keys
+    return app
+
+
+def error_handlers() -> dict[Any, Any]:
+    """Errors that are expected, by their classes. Any other is for `Mistakes`."""
+    return {**dict.fromkeys((ApiError, LlaminaError, msgspec.MsgspecError), on_error), HTTPException: _not_found}
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

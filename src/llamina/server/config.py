@@ -5,6 +5,8 @@ from pathlib import Path
 import msgspec
 
 from llamina.places import data_dir
+from llamina.server.protection.rates import Rates
+from llamina.server.protection.settings import ApiKey, Jwt
 
 
 class Limits(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -13,11 +15,14 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     body_bytes: int = 10 << 20
     messages: int = 4096
     tools: int = 128
+    depth: int = 100  # of lists and objects in each other
     schema_bytes: int = 256 << 10
     grammar_bytes: int = 256 << 10
+    regex_bytes: int = 16 << 10
     stop_strings: int = 16
     stop_length: int = 256
-    logit_bias: int = 1024
+    logit_bias: int = 1024  # and banned tokens
+    adapters: int = 16  # LoRAs that act at the same time
     answers: int = 16  # n
     top_logprobs: int = 20
     inputs: int = 2048  # of one embeddings request
@@ -55,6 +60,23 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     limits: Limits = Limits()
     data: str = ""  # the folder of files and of the database; by default the user's data folder
     database: str = ""  # a URL: sqlite:///FILE or postgresql://USER@HOST/NAME; by default SQLite in the data folder
+    # protection
+    api_keys: list[str] = []  # keys of clients, or sha256:HASH of them
+    keys: list[ApiKey] = []  # the same with names, scopes, ends and rates
+    admin_key: str = ""  # a key, or sha256:HASH of it, for everything
+    jwt: Jwt | None = None
+    rates: Rates = Rates()  # of all callers together
+    key_rates: Rates = Rates()  # of each key that has none of its own
+    max_concurrent: int = 64  # requests under way; others are told to come again
+    timeout: float = 300.0  # seconds for a request's body to come, and for one answer
+    hosts: list[str] = []  # names that clients may call the server by; by default local ones, if it listens locally
+    cors_origins: list[str] = []  # of web pages that may use the server from a browser
+    cors_credentials: bool = False  # whether browsers may send cookies along
+    certfile: str = ""  # TLS: the certificate and its key, as PEM files
+    keyfile: str = ""
+    share_prefixes: bool = False  # whether keys share the KV cache of common prefixes: faster, and can be probed
+    admin_host: str = "127.0.0.1"  # of /admin; "": there is none
+    admin_port: int | None = None  # 0: there is none; by default 8081, unless it is taken
 
     @property
     def data_folder(self) -> Path:

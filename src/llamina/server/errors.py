@@ -6,10 +6,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from llamina.errors import LlaminaError, RequestError
+from llamina.server.mistake import where
 from llamina.server.model import ErrorInfo, ModelError
 
 log = logging.getLogger("llamina.server")
@@ -49,7 +50,9 @@ def api_error(error: Exception) -> ApiError:
         return ApiError(400, f"the body is not valid JSON: {error}")
     if isinstance(error, LlaminaError):
         return _of_model(ErrorInfo.of(error))
-    log.exception("a mistake of ours", exc_info=error)
+    if isinstance(error, ClientDisconnect):
+        return ApiError(400, "the client went away before its request was whole")
+    log.error("a mistake of ours: %s", where(error))
     return ApiError(500, "the server made a mistake: its log has the details", "server_error")
 
 
@@ -64,6 +67,8 @@ def _of_model(info: ErrorInfo) -> ApiError:
             return ApiError(503, info.message, "service_unavailable", code="queue_full", headers=retry)
         case "CapacityError":
             return ApiError(400, info.message, param=info.param, code="capacity_exceeded")
+        case "Timeout":
+            return ApiError(504, info.message, "timeout_error", code="timeout")
         case "ModelLost":
             return ApiError(503, info.message, "service_unavailable", code="model_lost", headers=retry)
         case kind if kind in BAD_INPUT:

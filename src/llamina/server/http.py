@@ -18,15 +18,36 @@ HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 DONE = b"data: [DONE]\n\n"
 
 encode = msgspec.json.Encoder().encode
+CONTAINERS = (dict, list, msgspec.Struct)
 
 
 async def read(request: Request, kind: type[Body], limit: int | None = None) -> Body:
     """The body as a struct. Raises ApiError for one that is too large, msgspec's errors for one that does not fit."""
     body = await read_bytes(request, limit)
     try:
-        return msgspec.json.decode(body, type=kind)
+        found = msgspec.json.decode(body, type=kind)
     except RecursionError:
         raise ApiError(400, "the body is nested too deeply") from None
+    except UnicodeDecodeError as error:
+        raise ApiError(400, f"the body is not UTF-8: {error.reason}") from None
+    check_depth(found, request.app.state.server.config.limits.depth)
+    return found
+
+
+def check_depth(value: Any, most: int) -> None:
+    """Raise ApiError if lists and objects are nested deeper than may be: what follows may walk them recursively."""
+    level, depth = [value] if isinstance(value, CONTAINERS) else [], 0
+    while level:
+        if depth > most:
+            raise ApiError(400, f"the body is nested deeper than {most} levels")
+        inner: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                children: Any = item.values()
+            else:
+                children = item if isinstance(item, list) else msgspec.structs.asdict(item).values()
+            inner += [child for child in children if isinstance(child, CONTAINERS)]
+        level, depth = inner, depth + 1
 
 
 async def read_bytes(request: Request, limit: int | None = None) -> bytes:

@@ -2,35 +2,32 @@
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable
 
 import uvicorn
 
-from llamina.errors import RequestError
+from llamina.server.admin.listener import admin_listener
 from llamina.server.app import build_app
 from llamina.server.config import Config
+from llamina.server.listen import check_tls, listen, options_of
 from llamina.server.models import Models
-
-GRACE = 10  # seconds that answers under way have to end after Ctrl-C or SIGTERM
 
 
 def serve(config: Config, *, eager: bool = True, tell: Callable[[str], None] = print) -> int:
     """Serve until Ctrl-C or SIGTERM; the exit code. `tell` gets a line when it listens, and when a model is ready."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    listening = _listen(config.host, config.port)
-    address = f"http://{config.host}:{listening.getsockname()[1]}"
+    check_tls(config)
+    listening = listen(config.host, config.port)
+    address = f"{'https' if config.certfile else 'http'}://{config.host}:{listening.getsockname()[1]}"
     models = Models(config)
     app = build_app(config, models)
-    options = uvicorn.Config(
-        app, log_level="warning", access_log=False, timeout_graceful_shutdown=GRACE, server_header=False
-    )
-    server = uvicorn.Server(options)
+    server = uvicorn.Server(options_of(app, config))
 
     async def main() -> None:
         tell(f"listening on {address}")
         loading = asyncio.ensure_future(_load_first(models, tell)) if eager else None
-        await server.serve(sockets=[listening])
+        async with admin_listener(app, config, server, tell):
+            await server.serve(sockets=[listening])
         if loading is not None:
             loading.cancel()
 
@@ -47,18 +44,3 @@ async def _load_first(models: Models, tell: Callable[[str], None]) -> None:
         tell(f"{entry.id} cannot be loaded: {error}")
     else:
         tell(f"{entry.id} is ready: {model.info.architecture}, context of {model.info.context} tokens")
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    """A socket that listens, so that a port that is taken is an error at once. Raises RequestError."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    found = socket.socket(family, socket.SOCK_STREAM)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        found.bind((host, port))
-        found.listen(1024)
-    except OSError as error:
-        found.close()
-        message = f"cannot listen on {host}:{port}: {error.strerror}: give another --host or --port"
-        raise RequestError(message, "port") from error
-    return found

@@ -66,7 +66,7 @@ class Service:
             if (scope := self._scopes.get(frame.id)) is not None:
                 scope.cancel()
             return
-        self._scopes[frame.id] = scope = Scope()
+        self._scopes[frame.id] = scope = Scope(frame.salt if isinstance(frame, Call) else "")
         self._pool.submit(self._begin, frame, scope)
 
     def close(self) -> None:

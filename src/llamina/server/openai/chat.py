@@ -15,7 +15,8 @@ from llamina.server.http import DONE, event, events, json, read, with_keep_alive
 from llamina.server.ids import new_id
 from llamina.server.model import Chunk
 from llamina.server.model.frames import CallDelta, Logprob, Usage
-from llamina.server.openai.sampling import SamplingFields
+from llamina.server.openai.sampling import SamplingFields, check_limits
+from llamina.server.tools import check_count
 
 
 class JsonSchema(msgspec.Struct, forbid_unknown_fields=True):
@@ -66,8 +67,7 @@ class ChatRequest(SamplingFields, kw_only=True, forbid_unknown_fields=True):
         if self.modalities not in (None, ["text"]):
             raise ApiError(400, f"modalities is {self.modalities}: answers are text", param="modalities")
         if self.tools:
-            if len(self.tools) > limits.tools:
-                raise ApiError(400, f"there are {len(self.tools)} tools: {limits.tools} are allowed", param="tools")
+            check_count(self.tools, limits)
             given["tools"] = self.tools
         if self.tool_choice is not None:
             given["tool_choice"] = self.tool_choice
@@ -83,7 +83,9 @@ class ChatRequest(SamplingFields, kw_only=True, forbid_unknown_fields=True):
             given["template_options"] = template
         if self.reasoning_format == "none":
             given["reasoning"] = False
-        return given | _constraint(self.response_format)
+        given |= _constraint(self.response_format)
+        check_limits(given, limits)
+        return given
 
 
 def _top_logprobs(n: int, most: int) -> int:
