@@ -178,7 +178,7 @@ def test_keys_are_made_listed_and_revoked(server: Protected) -> None:
         ({"name": ""}, "name"),
         ({"name": "x", "expires_in": 0}, "expires_in"),
         ({"name": "x", "expires_in": 2**63}, "expires_in"),
-        ({"name": "x", "rates": {"requests": -1}}, "rates"),
+        ({"name": "x", "rates": {"requests": -1}}, "rates.requests"),
         ({"name": "x", "until": 5}, "until"),
         ({}, "name"),
     ],

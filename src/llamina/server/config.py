@@ -1,8 +1,10 @@
 """How a server is set up."""
 
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from llamina.places import data_dir
 from llamina.server.protection.rates import Rates
@@ -61,22 +63,36 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     data: str = ""  # the folder of files and of the database; by default the user's data folder
     database: str = ""  # a URL: sqlite:///FILE or postgresql://USER@HOST/NAME; by default SQLite in the data folder
     # protection
-    api_keys: list[str] = []  # keys of clients, or sha256:HASH of them
+    api_keys: Annotated[list[str], Meta(description="Keys of clients, or sha256:HASH of them.")] = []
     keys: list[ApiKey] = []  # the same with names, scopes, ends and rates
-    admin_key: str = ""  # a key, or sha256:HASH of it, for everything
+    admin_key: Annotated[str, Meta(description="A key, or sha256:HASH of it, for everything, /admin too.")] = ""
     jwt: Jwt | None = None
     rates: Rates = Rates()  # of all callers together
     key_rates: Rates = Rates()  # of each key that has none of its own
-    max_concurrent: int = 64  # requests under way; others are told to come again
-    timeout: float = 300.0  # seconds for a request's body to come, and for one answer
-    hosts: list[str] = []  # names that clients may call the server by; by default local ones, if it listens locally
-    cors_origins: list[str] = []  # of web pages that may use the server from a browser
-    cors_credentials: bool = False  # whether browsers may send cookies along
-    certfile: str = ""  # TLS: the certificate and its key, as PEM files
-    keyfile: str = ""
-    share_prefixes: bool = False  # whether keys share the KV cache of common prefixes: faster, and can be probed
-    admin_host: str = "127.0.0.1"  # of /admin; "": there is none
-    admin_port: int | None = None  # 0: there is none; by default 8081, unless it is taken
+    max_concurrent: Annotated[
+        int, Meta(description="Requests under way at a time; beyond, the answer is 503.", ge=1)
+    ] = 64
+    timeout: Annotated[
+        float, Meta(description="Seconds for the body of a request to come, and for one answer.", gt=0)
+    ] = 300.0
+    hosts: Annotated[
+        list[str],
+        Meta(description="Names that clients may call the server by; by default local ones if it listens locally."),
+    ] = []
+    cors_origins: Annotated[
+        list[str], Meta(description="Origins of web pages that may use the server from a browser.")
+    ] = []
+    cors_credentials: Annotated[bool, Meta(description="Whether browsers may send cookies along.")] = False
+    certfile: Annotated[str, Meta(description="TLS: the certificate, a PEM file.")] = ""
+    keyfile: Annotated[str, Meta(description="TLS: the certificate's private key, a PEM file.")] = ""
+    share_prefixes: Annotated[
+        bool,
+        Meta(description="Whether keys share the KV cache of common prefixes: faster, but one can probe another's."),
+    ] = False
+    admin_host: Annotated[str, Meta(description="The address of /admin; empty: there is none.")] = "127.0.0.1"
+    admin_port: Annotated[
+        int | None, Meta(description="The port of /admin; 0: there is none. By default 8081, if it is free.")
+    ] = None
 
     @property
     def data_folder(self) -> Path:

@@ -35,8 +35,6 @@ async def create(request: Request) -> Response:
     if body.expires_in is not None and not 1 <= body.expires_in <= LONGEST:
         message = f"expires_in is {body.expires_in}: seconds from 1 to {LONGEST} are expected"
         raise ApiError(400, message, param="expires_in")
-    if body.rates is not None and min(msgspec.structs.astuple(body.rates)) < 0:
-        raise ApiError(400, "rates must be at least 0, which is no limit", param="rates")
     scopes = check_scopes(CLIENT_SCOPES if body.scopes is None else body.scopes)
     key = new_key()
     kept = {

@@ -1,6 +1,9 @@
 """The settings of keys and tokens."""
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from llamina.server.caller import CLIENT_SCOPES
 from llamina.server.protection.rates import Rates
@@ -19,8 +22,8 @@ class ApiKey(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 class Jwt(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Whose JSON Web Tokens are taken: HS256 by a secret, RS256 by a public key."""
 
-    secret: str = ""
-    public_key: str = ""  # PEM, or the file that it is in
-    audience: str = ""  # `aud` that a token must have
-    issuer: str = ""  # `iss` that a token must have
-    skew: float = 60.0  # seconds that clocks may differ
+    secret: Annotated[str, Meta(description="The secret of HS256, of at least 32 bytes.")] = ""
+    public_key: Annotated[str, Meta(description="The public key of RS256: PEM, or the file that it is in.")] = ""
+    audience: Annotated[str, Meta(description="The aud that a token must have.")] = ""
+    issuer: Annotated[str, Meta(description="The iss that a token must have.")] = ""
+    skew: Annotated[float, Meta(description="Seconds that clocks may differ.", ge=0)] = 60.0

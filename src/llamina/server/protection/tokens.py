@@ -48,7 +48,7 @@ class Tokens:
         settings, errors = self._settings, self._jwt
         try:
             algorithm = errors.get_unverified_header(token).get("alg")
-            if algorithm not in self._keys:
+            if not isinstance(algorithm, str) or algorithm not in self._keys:
                 raise _refused(f"its alg must be {' or '.join(self._keys)}")
             claims = errors.decode(
                 token,
