@@ -5,17 +5,28 @@ import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import httpx
 from live_server import PATIENCE, Live, Scripted, done, said, serving
 
 from llamina.server.config import Config
-from llamina.server.model.frames import Cancel, ToModel
+from llamina.server.model.frames import Call, Cancel, Result, ToModel
 
 ADMIN = "sk-admin"
 CLIENT = "sk-client"
 CHAT: dict[str, Any] = {"model": "scripted", "messages": [{"role": "user", "content": "hi"}]}
+
+
+class Talking(Scripted):
+    """A scripted model that answers calls, too: there is nothing to tell."""
+
+    def send(self, frame: ToModel) -> None:
+        super().send(frame)
+        if isinstance(frame, Call):
+            value: Any = {"stats": {}, "cancel_sequence": False}.get(frame.verb, [])
+            self._loop.call_soon(self.receive, Result(frame.id, value))
 
 
 class Silent(Scripted):
@@ -29,12 +40,17 @@ class Silent(Scripted):
 
 
 class Protected:
-    """A live server and its admin API, with `scripted`, which says a word, and `silent`, which says nothing."""
+    """A live server and its admin API, with `scripted`, which says a word, and, if it is asked for, `silent`."""
 
     def __init__(self, live: Live, admin: str) -> None:
         self.live, self.url, self.admin = live, live.url, admin
-        self.scripted = live.adopt("scripted", lambda: Scripted([said(text="Hello"), done()]))
-        self.silent = live.adopt("silent", lambda: Silent([]))
+        self.scripted = live.adopt("scripted", lambda: Talking([said(text="Hello"), done()]))
+
+    @cached_property
+    def silent(self) -> Silent:
+        model = self.live.adopt("silent", lambda: Silent([]))
+        assert isinstance(model, Silent)
+        return model
 
     def ask(self, path: str, body: Any = None, key: str | None = None, method: str = "", **more: Any) -> httpx.Response:
         return _ask(self.url, path, body, key, method, **more)

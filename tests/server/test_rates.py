@@ -144,9 +144,9 @@ def test_accounts_are_forgotten_when_nothing_changes_by_it() -> None:
 
 def test_beyond_the_most_at_a_time_it_is_503() -> None:
     with protected(max_concurrent=2) as server:
-        body = CHAT | {"model": "silent"}
+        body, silent = CHAT | {"model": "silent"}, server.silent
         held = [_held(server, "", body) for _ in range(2)]
-        assert wait_for(lambda: len(server.silent.asked) == 2)
+        assert wait_for(lambda: len(silent.asked) == 2)
         refused = server.ask("/v1/chat/completions", CHAT)
         assert refused.status_code == 503 and int(refused.headers["retry-after"]) >= 1
         assert server.ask("/api/chat", CHAT).json()["error"].startswith("2 requests are under way")
@@ -179,10 +179,10 @@ PATHS = [
 
 @pytest.mark.parametrize(("path", "body"), PATHS)
 def test_an_answer_that_takes_too_long_is_504(path: str, body: Any, hasty: Protected) -> None:
-    cancelled = hasty.silent.cancelled  # type: ignore[attr-defined]
+    cancelled = hasty.silent.cancelled
     answer = hasty.ask(path, body)
     assert answer.status_code == 504 and "0.3 s" in answer.text
-    assert hasty.silent.cancelled > cancelled  # type: ignore[attr-defined]
+    assert hasty.silent.cancelled > cancelled
 
 
 @pytest.mark.parametrize(
