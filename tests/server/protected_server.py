@@ -6,11 +6,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import httpx
 from live_server import PATIENCE, Live, Scripted, done, said, serving
 
+from llamina.gguf import GGUF, write
 from llamina.server.config import Config
 from llamina.server.model.frames import Call, Cancel, Result, ToModel
 
@@ -66,6 +68,17 @@ def _ask(url: str, path: str, body: Any, key: str | None, method: str, **more: A
     method = method or ("GET" if body is None else "POST")
     more.setdefault("timeout", PATIENCE)
     return httpx.request(method, url + path, json=body, headers=headers, **more)
+
+
+TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{{ tools or '' }}assistant:"
+
+
+def templated(path: Path, out: Path, template: str = TEMPLATE) -> Path:
+    """A copy of a model with a chat template."""
+    with GGUF.open(path) as file:
+        metadata = {**file.metadata, "tokenizer.chat_template": template}
+        write(out, metadata, file.tensors.values(), metadata_types=file.metadata_types)
+    return out
 
 
 @contextmanager

@@ -18,8 +18,8 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     messages: int = 4096
     tools: int = 128
     depth: int = 100  # of lists and objects in each other
-    schema_bytes: int = 256 << 10
-    grammar_bytes: int = 256 << 10
+    schema_bytes: int = 128 << 10
+    grammar_bytes: int = 64 << 10  # and lists of choices
     regex_bytes: int = 16 << 10
     stop_strings: int = 16
     stop_length: int = 256

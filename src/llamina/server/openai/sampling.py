@@ -143,9 +143,9 @@ def check_limits(given: dict[str, Any], limits: Limits) -> None:
             raise ApiError(400, f"{name} is larger than {limits.grammar_bytes} bytes", param=name)
     if len((given.get("regex") or "").encode()) > limits.regex_bytes:
         raise ApiError(400, f"regex is larger than {limits.regex_bytes} bytes", param="regex")
-    for name in ("json_schema", "choices"):
-        if name in given and len(msgspec.json.encode(given[name])) > limits.schema_bytes:
-            raise ApiError(400, f"{name} is larger than {limits.schema_bytes} bytes", param=name)
+    for name, most in (("json_schema", limits.schema_bytes), ("choices", limits.grammar_bytes)):
+        if name in given and len(msgspec.json.encode(given[name])) > most:
+            raise ApiError(400, f"{name} is larger than {most} bytes", param=name)
 
 
 def _check_many(name: str, items: Any, most: int, longest: int | None = None) -> None:
