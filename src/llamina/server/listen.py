@@ -20,7 +20,7 @@ def options_of(app: ASGIApp, config: Config) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=hurried(AutoHTTPProtocol),
-        log_level="warning",
+        log_level="error",  # below it, whoever sends what is no HTTP could fill the log
         access_log=False,
         server_header=False,
         proxy_headers=False,
