@@ -3,16 +3,10 @@
 import json
 import re
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-import llguidance
-
-LIMITS = llguidance.LLParserLimits(
-    initial_lexer_fuel=1_000_000,
-    step_lexer_fuel=200_000,
-    max_lexer_states=20_000,
-    max_grammar_size=50_000,
-    verbose_errors=False,
-)
+if TYPE_CHECKING:  # imported on first use: most programs have no patterns
+    from llguidance import LLMatcher, LLTokenizer
 
 
 def found_in(pattern: str, text: str) -> bool:
@@ -30,14 +24,25 @@ def found_in(pattern: str, text: str) -> bool:
 
 
 @lru_cache(64)
-def _matcher(pattern: str) -> llguidance.LLMatcher | None:
+def _matcher(pattern: str) -> "LLMatcher | None":
     """A matcher of JSON strings, byte by byte; None for a pattern that llguidance does not have."""
+    import llguidance
+
+    limits = llguidance.LLParserLimits(
+        initial_lexer_fuel=1_000_000,
+        step_lexer_fuel=200_000,
+        max_lexer_states=20_000,
+        max_grammar_size=50_000,
+        verbose_errors=False,
+    )
     grammar = llguidance.LLMatcher.grammar_from_json_schema(json.dumps({"type": "string", "pattern": pattern}))
-    matcher = llguidance.LLMatcher(_bytes(), grammar, log_level=0, limits=LIMITS)
+    matcher = llguidance.LLMatcher(_bytes(), grammar, log_level=0, limits=limits)
     return None if matcher.is_error() else matcher
 
 
 @lru_cache(1)
-def _bytes() -> llguidance.LLTokenizer:
+def _bytes() -> "LLTokenizer":
     """A vocabulary of single bytes."""
+    import llguidance
+
     return llguidance.LLTokenizer("byte")

@@ -18,6 +18,8 @@ from jinja2.runtime import Context
 from jinja2.sandbox import SandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
+from llamina.errors import TemplateError
+
 MAX_SECONDS = 5.0  # of the processor
 MAX_SIZE = 1 << 25  # characters of a text, items of a list
 MAX_MADE = 1 << 28  # of all that is made on the way
@@ -25,8 +27,8 @@ MAX_POWER = 1024  # of an exponent, and bits of what it is the exponent of
 WIDE = re.compile(r"%[^a-zA-Z%]*(\d{5,}|\*)")  # a format that pads by a lot, or by as much as it is told
 
 
-class TooMuch(Exception):
-    """A template that takes too long, or makes something too large."""
+def _too_much(what: str) -> TemplateError:
+    return TemplateError(f"the chat template is stopped: it {what}", "messages")
 
 
 class _Budget:
@@ -42,7 +44,7 @@ _BUDGET: ContextVar[_Budget] = ContextVar("llamina_template_budget")
 
 @contextmanager
 def bounds() -> Iterator[None]:
-    """Rendering within this context raises TooMuch when the thread has computed for too long, or made too much."""
+    """Rendering within this context raises TemplateError when the thread has computed for too long, or made too much."""
     token = _BUDGET.set(_Budget())
     try:
         yield
@@ -52,7 +54,7 @@ def bounds() -> Iterator[None]:
 
 def check_time() -> None:
     if time.thread_time() > _BUDGET.get().end:
-        raise TooMuch("it takes too long")
+        raise _too_much("takes too long")
 
 
 def _count(made: Any) -> Any:
@@ -62,13 +64,13 @@ def _count(made: Any) -> Any:
         if (budget := _BUDGET.get(None)) is not None:  # none while a template is compiled, and constants are computed
             budget.made += len(made)
             if budget.made > MAX_MADE:
-                raise TooMuch(f"it makes more than {MAX_MADE} characters on its way")
+                raise _too_much(f"makes more than {MAX_MADE} characters on its way")
     return made
 
 
 def check_size(size: int) -> None:
     if size > MAX_SIZE:
-        raise TooMuch(f"it makes something larger than {MAX_SIZE}")
+        raise _too_much(f"makes something larger than {MAX_SIZE}")
 
 
 def joined(parts: Iterable[str]) -> str:
@@ -149,11 +151,11 @@ class Sandbox(SandboxedEnvironment):
         elif operator == "+" and isinstance(left, Sized) and isinstance(right, Sized):
             check_size(len(left) + len(right))
         elif operator == "%" and isinstance(left, str) and WIDE.search(left):
-            raise TooMuch("it formats a number with a very wide field")
+            raise _too_much("formats a number with a very wide field")
         elif operator == "**" and isinstance(right, int | float):
             bits = left.bit_length() if isinstance(left, int) else 0
             if abs(right) > MAX_POWER or bits > MAX_POWER:
-                raise TooMuch("it computes a very large power")
+                raise _too_much("computes a very large power")
         return _count(super().call_binop(context, operator, left, right))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import jinja2
 
 from llamina.errors import TemplateError
-from llamina.tokenizer.sandbox import Sandbox, TooMuch, bounds, check_size
+from llamina.tokenizer.sandbox import Sandbox, bounds, check_size
 
 Message = Mapping[str, Any]
 
@@ -48,8 +48,8 @@ class ChatTemplate:
         try:
             with bounds():
                 return self._rendered(values)
-        except TooMuch as error:
-            raise TemplateError(f"the chat template is stopped: {error}", "messages") from error
+        except TemplateError:
+            raise
         except _Refusal as error:
             raise TemplateError(f"the chat template refuses these messages: {error}", "messages") from error
         except Exception as error:  # whatever a template may do wrong

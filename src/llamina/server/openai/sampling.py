@@ -151,6 +151,5 @@ def check_limits(given: dict[str, Any], limits: Limits) -> None:
 def _check_many(name: str, items: Any, most: int, longest: int | None = None) -> None:
     if len(items) > most:
         raise ApiError(400, f"{name} has {len(items)} items: {most} are allowed", param=name)
-    for text in items if longest is not None else ():
-        if len(text) > longest:
-            raise ApiError(400, f"{name} has a text of {len(text)} characters: {longest} are allowed", param=name)
+    if longest is not None and (size := max(map(len, items), default=0)) > longest:
+        raise ApiError(400, f"{name} has a text of {size} characters: {longest} are allowed", param=name)
