@@ -118,6 +118,9 @@ def test_official_clients_with_a_key(server: Protected) -> None:
         ("/api/delete", "DELETE", "admin:write"),
         ("/metrics", "GET", "admin:read"),
         ("/slots", "GET", "admin:read"),
+        ("/props", "GET", None),
+        ("/props", "POST", "admin:write"),
+        ("/lora-adapters", "POST", "admin:write"),
         ("/slots/0", "POST", "admin:write"),
         ("/admin/models", "GET", "admin:read"),
         ("/admin/keys", "POST", "admin:write"),
@@ -127,6 +130,25 @@ def test_official_clients_with_a_key(server: Protected) -> None:
 )
 def test_the_scope_that_a_path_needs(path: str, method: str, scope: str | None) -> None:
     assert scope_for(path, method) == scope
+
+
+ADMINISTRATORS = (
+    "/api/pull",
+    "/api/create",
+    "/api/copy",
+    "/api/delete",
+    "/metrics",
+    "/slots",
+    "/props",
+    "/lora-adapters",
+)
+
+
+@pytest.mark.parametrize(("path", "method"), paths())
+def test_every_path_has_a_line_in_the_table(path: str, method: str) -> None:
+    """One that has none needs an administrator; that must be meant."""
+    if path not in PUBLIC and not path.startswith(ADMINISTRATORS):
+        assert not (scope_for(path, method) or "").startswith("admin")
 
 
 def test_a_key_without_the_scope(server: Protected) -> None:

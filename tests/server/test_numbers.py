@@ -1,5 +1,6 @@
 """Every number of every request at its worst: a 4xx or an answer, never a 5xx."""
 
+import asyncio
 import json
 import types
 import typing
@@ -15,6 +16,8 @@ from protected_server import templated
 
 import llamina
 from llamina.server.anthropic.request import CountRequest, MessagesRequest
+from llamina.server.model import ModelError, WorkerModel
+from llamina.server.model.frames import Generate
 from llamina.server.ollama import chat as ollama_chat
 from llamina.server.ollama.embed import EmbedRequest
 from llamina.server.ollama.generate import GenerateRequest
@@ -106,3 +109,17 @@ def test_no_number_is_a_mistake_of_ours(number: str, server: Live) -> None:
                 mistakes.append((path, text, status))
     assert mistakes == []
     assert server.idle("stories")
+
+
+def test_numbers_that_no_frame_holds_are_refused() -> None:
+    """JSON's numbers have any size; those of the frames to a worker have 64 bits."""
+
+    async def scene() -> None:
+        model = WorkerModel("nowhere.gguf", {})
+        model._connection = object()  # type: ignore[assignment]
+        for value in (1 << 70, -(1 << 70)):
+            with pytest.raises(ModelError) as caught:
+                model.send(Generate(1, prompt="x", options={"json_schema": {"minimum": value}}))
+            assert caught.value.info.kind == "RequestError"
+
+    asyncio.run(scene())

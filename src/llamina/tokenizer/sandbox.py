@@ -44,7 +44,7 @@ _BUDGET: ContextVar[_Budget] = ContextVar("llamina_template_budget")
 
 @contextmanager
 def bounds() -> Iterator[None]:
-    """Rendering within this context raises TemplateError when the thread has computed for too long, or made too much."""
+    """Rendering within this context raises TemplateError when the thread computes for too long, or makes too much."""
     token = _BUDGET.set(_Budget())
     try:
         yield

@@ -12,11 +12,12 @@ from llamina.server.caller import TIMEOUT
 from llamina.server.errors import ApiError
 
 GRACE = 10.0  # seconds that the last events of a stream have to be taken
+LEAST_RATE = 64 << 10  # bytes a second that a large body must come at, once it takes longer than that
 STREAMS = (b"text/event-stream", b"application/x-ndjson")  # what ends by itself in time; a file may take longer
 
 
 class Deadline:
-    """Bodies must come within `seconds`, and streams be taken shortly after the answer had to be done."""
+    """Bodies must come within `seconds`, or not too slowly; streams be taken soon after the answer had to be done."""
 
     def __init__(self, app: ASGIApp, seconds: float, grace: float = GRACE) -> None:
         self._app, self._seconds, self._grace = app, seconds, grace
@@ -30,7 +31,7 @@ class Deadline:
         whole = False  # whether the body has come; after that, what is received is that the client is gone
 
         async def limited_receive() -> Message:
-            nonlocal whole
+            nonlocal whole, end
             if whole:
                 return await receive()
             try:
@@ -40,6 +41,7 @@ class Deadline:
                 message_text = f"the body did not come within {self._seconds:g} s: send it at once"
                 raise ApiError(408, message_text, code="timeout", headers={"Connection": "close"}) from None
             whole = not message.get("more_body", False)
+            end += len(message.get("body", b"")) / LEAST_RATE
             return message
 
         limit = asyncio.timeout(None)

@@ -4,12 +4,17 @@ from typing import Literal
 
 PUBLIC = ("/health", "/v1/health")  # open to everyone, with or without keys
 
-Need = Literal["chat", "embed", "any", "metrics", "admin"]
+Need = Literal["chat", "embed", "any", "look", "admin"]
 
 # The first line that fits counts. A path that ends in "/" stands for all below it.
 TABLE: tuple[tuple[str, Need], ...] = (
     ("/admin/", "admin"),
-    ("/metrics", "metrics"),
+    ("/metrics", "admin"),
+    ("/slots", "admin"),
+    ("/slots/", "admin"),
+    # for everyone to look at, and for administrators to change
+    ("/props", "look"),
+    ("/lora-adapters", "look"),
     # whatever key: models and documentation
     ("/v1/models", "any"),
     ("/v1/models/", "any"),
@@ -18,6 +23,7 @@ TABLE: tuple[tuple[str, Need], ...] = (
     ("/api/show", "any"),
     ("/api/ps", "any"),
     ("/api/version", "any"),
+    ("/tokenizer_info", "any"),
     ("/openapi.json", "any"),
     ("/docs", "any"),
     ("/docs/", "any"),
@@ -57,8 +63,8 @@ def scope_for(path: str, method: str) -> str | None:
             return None
         case "embed":
             return "embed:read"
-        case "metrics":
-            return "admin:read"
+        case "look" if reads:
+            return None
         case "chat":
             return "chat:read" if reads else "chat:write"
     return "admin:read" if reads else "admin:write"
