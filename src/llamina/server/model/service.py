@@ -90,6 +90,7 @@ class Service:
         except BaseException as error:
             self._outbox.put(Failed(frame.id, ErrorInfo.of(error)))
             self._scopes.pop(frame.id, None)
+            self._left.pop(frame.id, None)
         finally:
             SCOPE.set(None)
 
