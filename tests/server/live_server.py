@@ -15,6 +15,7 @@ import msgspec
 import uvicorn
 
 from llamina.engine import Engine
+from llamina.server.admin.listener import admin_listener
 from llamina.server.app import Server, build_app
 from llamina.server.config import Config
 from llamina.server.model import Chunk, LocalModel, Model, ModelInfo
@@ -94,7 +95,11 @@ def serving(
         found["app"] = app = build_app(settings, models)
         found["server"] = server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5))
         started.set()
-        await server.serve(sockets=[listener])
+        if settings.admin_port is None:
+            await server.serve(sockets=[listener])
+            return
+        async with admin_listener(app, settings, server, lambda line: None):
+            await server.serve(sockets=[listener])
 
     thread = threading.Thread(target=lambda: asyncio.run(main()), name="test-server")
     thread.start()

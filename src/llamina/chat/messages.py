@@ -78,7 +78,7 @@ def _as_text(message: dict[str, Any]) -> dict[str, Any]:
 
 def _written(call: Mapping[str, Any]) -> str:
     function = call["function"]
-    arguments = function["arguments"]
+    arguments = function.get("arguments", "")
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     return f'<tool_call>\n{{"name": {json.dumps(function["name"])}, "arguments": {text or "{}"}}}\n</tool_call>'
 

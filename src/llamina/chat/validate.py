@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
+from llamina.grammar.pattern import found_in
+
 MAX_REFS = 64  # references that may lead to each other before the value gets smaller
+MAX_STEPS = 50_000  # schemas that are looked at: references may double them with every step
 
 
 def type_of(value: Any) -> str:
@@ -25,7 +28,7 @@ def is_type(value: Any, types: set[str]) -> bool:
 def fits(value: Any, schema: Any) -> bool:
     """Whether a value fits a schema. A malformed schema fits nothing."""
     try:
-        return _fits(value, schema, schema, 0)
+        return _fits(value, schema, _Document(schema), 0)
     except (TypeError, ValueError, AttributeError, re.error, RecursionError):
         return False
 
@@ -33,19 +36,29 @@ def fits(value: Any, schema: Any) -> bool:
 def fits_member(name: str, value: Any, schema: Any) -> bool:
     """Whether an object with this member may fit a schema, by what that says of properties."""
     try:
-        return not isinstance(schema, Mapping) or _member(name, value, schema, schema)
+        return not isinstance(schema, Mapping) or _member(name, value, schema, _Document(schema))
     except (TypeError, ValueError, AttributeError, re.error, RecursionError):
         return False
 
 
-def _fits(value: Any, schema: Any, root: Any, refs: int = 0) -> bool:
-    """Whether a value fits a schema whose references point into `root`."""
+class _Document:
+    """The schema that references point into, and how many steps were taken in it."""
+
+    def __init__(self, schema: Any) -> None:
+        self.schema, self.steps = schema, 0
+
+
+def _fits(value: Any, schema: Any, root: _Document, refs: int = 0) -> bool:
+    """Whether a value fits a schema whose references point into `root`. Raises ValueError if that takes too long."""
+    root.steps += 1
+    if root.steps > MAX_STEPS:
+        raise ValueError("the schema has too many references")
     if not isinstance(schema, Mapping):
         return schema is not False
     return all(_keyword(key, value, schema, root, refs) for key in schema)
 
 
-def _keyword(key: str, value: Any, schema: Mapping[str, Any], root: Any, refs: int) -> bool:
+def _keyword(key: str, value: Any, schema: Mapping[str, Any], root: _Document, refs: int) -> bool:
     """Whether a value fits what one keyword of the schema says."""
     of = schema[key]
     match key:
@@ -102,11 +115,11 @@ def _string(key: str, value: str, of: Any) -> bool:
         case "maxLength":
             return bool(len(value) <= of)
         case "pattern":
-            return re.search(of, value) is not None
+            return found_in(of, value)
     return True
 
 
-def _array(key: str, value: list[Any], schema: Mapping[str, Any], root: Any) -> bool:
+def _array(key: str, value: list[Any], schema: Mapping[str, Any], root: _Document) -> bool:
     of = schema[key]
     match key:
         case "minItems":
@@ -122,7 +135,7 @@ def _array(key: str, value: list[Any], schema: Mapping[str, Any], root: Any) -> 
     return True
 
 
-def _object(key: str, value: dict[str, Any], schema: Mapping[str, Any], root: Any) -> bool:
+def _object(key: str, value: dict[str, Any], schema: Mapping[str, Any], root: _Document) -> bool:
     of = schema[key]
     match key:
         case "required":
@@ -136,18 +149,18 @@ def _object(key: str, value: dict[str, Any], schema: Mapping[str, Any], root: An
     return True
 
 
-def _member(name: str, value: Any, schema: Mapping[str, Any], root: Any) -> bool:
+def _member(name: str, value: Any, schema: Mapping[str, Any], root: _Document) -> bool:
     """Whether an object may have this member, by the keywords for properties."""
     schemas = [of for key, of in schema.get("properties", {}).items() if key == name]
-    schemas += [of for pattern, of in schema.get("patternProperties", {}).items() if re.search(pattern, name)]
+    schemas += [of for pattern, of in schema.get("patternProperties", {}).items() if found_in(pattern, name)]
     return all(_fits(value, of, root) for of in schemas or [schema.get("additionalProperties", True)])
 
 
-def _resolve(ref: str, root: Any) -> Any:
+def _resolve(ref: str, root: _Document) -> Any:
     """Return the schema that a reference into this document names; one that nothing fits if there is none."""
     if not ref.startswith("#"):
         return False
-    target = root
+    target = root.schema
     for part in filter(None, unquote(ref[1:]).split("/")):
         part = part.replace("~1", "/").replace("~0", "~")
         if isinstance(target, list):

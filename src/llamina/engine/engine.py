@@ -3,6 +3,7 @@
 import os
 from collections import abc
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, NoReturn, Self, Unpack, cast, overload
 
@@ -237,6 +238,8 @@ class Engine:
     def read(self, requests: abc.Sequence[Request]) -> list[Array]:
         """The outputs that each request reads; nothing of them is left if one cannot be computed."""
         ahead = AHEAD * self.runner.budget.sequences
+        if (scope := SCOPE.get()) is not None and scope.cache_salt:
+            requests = [replace(request, cache_salt=scope.cache_salt) for request in requests]
         sequences: list[Sequence] = []
         rows = []
         try:

@@ -7,9 +7,13 @@ from llamina.errors import RequestError
 
 
 class Scope:
-    """What one caller has under way, so that all of it can be cancelled from another thread."""
+    """What one caller has under way, so that all of it can be cancelled from another thread.
 
-    def __init__(self) -> None:
+    `cache_salt` is that of requests which read; one that generates has its own.
+    """
+
+    def __init__(self, cache_salt: str = "") -> None:
+        self.cache_salt = cache_salt
         self._cancels: list[Callable[[], None]] = []
         self._cancelled = False
 

@@ -9,6 +9,7 @@ import llguidance
 from llamina.errors import InvalidGrammar
 from llamina.grammar import gbnf, lark, lexemes
 from llamina.grammar.constraint import Constraint, one_line
+from llamina.grammar.expansion import check_size
 from llamina.grammar.nodes import Node, Rules, characters, choice, sequence
 from llamina.grammar.regular import straighten
 from llamina.grammar.source import Source
@@ -66,22 +67,25 @@ class Compiler:
         """Return the constraint in a language of llguidance."""
         match source.kind:
             case "grammar":
-                rules = gbnf.parse(source.text, self._token)
-                return llguidance.LLMatcher.grammar_from_lark(_lark(rules))
+                return _from_lark(_lark(gbnf.parse(source.text, self._token)), source.kind)
             case "choices":
-                rules = {"root": choice(map(_literal, json.loads(source.text)))}
-                return llguidance.LLMatcher.grammar_from_lark(_lark(rules))
+                return _from_lark(_lark({"root": choice(map(_literal, json.loads(source.text)))}), source.kind)
             case "json_schema":
                 defaults = {"whitespace_pattern": WHITESPACE} if "x-guidance" not in json.loads(source.text) else {}
                 return llguidance.LLMatcher.grammar_from_json_schema(source.text, defaults=defaults)  # type: ignore[arg-type]
             case "regex":
                 return llguidance.LLMatcher.grammar_from_regex(source.text)
-        return llguidance.LLMatcher.grammar_from_lark(source.text)
+        return _from_lark(source.text, source.kind)
 
     def _token(self, text: str) -> int | None:
         """Return the token whose text this is; None if it is not a single token."""
         tokens = self._tokenizer.encode(text, parse_special=True, continued=True)
         return tokens[0] if len(tokens) == 1 else None
+
+
+def _from_lark(text: str, kind: str) -> str:
+    check_size(text, kind)
+    return llguidance.LLMatcher.grammar_from_lark(text)
 
 
 def _lark(rules: Rules) -> str:

@@ -21,6 +21,11 @@ ORDER = (
     "xtc",
     "temperature",
 )
+# What logits are changed by or compared with, in float32: bounded, so that nothing of it becomes infinite.
+FOR_LOGITS = (
+    "frequency_penalty", "presence_penalty", "repeat_penalty", "dry_multiplier", "logit_bias", "top_n_sigma",
+)  # fmt: skip
+LARGEST = 1e30
 ALIASES = {"typ_p": "typical_p"}  # llama.cpp's name
 
 
@@ -118,6 +123,8 @@ def _is_list(value: object) -> bool:
 
 def _within(name: str, value: float, low: float, high: float) -> None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
+    if number and name in FOR_LOGITS and LARGEST < abs(value) < math.inf:
+        raise InvalidSampling(f"{name} is {value!r}: must be a number from -{LARGEST:g} to {LARGEST:g}", name)
     if not number or math.isnan(value) or math.isinf(value) or not low <= value <= high:
         above = "a finite number" if low == -math.inf else f"a number of at least {low}"
         expected = f"a number from {low} to {high}" if high < math.inf else above

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
@@ -30,6 +31,8 @@ from llamina.server.openai import models as openai_models
 from llamina.server.openai.assistants import assistants, runs, threads
 from llamina.server.openai.responses import conversations
 from llamina.server.openai.responses import routes as responses
+from llamina.server.protection.chain import protection
+from llamina.server.protection.keys import Keys
 from llamina.server.requests import CountRequests, RequestCounts
 from llamina.server.store import Store
 from llamina.server.tracing import open_tracing
@@ -50,6 +53,7 @@ class Server:
     config: Config
     models: Models
     store: Store
+    keys: Keys
     jobs: Jobs = field(default_factory=Jobs)
     requests: RequestCounts = field(default_factory=RequestCounts)
     instance: Instance = field(init=False)  # this process, among those that share the data folder
@@ -61,13 +65,16 @@ class Server:
 
 
 def build_app(config: Config, models: Models | None = None) -> Starlette:
-    """An application; `models` may be given for tests, else they are those of the configuration."""
-    counts = RequestCounts()
+    """An application; `models` may be given for tests, else they are those of the configuration.
+
+    Raises RequestError for settings of its protection that do not protect.
+    """
+    counts, keys = RequestCounts(), Keys(config)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         store = await asyncio.to_thread(Store, config.database_url, config.data_folder)
-        app.state.server = server = Server(config, models or Models(config), store, requests=counts)
+        app.state.server = server = Server(config, models or Models(config), store, keys, requests=counts)
         try:
             with server.instance.taking_over():
                 for api in APIS:
@@ -83,17 +90,27 @@ def build_app(config: Config, models: Models | None = None) -> Starlette:
                 await asyncio.to_thread(tracing.close)
 
     tracing = open_tracing(config.otel)
-    expected = (ApiError, LlaminaError, msgspec.MsgspecError)
-    handlers = {**dict.fromkeys(expected, on_error), Exception: on_error, HTTPException: _not_found}
     routes = [route for api in APIS for route in api.routes]
-    counting = Middleware(CountRequests, counts, routes)
-    middleware = [counting, Middleware(Access, tracing), Middleware(Patience), Middleware(Disconnects)]
-    return Starlette(
+    middleware = [
+        Middleware(CountRequests, counts, routes),
+        Middleware(Access, tracing),
+        *protection(config, keys),
+        Middleware(Patience),
+        Middleware(Disconnects),
+    ]
+    app = Starlette(
         routes=routes,
-        exception_handlers=handlers,  # type: ignore[arg-type]
+        exception_handlers=error_handlers(),  # type: ignore[arg-type]
         lifespan=lifespan,
         middleware=middleware,
     )
+    app.state.keys = keys
+    return app
+
+
+def error_handlers() -> dict[Any, Any]:
+    """Errors that are expected, by their classes. Any other is for `Mistakes`."""
+    return {**dict.fromkeys((ApiError, LlaminaError, msgspec.MsgspecError), on_error), HTTPException: _not_found}
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

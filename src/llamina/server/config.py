@@ -7,6 +7,8 @@ import msgspec
 from msgspec import Meta
 
 from llamina.places import data_dir
+from llamina.server.protection.rates import Rates
+from llamina.server.protection.settings import ApiKey, Jwt
 
 
 def about(text: str, **limits: Any) -> Meta:
@@ -26,11 +28,14 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     body_bytes: Annotated[Bytes, about("Largest body of a request.")] = 10 << 20
     messages: Annotated[int, about("Messages of a conversation.", ge=1)] = 4096
     tools: Annotated[int, about("Tools of a request.", ge=0)] = 128
-    schema_bytes: Annotated[Bytes, about("Largest JSON schema.")] = 256 << 10
-    grammar_bytes: Annotated[Bytes, about("Largest grammar or regular expression.")] = 256 << 10
+    depth: Annotated[int, about("Lists and objects in each other.", ge=1)] = 100
+    schema_bytes: Annotated[Bytes, about("Largest JSON schema.")] = 128 << 10
+    grammar_bytes: Annotated[Bytes, about("Largest grammar, or list of choices.")] = 64 << 10
+    regex_bytes: Annotated[Bytes, about("Largest regular expression.")] = 16 << 10
     stop_strings: Annotated[int, about("Stop strings of a request.", ge=0)] = 16
     stop_length: Annotated[int, about("Characters of a stop string.", ge=1)] = 256
-    logit_bias: Annotated[int, about("Tokens of a logit_bias.", ge=0)] = 1024
+    logit_bias: Annotated[int, about("Tokens of a logit_bias, and banned tokens.", ge=0)] = 1024
+    adapters: Annotated[int, about("LoRA adapters that act at the same time.", ge=0)] = 16
     answers: Annotated[int, about("Answers to one prompt (n).", ge=1)] = 16
     top_logprobs: Annotated[int, about("Alternatives that are told of each token (top_logprobs).", ge=0)] = 20
     inputs: Annotated[int, about("Texts of one request for embeddings.", ge=1)] = 2048
@@ -128,6 +133,37 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         str,
         about("sqlite:///FILE or postgresql://USER@HOST/NAME; by default SQLite in the data folder."),
     ] = ""
+    # protection
+    api_keys: Annotated[list[str], Meta(description="Keys of clients, or sha256:HASH of them.")] = []
+    keys: list[ApiKey] = []  # the same with names, scopes, ends and rates
+    admin_key: Annotated[str, Meta(description="A key, or sha256:HASH of it, for everything, /admin too.")] = ""
+    jwt: Jwt | None = None
+    rates: Rates = Rates()  # of all callers together
+    key_rates: Rates = Rates()  # of each key that has none of its own
+    max_concurrent: Annotated[
+        int, Meta(description="Requests under way at a time; beyond, the answer is 503.", ge=1)
+    ] = 64
+    timeout: Annotated[
+        float, Meta(description="Seconds for the body of a request to come, and for one answer.", gt=0)
+    ] = 300.0
+    hosts: Annotated[
+        list[str],
+        Meta(description="Names that clients may call the server by; by default local ones if it listens locally."),
+    ] = []
+    cors_origins: Annotated[
+        list[str], Meta(description="Origins of web pages that may use the server from a browser.")
+    ] = []
+    cors_credentials: Annotated[bool, Meta(description="Whether browsers may send cookies along.")] = False
+    certfile: Annotated[str, Meta(description="TLS: the certificate, a PEM file.")] = ""
+    keyfile: Annotated[str, Meta(description="TLS: the certificate's private key, a PEM file.")] = ""
+    share_prefixes: Annotated[
+        bool,
+        Meta(description="Whether keys share the KV cache of common prefixes: faster, but one can probe another's."),
+    ] = False
+    admin_host: Annotated[str, Meta(description="The address of /admin; empty: there is none.")] = "127.0.0.1"
+    admin_port: Annotated[
+        int | None, Meta(description="The port of /admin; 0: there is none. By default 8081, if it is free.")
+    ] = None
 
     @property
     def data_folder(self) -> Path:

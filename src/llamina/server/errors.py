@@ -6,10 +6,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from llamina.errors import LlaminaError, RequestError
+from llamina.server.mistake import where
 from llamina.server.model import ErrorInfo, ModelError
 from llamina.server.record import current
 
@@ -50,9 +51,11 @@ def api_error(error: Exception) -> ApiError:
         return ApiError(400, f"the body is not valid JSON: {error}")
     if isinstance(error, LlaminaError):
         return _of_model(ErrorInfo.of(error))
+    if isinstance(error, ClientDisconnect):
+        return ApiError(400, "the client went away before its request was whole")
     record = current()
     id = record.id if record is not None else "none"
-    log.exception("a mistake of ours in request %s", id, exc_info=error)
+    log.error("a mistake of ours in request %s: %s", id, where(error))
     return ApiError(500, f"the server made a mistake: its log has the details of request {id}", "server_error")
 
 
@@ -67,6 +70,8 @@ def _of_model(info: ErrorInfo) -> ApiError:
             return ApiError(503, info.message, "service_unavailable", code="queue_full", headers=retry)
         case "CapacityError":
             return ApiError(400, info.message, param=info.param, code="capacity_exceeded")
+        case "Timeout":
+            return ApiError(504, info.message, "timeout_error", code="timeout")
         case "ModelLost":
             return ApiError(503, info.message, "service_unavailable", code="model_lost", headers=retry)
         case "ShuttingDown":

@@ -19,21 +19,42 @@ DONE = b"data: [DONE]\n\n"
 PING = b": keep-alive\n\n"
 
 encode = msgspec.json.Encoder().encode
+CONTAINERS = (dict, list, msgspec.Struct)
 
 
 async def read(request: Request, kind: type[Body], limit: int | None = None) -> Body:
     """The body as a struct. Raises ApiError for one that is too large, msgspec's errors for one that does not fit."""
-    found = parse(await read_bytes(request, limit), kind)
+    found = parse(await read_bytes(request, limit), kind, request.app.state.server.config.limits.depth)
     request.scope["streams"] = getattr(found, "stream", None) is True
     return found
 
 
-def parse(body: bytes, kind: type[Body]) -> Body:
-    """JSON as a struct. Raises ApiError or msgspec's errors for what does not fit."""
+def parse(body: bytes, kind: type[Body], depth: int) -> Body:
+    """JSON as a struct, of so many levels at most. Raises ApiError or msgspec's errors for what does not fit."""
     try:
-        return msgspec.json.decode(body, type=kind)
+        found = msgspec.json.decode(body, type=kind)
     except RecursionError:
         raise ApiError(400, "the body is nested too deeply") from None
+    except UnicodeDecodeError as error:
+        raise ApiError(400, f"the body is not UTF-8: {error.reason}") from None
+    check_depth(found, depth)
+    return found
+
+
+def check_depth(value: Any, most: int) -> None:
+    """Raise ApiError if lists and objects are nested deeper than may be: what follows may walk them recursively."""
+    level, depth = [value] if isinstance(value, CONTAINERS) else [], 0
+    while level:
+        if depth > most:
+            raise ApiError(400, f"the body is nested deeper than {most} levels")
+        inner: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                children: Any = item.values()
+            else:
+                children = item if isinstance(item, list) else msgspec.structs.asdict(item).values()
+            inner += [child for child in children if isinstance(child, CONTAINERS)]
+        level, depth = inner, depth + 1
 
 
 async def read_bytes(request: Request, limit: int | None = None) -> bytes:

@@ -6,6 +6,9 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
+from llamina.server.caller import TIMEOUT
+from llamina.server.mistake import where
+
 log = logging.getLogger("llamina.server")
 
 
@@ -34,10 +37,11 @@ class Jobs:
         return self._states.get(id)
 
     async def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        TIMEOUT.set(None)  # that of the request that started it
         try:
             await work
-        except Exception:
-            log.exception("a job failed")
+        except Exception as error:
+            log.error("a job failed: %s", where(error))
 
     def running(self, id: str) -> bool:
         return id in self._tasks

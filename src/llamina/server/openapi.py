@@ -11,7 +11,7 @@ import msgspec
 from starlette.routing import BaseRoute, Route
 
 from llamina import __version__
-from llamina.server.errors import anthropic_shape, llama_shape, ollama_shape, openai_shape, shape_for
+from llamina.server.errors import Shape, anthropic_shape, llama_shape, ollama_shape, openai_shape, shape_for
 
 REF = "#/components/schemas/{name}"
 CONVERTED = re.compile(r"\{(\w+)(?::(\w+))?\}")  # a parameter of a path, and its type
@@ -159,7 +159,12 @@ def _operation(route: Route, method: str, body: dict[str, Any] | None, streams: 
     return found
 
 
-API_NAMES = {anthropic_shape: "anthropic", ollama_shape: "ollama", llama_shape: "llama.cpp", openai_shape: "openai"}
+API_NAMES: dict[Shape, str] = {
+    anthropic_shape: "anthropic",
+    ollama_shape: "ollama",
+    llama_shape: "llama.cpp",
+    openai_shape: "openai",
+}
 
 
 def api_of(path: str) -> str:

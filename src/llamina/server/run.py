@@ -10,14 +10,14 @@ from types import FrameType
 
 import uvicorn
 
-from llamina.errors import RequestError
 from llamina.server import logs
+from llamina.server.admin.listener import admin_listener
 from llamina.server.app import build_app
 from llamina.server.config import Config
+from llamina.server.listen import check_tls, listen, options_of
 from llamina.server.models import Models
 
 log = logging.getLogger("llamina.server")
-AFTERWARDS = 3  # seconds for clients to take the last event, after the grace period
 ENDS = "the server is shutting down: ask again later"
 
 
@@ -47,28 +47,23 @@ def serve(config: Config, *, tell: Callable[[str], None] = print) -> int:
     logs.set_up(config.log_level, config.log_format)
     if config.log_format == "json":
         tell = log.warning  # every line is an object then
-    listening = _listen(config.host, config.port)
-    address = f"http://{config.host}:{listening.getsockname()[1]}"
+    check_tls(config)
+    listening = listen(config.host, config.port)
+    address = f"{'https' if config.certfile else 'http'}://{config.host}:{listening.getsockname()[1]}"
     models = Models(config)
-    options = uvicorn.Config(
-        build_app(config, models),
-        log_config=None,
-        access_log=False,
-        timeout_graceful_shutdown=int(config.grace) + AFTERWARDS,
-        server_header=False,
-        ws_max_size=2 * config.limits.body_bytes,  # what is over the limit gets an answer, what is far over it none
-    )
-    server = Listening(options, models, config.grace)
+    app = build_app(config, models)
+    server = Listening(options_of(app, config), models, config.grace)
 
     async def main() -> None:
         tell(f"listening on {address}")
         loading = asyncio.ensure_future(_load_first(models, tell)) if config.load and models.entries else None
-        await server.serve(sockets=[listening])
+        async with admin_listener(app, config, server, tell):
+            await server.serve(sockets=[listening])
         if loading is not None:
             loading.cancel()
 
     try:
-        with asyncio.Runner(loop_factory=options.get_loop_factory()) as runner:  # uvloop, where there is one
+        with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:  # uvloop, where there is one
             runner.run(main())
     except KeyboardInterrupt:  # uvicorn raises the signal again when all is done
         return 128 + signal.SIGINT
@@ -84,18 +79,3 @@ async def _load_first(models: Models, tell: Callable[[str], None]) -> None:
         tell(f"{entry.id} cannot be loaded: {error}")
     else:
         tell(f"{entry.id} is ready: {model.info.architecture}, context of {model.info.context} tokens")
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    """A socket that listens, so that a port that is taken is an error at once. Raises RequestError."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # else asyncio leaves Nagle's algorithm on
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        found.bind((host, port))
-        found.listen(1024)
-    except OSError as error:
-        found.close()
-        message = f"cannot listen on {host}:{port}: {error.strerror}: give another --host or --port"
-        raise RequestError(message, "port") from error
-    return found

@@ -2,14 +2,20 @@
 
 from typing import Any
 
+import msgspec
+
 from llamina.server.config import Limits
 from llamina.server.errors import ApiError
 
 
 def check_count(tools: list[dict[str, Any]], limits: Limits) -> None:
-    """Raise ApiError if there are more tools than may be."""
+    """Raise ApiError if there are more tools than may be, or one is larger than a schema may be."""
     if len(tools) > limits.tools:
         raise ApiError(400, f"there are {len(tools)} tools: {limits.tools} are allowed", param="tools")
+    for i, tool in enumerate(tools):
+        if len(msgspec.json.encode(tool)) > limits.schema_bytes:
+            message = f"tools[{i}] is larger than {limits.schema_bytes} bytes"
+            raise ApiError(400, message, param=f"tools[{i}]")
 
 
 def read_schema(schema: dict[str, Any], param: str) -> dict[str, Any]:

@@ -8,12 +8,9 @@ from functools import cached_property
 from typing import Any
 
 import jinja2
-from jinja2 import nodes
-from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
-from jinja2.sandbox import SandboxedEnvironment
 
 from llamina.errors import TemplateError
+from llamina.tokenizer.sandbox import Sandbox, bounds, check_size
 
 Message = Mapping[str, Any]
 
@@ -49,11 +46,23 @@ class ChatTemplate:
             **copy.deepcopy(kwargs),
         }
         try:
-            return self._template.render(values)
+            with bounds():
+                return self._rendered(values)
+        except TemplateError:
+            raise
         except _Refusal as error:
             raise TemplateError(f"the chat template refuses these messages: {error}", "messages") from error
         except Exception as error:  # whatever a template may do wrong
             raise TemplateError(f"the chat template failed{_line(error)}: {error}", "messages") from error
+
+    def _rendered(self, values: Mapping[str, Any]) -> str:
+        """The text, made piece by piece."""
+        pieces, size = [], 0
+        for piece in self._template.generate(values):
+            size += len(piece)
+            check_size(size)
+            pieces.append(piece)
+        return "".join(pieces)
 
     @property
     def knows_tools(self) -> bool:
@@ -82,20 +91,8 @@ class _Refusal(Exception):
     """A template called `raise_exception`."""
 
 
-class _Generation(Extension):
-    """`{% generation %}` marks what the assistant says, for training; here it is part of the text."""
-
-    tags = {"generation"}  # noqa: RUF012 (jinja2 declares it so)
-
-    def parse(self, parser: Parser) -> nodes.Node | list[nodes.Node]:
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return nodes.Scope(body, lineno=line)
-
-
-def _environment() -> SandboxedEnvironment:
-    # Not Hugging Face's immutable sandbox: templates of Kimi append to their lists, and the lists are copies.
-    environment = SandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation])
+def _environment() -> Sandbox:
+    environment = Sandbox()
     environment.filters["tojson"] = _to_json
     environment.filters["safe"] = lambda value: value  # Markup would escape whatever it is joined with
     environment.globals["raise_exception"] = _raise_exception

@@ -81,6 +81,7 @@ class ChatSettings:
 
 
 SETTINGS = ChatSettings.__dataclass_fields__.keys()
+RESERVED = ("self", "messages", "tools")  # what a template's options may not replace
 
 
 class AnswerParser:
@@ -177,13 +178,28 @@ def _plain(message: object) -> dict[str, Any]:
     if not isinstance(message, Mapping):
         raise RequestError(f"a message is {message!r}: it must be a role and its content", "messages")
     plain = dict(message)
+    _check_calls(plain.get("tool_calls"))
     return plain | {"content": _content(plain["content"])} if "content" in plain else plain
+
+
+def _check_calls(calls: object) -> None:
+    """Raise RequestError for calls of tools that no template could write."""
+    if calls is not None and not (isinstance(calls, Sequence) and not isinstance(calls, str)):
+        raise RequestError(f"tool_calls is {type(calls).__name__}: a list of calls is expected", "messages")
+    for call in calls or ():
+        function = call.get("function") if isinstance(call, Mapping) else None
+        named = isinstance(function, Mapping) and isinstance(function.get("name"), str)
+        if not named or not isinstance(function.get("arguments", ""), str | Mapping):  # type: ignore[union-attr]
+            message = "tool_calls has a call without a function: its name, and arguments as JSON text, are expected"
+            raise RequestError(message, "messages")
 
 
 def _content(content: object) -> object:
     """A list of text parts as one text; anything but text raises RequestError."""
-    if content is None or isinstance(content, str) or not isinstance(content, Sequence):
+    if content is None or isinstance(content, str):
         return content
+    if not isinstance(content, Sequence):
+        raise RequestError(f"content is {type(content).__name__}: a text or a list of parts is expected", "messages")
     texts = []
     for part in content:
         kind = part.get("type", "text") if isinstance(part, Mapping) else None
@@ -207,6 +223,8 @@ def prepare(engine: "Engine", messages: Messages, options: dict[str, Any]) -> tu
     check_names(options, OPTIONS | SAMPLING | SETTINGS)
     settings = ChatSettings(**{name: options[name] for name in SETTINGS if name in options})
     options = {name: value for name, value in options.items() if name not in SETTINGS}
+    if taken := [name for name in RESERVED if name in settings.template_options]:
+        raise RequestError(f"template_options has {taken[0]}: that is not an option of a template", "template_options")
     tools, must = chosen(Tools(settings.tools), settings.tool_choice)
     prompt, template, format = render(engine, messages, settings, tools)
     thinking = format.reasoning is not None and prompt.rstrip().endswith(format.reasoning[0])

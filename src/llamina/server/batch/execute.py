@@ -67,7 +67,7 @@ class Execution:
         losses = 0
         while True:
             try:
-                request = parse(body, self._endpoint.request)
+                request = parse(body, self._endpoint.request, self._server.config.limits.depth)
                 if getattr(request, "stream", None):
                     raise ApiError(400, "stream is true: a batch has whole answers, leave it out", param="stream")
                 return 200, await self._endpoint.answer(self._server, request, priority=PRIORITY)

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from llamina.errors import LlaminaError, RequestError
+from llamina.server.mistake import where
 
 
 class Frame(msgspec.Struct, tag=True, omit_defaults=True, frozen=True):
@@ -45,6 +46,7 @@ class Call(Frame, frozen=True):
     id: int
     verb: str
     params: dict[str, Any] = {}
+    salt: str = ""  # of the prefixes in the KV cache that it may share
 
 
 # ---- from the model --------------------------------------------------------------------------------------
@@ -93,7 +95,7 @@ class ErrorInfo(msgspec.Struct, omit_defaults=True, frozen=True):
         if isinstance(error, LlaminaError):
             param = error.param if isinstance(error, RequestError) else None
             return cls(type(error).__name__, str(error), param)
-        return cls("Internal", f"{type(error).__name__}: {error}")
+        return cls("Internal", where(error))
 
 
 class Chunk(msgspec.Struct, omit_defaults=True, frozen=True):

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from itertools import count
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from llamina.errors import LlaminaError
+from llamina.server.caller import CALLER, TIMEOUT
 from llamina.server.model.frames import (
     Call,
     Cancel,
@@ -25,6 +26,7 @@ from llamina.server.model.frames import (
 from llamina.server.record import current
 
 LOST = "ModelLost"  # the kind of error that a worker's death is
+LATE = "Timeout"  # the kind of error that an answer is which took too long
 
 
 class ModelError(LlaminaError):
@@ -50,6 +52,8 @@ class ChunkStream(AsyncIterator[Chunk]):
         self.id, self._model, self._left = frame.id, model, frame.n
         self._items: deque[Chunk | ErrorInfo] = deque()
         self._news: asyncio.Future[None] | None = None  # somebody waits
+        self._spend, self._counted = CALLER.get().spend, False
+        self._timer = _after_timeout(self.put)
 
     def put(self, item: Chunk | ErrorInfo) -> None:
         self._items.append(item)
@@ -100,19 +104,27 @@ class ChunkStream(AsyncIterator[Chunk]):
             self.cancel()
             raise ModelError(error)
         assert isinstance(item, Chunk)
+        self._spend(len(item.tokens) + (0 if self._counted else item.prompt_tokens))
+        self._counted = True
         if item.finish_reason is not None:
             if item.usage is not None and (record := current()) is not None:
                 record.prompt_tokens += item.usage.prompt_tokens if not item.index else 0
                 record.completion_tokens += item.usage.completion_tokens
             self._left -= 1
             if self._left == 0:
+                self._end()
                 self._model.forget(self.id)
         return item
+
+    def _end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
     def cancel(self) -> None:
         """Nothing more is computed for it."""
         if self._left:
             self._left = 0
+            self._end()
             self._model.cancel(self.id)
 
     async def __aenter__(self) -> Self:
@@ -163,7 +175,7 @@ class Model:
     ) -> ChunkStream:
         """Continue a prompt, or answer a conversation; see `Generate`. Options are those of `Engine.stream_chat`."""
         given = {"adapters": self.adapters, **(options or {})} if self.adapters else options or {}
-        frame = Generate(next(self._ids), prompt, messages, given, n, prefill, tell_prompt, suffix, slot)
+        frame = Generate(next(self._ids), prompt, messages, salted(given), n, prefill, tell_prompt, suffix, slot)
         stream = ChunkStream(self, frame)
         self._streams[frame.id] = stream
         try:
@@ -174,17 +186,26 @@ class Model:
 
     async def call(self, verb: str, **params: Any) -> Any:
         """The result of a verb of `verbs.py`. Raises ModelError if it fails; cancelling the task cancels it."""
-        frame = Call(next(self._ids), verb, params)
+        frame = Call(next(self._ids), verb, params, CALLER.get().salt)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._calls[frame.id] = future
+        timer = _after_timeout(lambda error: self._fail(frame.id, error))
         try:
             self._link.send(frame)
-            return await future
-        except asyncio.CancelledError:
+            value = await future
+        except BaseException:
             self.cancel(frame.id)
             raise
         finally:
             self._calls.pop(frame.id, None)
+            if timer is not None:
+                timer.cancel()
+        _spend(value)
+        return value
+
+    def _fail(self, id: int, error: ErrorInfo) -> None:
+        if (future := self._calls.get(id)) is not None and not future.done():
+            future.set_exception(ModelError(error))
 
     def cancel(self, id: int) -> None:
         self.forget(id)
@@ -207,8 +228,7 @@ class Model:
             case Failed(id, error):
                 if (stream := self._streams.get(id)) is not None:
                     stream.put(error)
-                if (future := self._calls.get(id)) is not None and not future.done():
-                    future.set_exception(ModelError(error))
+                self._fail(id, error)
 
     async def close(self) -> None:
         """End the model."""
@@ -222,3 +242,27 @@ class Model:
         for future in list(self._calls.values()):
             if not future.done():
                 future.set_exception(ModelError(error))
+
+
+def salted(options: dict[str, Any]) -> dict[str, Any]:
+    """Options whose prefixes in the KV cache are the caller's own; within them a client may make further ones."""
+    salt = CALLER.get().salt
+    return options | {"cache_salt": f"{salt}/{options.get('cache_salt', '')}"} if salt else options
+
+
+def _spend(value: Any) -> None:
+    """Charge the caller with the tokens that a verb says it has read."""
+    tokens = value.get("tokens") if isinstance(value, dict) else None
+    if isinstance(tokens, list):
+        CALLER.get().spend(sum(tokens) if "vectors" in value else len(tokens))
+    elif isinstance(tokens, int):
+        CALLER.get().spend(tokens)
+
+
+def _after_timeout(tell: Callable[[ErrorInfo], None]) -> asyncio.TimerHandle | None:
+    """Tell of an error when the time for an answer is over, unless the handle is cancelled before."""
+    seconds = TIMEOUT.get()
+    if seconds is None:
+        return None
+    error = ErrorInfo(LATE, f"the answer was not done within {seconds:g} s: ask for fewer tokens, or allow more time")
+    return asyncio.get_running_loop().call_later(seconds, tell, error)

@@ -43,7 +43,8 @@ class WorkerModel(Model):
     """`start` loads the model in a new process; `close` ends it and returns all of its memory."""
 
     def __init__(self, path: str, options: dict[str, Any], adapters: dict[str, str] | None = None) -> None:
-        self._setup = path, options, dict(adapters or {})
+        self._setup = path, options
+        self.adapter_files = dict(adapters or {})  # names and files of LoRAs, also of a worker that is started again
         self._loop = asyncio.get_running_loop()
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection[Any, Any] | None = None
@@ -78,7 +79,12 @@ class WorkerModel(Model):
     def send(self, frame: ToModel) -> None:
         if self._connection is None:
             raise ModelError(ErrorInfo(LOST, "the model's process is not running"))
-        self._writer.submit(self._write, self._connection, encode(frame))
+        try:
+            data = encode(frame)
+        except (OverflowError, RecursionError) as error:  # values of any size, as JSON may have them
+            message = "the request has a number outside of 64 bits, or is nested too deeply"
+            raise ModelError(ErrorInfo("RequestError", message)) from error
+        self._writer.submit(self._write, self._connection, data)
 
     def _write(self, connection: "Connection[Any, Any]", data: bytes) -> None:
         with suppress(OSError):  # the reader notices, too, and tells everyone
@@ -87,7 +93,7 @@ class WorkerModel(Model):
     # ---- the process -------------------------------------------------------------------------------------
 
     def _spawn(self) -> None:
-        path, options, adapters = self._setup
+        path, options = self._setup
         key = secrets.token_bytes(32)
         with tempfile.TemporaryDirectory(prefix="llamina-") as folder:
             address = _address(folder)
@@ -96,8 +102,9 @@ class WorkerModel(Model):
                     [sys.executable, "-m", "llamina.server.model.worker"], stdin=subprocess.PIPE, close_fds=True
                 )
                 assert process.stdin is not None
-                setup = msgspec.msgpack.encode(Setup(str(listener.address), key, path, options, adapters))
-                process.stdin.write(len(setup).to_bytes(4, "big") + setup)
+                setup = Setup(str(listener.address), key, path, options, self.adapter_files)
+                data = msgspec.msgpack.encode(setup)
+                process.stdin.write(len(data).to_bytes(4, "big") + data)
                 process.stdin.flush()  # it stays open: the worker ends when it closes, however this process ends
                 self._process = process
                 watch = threading.Timer(60, process.kill)  # one that does not even connect is ended

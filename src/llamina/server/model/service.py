@@ -69,7 +69,7 @@ class Service:
             if (scope := self._scopes.get(frame.id)) is not None:
                 scope.cancel()
             return
-        self._scopes[frame.id] = scope = Scope()
+        self._scopes[frame.id] = scope = Scope(frame.salt if isinstance(frame, Call) else "")
         self._pool.submit(self._begin, frame, scope)
 
     def close(self) -> None:
@@ -93,6 +93,7 @@ class Service:
         except BaseException as error:
             self._outbox.put(Failed(frame.id, ErrorInfo.of(error)))
             self._scopes.pop(frame.id, None)
+            self._left.pop(frame.id, None)
         finally:
             SCOPE.set(None)
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from llamina.engine import load
+from llamina.errors import LlaminaError
 from llamina.server.model.describe import describe
 from llamina.server.model.frames import Broken, ErrorInfo, FromModel, Loading, Ready, Setup, decode_to_model, encode
 from llamina.server.model.service import Service
@@ -37,8 +38,11 @@ def main() -> None:
             engine.load_adapter(path, name)
         service = Service(engine, emit)
         emit(Ready(describe(engine)))
-    except Exception as error:
+    except LlaminaError as error:
         emit(Broken(ErrorInfo.of(error)))
+        return
+    except Exception as error:  # nothing of a client's is in it yet
+        emit(Broken(ErrorInfo("Internal", f"{type(error).__name__}: {error}")))
         return
     _serve(connection, service)
     service.close()

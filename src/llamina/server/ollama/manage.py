@@ -15,7 +15,7 @@ from llamina.errors import DownloadError
 from llamina.server.config import ModelProfile
 from llamina.server.errors import ApiError
 from llamina.server.http import json, read
-from llamina.server.models import Models
+from llamina.server.models import Entry, Models
 from llamina.server.ollama.answer import Line, ndjson
 from llamina.server.ollama.conversation import Message, conversation
 from llamina.server.ollama.modelfile import Modelfile, modelfile_of
@@ -220,11 +220,15 @@ async def delete(request: Request) -> Response:
     """DELETE /api/delete: forget a model. Its file goes too, if it was pulled and no other model uses it."""
     models: Models = request.app.state.server.models
     body = await read(request, DeleteRequest)
-    entry = find(models, body.model or body.name)
+    await forget(models, find(models, body.model or body.name))
+    return Response()
+
+
+async def forget(models: Models, entry: Entry) -> None:
+    """Forget a model, and delete its file if it was pulled and no other model uses it. Raises ApiError."""
     await models.remove(entry)
     if all(other.profile.model != entry.profile.model for other in models.entries.values()):
         await asyncio.to_thread(_delete_file, entry.profile.model)
-    return Response()
 
 
 def _delete_file(model: str) -> None:

@@ -17,7 +17,8 @@ from llamina.server.ids import new_id
 from llamina.server.model import Chunk
 from llamina.server.model.frames import CallDelta, Logprob, Usage
 from llamina.server.model.host import ChunkStream
-from llamina.server.openai.sampling import SamplingFields
+from llamina.server.openai.sampling import SamplingFields, check_limits
+from llamina.server.tools import check_count
 
 
 class JsonSchema(msgspec.Struct, forbid_unknown_fields=True):
@@ -68,8 +69,7 @@ class ChatRequest(SamplingFields, kw_only=True, forbid_unknown_fields=True):
         if self.modalities not in (None, ["text"]):
             raise ApiError(400, f"modalities is {self.modalities}: answers are text", param="modalities")
         if self.tools:
-            if len(self.tools) > limits.tools:
-                raise ApiError(400, f"there are {len(self.tools)} tools: {limits.tools} are allowed", param="tools")
+            check_count(self.tools, limits)
             given["tools"] = self.tools
         if self.tool_choice is not None:
             given["tool_choice"] = self.tool_choice
@@ -85,7 +85,9 @@ class ChatRequest(SamplingFields, kw_only=True, forbid_unknown_fields=True):
             given["template_options"] = template
         if self.reasoning_format == "none":
             given["reasoning"] = False
-        return given | _constraint(self.response_format)
+        given |= _constraint(self.response_format)
+        check_limits(given, limits)
+        return given
 
 
 def _top_logprobs(n: int, most: int) -> int:

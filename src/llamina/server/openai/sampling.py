@@ -140,17 +140,27 @@ def biases(pairs: list[tuple[Any, Any]], most: int) -> dict[int, float]:
 
 
 def check_limits(given: dict[str, Any], limits: Limits) -> None:
-    """Raise ApiError for stop strings, grammars or schemas over the server's limits."""
+    """Raise ApiError for options over the server's limits."""
     stops = given.get("stop")
-    for text in [stops] if isinstance(stops, str) else stops or []:
-        if len(text) > limits.stop_length:
-            raise ApiError(
-                400, f"a stop string has {len(text)} characters: {limits.stop_length} are allowed", param="stop"
-            )
-    if isinstance(stops, list) and len(stops) > limits.stop_strings:
-        raise ApiError(400, f"stop has {len(stops)} strings: {limits.stop_strings} are allowed", param="stop")
-    for name in ("grammar", "regex", "lark"):
-        if len(given.get(name) or "") > limits.grammar_bytes:
-            raise ApiError(400, f"{name} is longer than {limits.grammar_bytes} characters", param=name)
-    if "json_schema" in given and len(msgspec.json.encode(given["json_schema"])) > limits.schema_bytes:
-        raise ApiError(400, f"json_schema is larger than {limits.schema_bytes} bytes", param="json_schema")
+    stops = [stops] if isinstance(stops, str) else stops or []
+    _check_many("stop", stops, limits.stop_strings, limits.stop_length)
+    _check_many(
+        "dry_sequence_breakers", given.get("dry_sequence_breakers") or [], limits.stop_strings, limits.stop_length
+    )
+    _check_many("banned_tokens", given.get("banned_tokens") or [], limits.logit_bias)
+    _check_many("adapters", given.get("adapters") or {}, limits.adapters)
+    for name in ("grammar", "lark"):
+        if len((given.get(name) or "").encode()) > limits.grammar_bytes:
+            raise ApiError(400, f"{name} is larger than {limits.grammar_bytes} bytes", param=name)
+    if len((given.get("regex") or "").encode()) > limits.regex_bytes:
+        raise ApiError(400, f"regex is larger than {limits.regex_bytes} bytes", param="regex")
+    for name, most in (("json_schema", limits.schema_bytes), ("choices", limits.grammar_bytes)):
+        if name in given and len(msgspec.json.encode(given[name])) > most:
+            raise ApiError(400, f"{name} is larger than {most} bytes", param=name)
+
+
+def _check_many(name: str, items: Any, most: int, longest: int | None = None) -> None:
+    if len(items) > most:
+        raise ApiError(400, f"{name} has {len(items)} items: {most} are allowed", param=name)
+    if longest is not None and (size := max(map(len, items), default=0)) > longest:
+        raise ApiError(400, f"{name} has a text of {size} characters: {longest} are allowed", param=name)

@@ -1,0 +1,60 @@
+"""`/admin/health`, `/admin/stats` and `/admin/requests`: how the server does, and what runs."""
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from llamina import __version__
+from llamina.server.errors import ApiError
+from llamina.server.http import json
+from llamina.server.models import Entry, Models
+
+
+def _loaded(request: Request) -> list[Entry]:
+    models: Models = request.app.state.server.models
+    return [entry for entry in models.entries.values() if entry.model is not None]
+
+
+async def health(request: Request) -> Response:
+    """GET /admin/health: every model's status; "degraded" if one failed."""
+    entries = request.app.state.server.models.entries.values()
+    failed = any(entry.status == "failed" for entry in entries)
+    statuses = {entry.id: {"status": entry.status, "error": entry.error or None} for entry in entries}
+    return json({"status": "degraded" if failed else "ok", "version": __version__, "models": statuses})
+
+
+async def stats(request: Request) -> Response:
+    """GET /admin/stats: counters, gauges and memory of every loaded model."""
+    found = {}
+    for entry in _loaded(request):
+        if entry.model is not None:
+            found[entry.id] = await entry.model.call("stats") | {"inflight": entry.users}
+    return json({"models": found})
+
+
+async def requests(request: Request) -> Response:
+    """GET /admin/requests: what runs and waits in each model, without anything of its text."""
+    data: list[dict[str, Any]] = []
+    for entry in _loaded(request):
+        if entry.model is not None:
+            data += [{"model": entry.id, **sequence} for sequence in await entry.model.call("sequences")]
+    return json({"object": "list", "data": data})
+
+
+async def cancel(request: Request) -> Response:
+    """DELETE /admin/requests/{model}/{id}: end an answer; its client is told that it was cancelled."""
+    models: Models = request.app.state.server.models
+    entry, id = models.find(request.path_params["model"]), request.path_params["id"]
+    if entry.model is None or not await entry.model.call("cancel_sequence", id=id):
+        raise ApiError(404, f"{entry.id!r} has no request {id} under way", "not_found_error")
+    return json({"model": entry.id, "id": id, "cancelled": True})
+
+
+routes = [
+    Route("/admin/health", health, methods=["GET"]),
+    Route("/admin/stats", stats, methods=["GET"]),
+    Route("/admin/requests", requests, methods=["GET"]),
+    Route("/admin/requests/{model:path}/{id:int}", cancel, methods=["DELETE"]),
+]

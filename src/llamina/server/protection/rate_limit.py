@@ -1,0 +1,85 @@
+"""So many requests and tokens a minute, and so many requests at a time: of each key, and of all together."""
+
+import math
+from dataclasses import replace
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from llamina.server.caller import CALLER, EVERYBODY, Caller
+from llamina.server.config import Config
+from llamina.server.errors import ApiError
+from llamina.server.protection.buckets import Account
+from llamina.server.protection.rates import Rates
+from llamina.server.protection.refusal import refuse
+from llamina.server.protection.scopes import PUBLIC
+
+MOST = 4096  # accounts that are remembered; those that nothing would change for are forgotten first
+
+
+class RateLimit:
+    """Answers 429 with Retry-After to what is over a limit, and tells all others what is left."""
+
+    def __init__(self, app: ASGIApp, config: Config) -> None:
+        self._app, self._config = app, config
+        self._all = _account(config.rates)
+        self._accounts: dict[str, Account] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket") or scope["path"] in PUBLIC:
+            await self._app(scope, receive, send)
+            return
+        caller: Caller = scope.get("caller", EVERYBODY)
+        own = self._account(caller)
+        accounts = (own, self._all)
+        for account, whose in ((own, "this key"), (self._all, "all callers together")):
+            if (found := account.obstacle()) is not None:
+                await refuse(_over(account, whose, *found), scope, receive, send)
+                return
+
+        def spend(tokens: int) -> None:
+            for account in accounts:
+                account.spend(tokens)
+
+        scope["caller"] = counted = replace(caller, spend=spend)
+        CALLER.set(counted)
+        for account in accounts:
+            account.running += 1
+            if account.requests is not None:
+                account.requests.take(1)
+        try:
+            await self._app(scope, receive, _telling(send, self._all.headers() | own.headers()))
+        finally:
+            for account in accounts:
+                account.running -= 1
+
+    def _account(self, caller: Caller) -> Account:
+        if (found := self._accounts.get(caller.id)) is None:
+            if len(self._accounts) >= MOST:
+                self._accounts = {id: account for id, account in self._accounts.items() if not account.idle}
+            found = self._accounts[caller.id] = _account(caller.rates or self._config.key_rates)
+        return found
+
+
+def _account(rates: Rates) -> Account:
+    return Account(rates.requests, rates.tokens, rates.concurrent)
+
+
+def _over(account: Account, whose: str, what: str, seconds: float) -> ApiError:
+    wait = max(1, math.ceil(seconds))
+    headers = {"Retry-After": str(wait), **account.headers()}
+    message = f"the rate limit of {whose} is reached: {what}: ask again in {wait} s"
+    return ApiError(429, message, "rate_limit_error", code="rate_limit_exceeded", headers=headers)
+
+
+def _telling(send: Send, headers: dict[str, str]) -> Send:
+    """`send` with headers added to the response. Nothing is done to what follows."""
+    if not headers:
+        return send
+    extra = [(name.encode(), value.encode()) for name, value in headers.items()]
+
+    async def tell(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), *extra]
+        await send(message)
+
+    return tell
