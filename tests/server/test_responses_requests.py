@@ -11,7 +11,6 @@ from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
 from llamina.server.app import build_app
-from llamina.server.caller import Caller
 from llamina.server.config import Config, Limits
 from llamina.server.errors import ApiError
 from llamina.server.models import Models
@@ -128,16 +127,18 @@ def test_an_item_leads_to_its_response() -> None:
 @pytest.fixture
 def owned(tmp_path: Path) -> Iterator[TestClient]:
     """A server where a header says who asks."""
-    config = Config(data=str(tmp_path), limits=Limits(messages=6))
+    keys = ["key_a" * 8, "key_b" * 8]
+    config = Config(data=str(tmp_path), limits=Limits(messages=6), api_keys=keys)
     models = Models(config)
     app = build_app(config, models)
 
     async def named(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            scope["caller"] = Caller(dict(scope["headers"])[b"x-owner"].decode())
+            owner = dict(scope["headers"])[b"x-owner"]
+            scope["headers"] = [*scope["headers"], (b"authorization", b"Bearer " + owner * 8)]
         await app(scope, receive, send)
 
-    with TestClient(named) as client:
+    with TestClient(named, base_url="http://localhost") as client:
         assert client.portal is not None
         client.portal.call(lambda: models.adopt("scripted", Scripted([said(text="yes"), done()])))
         yield client

@@ -28,7 +28,7 @@ def server(folder: Path, build: Callable[[], Scripted]) -> Iterator[TestClient]:
     config = Config(data=str(folder))
     models = Models(config)
     app = build_app(config, models)
-    with TestClient(app) as client:
+    with TestClient(app, base_url="http://localhost") as client:
         assert client.portal is not None
         client.portal.call(lambda: models.adopt("scripted", build()))
         yield client

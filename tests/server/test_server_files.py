@@ -89,7 +89,9 @@ PART = b'--x\r\nContent-Disposition: form-data; name="%b"%b\r\n\r\n%b\r\n'
 FILE = PART % (b"file", b'; filename="a"', b"content")
 PURPOSE = PART % (b"purpose", b"", b"batch")
 END = b"--x--\r\n"
-HEAD = b"POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Type: " + FORM.encode() + b"\r\nContent-Length: %d\r\n\r\n"
+HEAD = (
+    b"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Type: " + FORM.encode() + b"\r\nContent-Length: %d\r\n\r\n"
+)
 
 
 def connected(live: Live) -> socket.socket:

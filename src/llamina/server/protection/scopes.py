@@ -38,6 +38,7 @@ TABLE: tuple[tuple[str, Need], ...] = (
     ("/v1/reranking", "embed"),
     ("/rerank", "embed"),
     ("/reranking", "embed"),
+    ("/v2/rerank", "embed"),
     ("/v1/score", "embed"),
     ("/score", "embed"),
     # text
