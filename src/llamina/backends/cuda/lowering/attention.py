@@ -14,6 +14,8 @@ ROWS = 64  # of a tile: tokens × heads that share a key head
 MOST_SPLITS = 64  # of the keys of a tile
 LONG = 2048  # positions from which on tiles and blocks are larger
 PROGRAMS = 4  # of attention for each processor, where sequences have one token each
+FEW = 4  # tokens up to which each head of them is rotated by a program of its own
+HEADS = 4  # that one program rotates otherwise
 BATCH = ("positions", "sequences", "starts")
 
 
@@ -40,30 +42,20 @@ def _where(calls: Calls, state: State) -> dict[str, Argument]:
 
 @lowers("attend")
 def _attend(calls: Calls, step: Step) -> None:
-    params: Attention = step.attrs["params"]
-    state, value, refs = step.states[0], step.inputs[0], calls.inputs.refs
-    stores = calls.shared.states.refs[state]
-    _turn_and_keep(calls, step)
-    q = calls.place(value)
-    seen = calls.place(step.inputs[1 + len(stores)]) if len(step.inputs) > 1 + len(stores) else None
-    kv_heads, key, dim = state.shape
+    state, value = step.states[0], step.inputs[0]
+    fused = _fused(calls, step)
+    if not fused:
+        _turn_and_keep(calls, step)
+    kv_heads, _, dim = state.shape
+    q = calls.turning[value.id].x if fused else calls.place(value)
     shape = tiling(calls, state, q.outer // kv_heads)
     partials = calls.new(calls.bucket.tokens * q.outer * shape.splits * (dim + 2)) if shape.splits > 1 else None
     merged = _prepared(calls, step) if partials else None
     out = q if merged else calls.output(step.outputs[0])  # nothing is written there if there is a merge
-    first, more = _parts(key)
-    calls.emit(
-        "attention.attend", (shape.tiles, kv_heads, shape.splits), shape.warps, shape.stages, q=q.ref, q_row=q.row,
-        q_head=q.head, keys=stores[0], values=stores[-1], value_row=dim if state.kind == "kv" else key,
-        **_where(calls, state), spans=calls.sequences, **{name: refs[name] for name in BATCH}, **writing(out),
-        sinks=calls.constant(step.weights[0]) if step.weights else None,
-        slopes=calls.array(alibi_slopes(q.outer, params.alibi)) if params.alibi else None, **_seen(seen),
-        partials=partials, kv_heads=kv_heads, key_dim=key, value_dim=dim, behind=params.behind or None,
-        ahead=params.ahead or None, chunk=params.chunk or None, seen_block=params.block, scale=float(params.scale),
-        cap=float(params.softcap) or None, GROUP=q.outer // kv_heads, TILE=shape.tile,
-        SEQUENCES=power(calls.bucket.sequences), ROWS=shape.rows, KEY=first, MORE=more, VALUE=max(16, power(dim)),
-        BLOCK=shape.block, SPLITS=shape.splits, EARLY=calls.early,
-    )  # fmt: skip
+    if fused:
+        _decode(calls, step, shape, partials, out)
+    else:
+        _look(calls, step, shape, partials, out)
     if merged:
         wanted, room = merged
         calls.emit(
@@ -77,6 +69,56 @@ def _attend(calls: Calls, step: Step) -> None:
             count=calls.count(value), heads=q.outer, value_dim=dim, SPLITS=shape.splits, VALUE=power(dim),
             EARLY=calls.early,
         )  # fmt: skip
+
+
+def _look(calls: Calls, step: Step, shape: "Tiling", partials: Ref | None, out: Place) -> None:
+    """Attention over keys and values that are in their pages."""
+    params: Attention = step.attrs["params"]
+    state, q, refs = step.states[0], calls.place(step.inputs[0]), calls.inputs.refs
+    stores = calls.shared.states.refs[state]
+    seen = calls.place(step.inputs[1 + len(stores)]) if len(step.inputs) > 1 + len(stores) else None
+    kv_heads, key, dim = state.shape
+    first, more = _parts(key)
+    calls.emit(
+        "attention.attend", (shape.tiles, kv_heads, shape.splits), shape.warps, shape.stages, q=q.ref, q_row=q.row,
+        q_head=q.head, keys=stores[0], values=stores[-1], VALUE_ROW=dim if state.kind == "kv" else key,
+        **_where(calls, state), spans=calls.sequences, **{name: refs[name] for name in BATCH}, **writing(out),
+        sinks=calls.constant(step.weights[0]) if step.weights else None,
+        slopes=calls.array(alibi_slopes(q.outer, params.alibi)) if params.alibi else None, **_seen(seen),
+        partials=partials, KV_HEADS=kv_heads, KEY_DIM=key, VALUE_DIM=dim, behind=params.behind or None,
+        ahead=params.ahead or None, chunk=params.chunk or None, seen_block=params.block, scale=float(params.scale),
+        cap=float(params.softcap) or None, GROUP=q.outer // kv_heads, TILE=shape.tile,
+        SEQUENCES=power(calls.bucket.sequences), ROWS=shape.rows, KEY=first, MORE=more, VALUE=max(16, power(dim)),
+        BLOCK=shape.block, SPLITS=shape.splits, EARLY=calls.early,
+    )  # fmt: skip
+
+
+def _fused(calls: Calls, step: Step) -> bool:
+    """Whether one kernel rotates and keeps a token of each sequence and attends with it: the plain kind of attention."""
+    params: Attention = step.attrs["params"]
+    state, (q, k, *more) = step.states[0], step.inputs
+    turns = [calls.turning.get(value.id) for value in (q, k)]
+    if not (calls.bucket.alone and state.kind == "kv" and turns[0] and turns[1]) or q is k or len(more) > 1:
+        return False
+    special = (params.ahead, params.chunk, params.softcap, params.alibi, step.weights)
+    return turns[0].angles == turns[1].angles and not any(special)
+
+
+def _decode(calls: Calls, step: Step, shape: "Tiling", partials: Ref | None, out: Place) -> None:
+    """The same of one new token of each sequence, from what products have made of it."""
+    params: Attention = step.attrs["params"]
+    state, (q, k, v), refs = step.states[0], step.inputs, calls.inputs.refs
+    (from_q, angles), (from_k, _), from_v = calls.turning.pop(q.id), calls.turning.pop(k.id), calls.place(v)
+    (keys, values), (kv_heads, key, dim) = calls.shared.states.refs[state], state.shape
+    calls.emit(
+        "decode.decode", (calls.bucket.tokens, kv_heads, shape.splits), shape.warps, shape.stages, q=from_q.ref,
+        q_row=from_q.row, q_head=from_q.head, k=from_k.ref, k_row=from_k.row, k_head=from_k.head, v=from_v.ref,
+        v_row=from_v.row, v_head=from_v.head, **angles, keys=keys, values=values, **_where(calls, state),
+        positions=refs["positions"], sequences=refs["sequences"], count=calls.count(q), **writing(out),
+        partials=partials, behind=params.behind or None, scale=float(params.scale), KV_HEADS=kv_heads, KEY_DIM=key,
+        VALUE_DIM=dim, GROUP=from_q.outer // kv_heads, ROWS=shape.rows, KEY=max(16, power(key)),
+        VALUE=max(16, power(dim)), BLOCK=shape.block, SPLITS=shape.splits, EARLY=calls.early,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +138,7 @@ def tiling(calls: Calls, state: State, group: int) -> Tiling:
     """So that no processor is idle, and that what a program holds fits it."""
     kv_heads, key, dim = state.shape
     bucket, wide, half = calls.bucket, power(max(key, dim)), calls.capacity.kv_type == "f16"
-    alone = bucket.tokens == bucket.sequences  # a token of each sequence
+    alone = bucket.alone  # a token of each sequence
     long = half and wide <= 128 and bucket.context >= LONG
     rows = (2 if long else 1) * ROWS
     tile = 1 if alone else max(1, rows // power(group))
@@ -119,13 +161,15 @@ def _turn_and_keep(calls: Calls, step: Step) -> None:
         (from_q, angles), (from_k, _) = turns[0], turns[1]
         out, v, (keys, values) = calls.output(q), calls.place(step.inputs[2]), calls.shared.states.refs[state]
         kv_heads, key, dim = state.shape
+        some = 1 if calls.rows(q) <= FEW else HEADS
+        groups = -(-out.outer // some) + 2 * -(-kv_heads // some)
         calls.emit(
-            "endings.turn_and_keep", (calls.rows(q), out.outer + 2 * kv_heads, 1), 1, count=calls.count(q),
+            "endings.turn_and_keep", (calls.rows(q), groups, 1), some, count=calls.count(q),
             q=from_q.ref, q_row=from_q.row, q_head=from_q.head, k=from_k.ref, k_row=from_k.row, k_head=from_k.head,
             v=v.ref, v_row=v.row, v_head=v.head, **angles, **writing(out), keys=keys, values=values,
             **_where(calls, state), positions=calls.inputs.refs["positions"],
             sequences=calls.inputs.refs["sequences"], heads=out.outer, kv_heads=kv_heads, key_dim=key, value_dim=dim,
-            BLOCK=power(max(key, dim)), EARLY=calls.early,
+            HEADS=some, BLOCK=power(max(key, dim)), EARLY=calls.early,
         )  # fmt: skip
         return
     for value in (q, k):
