@@ -21,7 +21,6 @@ class Bucket:
     outputs: int
     sequences: int
     context: int
-    alone: bool  # each sequence has one token
 
     @staticmethod
     def fit(batch: Batch, tokens: int, outputs: int, sequences: int, context: int) -> "Bucket":
@@ -31,7 +30,6 @@ class Bucket:
             min(power(max(1, outputs)), len(batch.outputs)),
             min(power(sequences), len(batch.slots)),
             max(LEAST_CONTEXT, min(power(context), power(PAGE * batch.tables.shape[1]))),
-            tokens == sequences,
         )
 
     @staticmethod

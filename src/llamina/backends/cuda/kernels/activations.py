@@ -11,6 +11,8 @@ A row that holds NaN or infinity has NaN as a scale, so that all products of it 
 import triton
 import triton.language as tl
 
+from llamina.backends.cuda.kernels.early import begin
+
 
 @triton.jit
 def fragment(k):
@@ -64,8 +66,10 @@ def store_f16(v, row, k, inverse, xf, mask, PADDED: tl.constexpr):
 
 
 @triton.jit
-def prepare_q8(x, x8, xd, xs, stride, K: tl.constexpr, PADDED: tl.constexpr, BLOCKS: tl.constexpr):
+def prepare_q8(x, x8, xd, xs, stride, K: tl.constexpr, PADDED: tl.constexpr, BLOCKS: tl.constexpr,
+               EARLY: tl.constexpr):  # fmt: skip
     """x f32 [tokens, stride] → 8-bit blocks; grid (tokens, padded / (32 · BLOCKS))."""
+    begin(EARLY)
     row = tl.program_id(0)
     block = tl.program_id(1) * BLOCKS + tl.arange(0, BLOCKS)
     k = block[:, None] * 32 + tl.arange(0, 32)[None, :]

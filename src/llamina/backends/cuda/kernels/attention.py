@@ -7,6 +7,7 @@ token, head by head. Tiles are cut at the starts of sequences and every TILE tok
 import triton
 import triton.language as tl
 
+from llamina.backends.cuda.kernels.activations import store_q8
 from llamina.backends.cuda.kernels.early import begin
 
 PAGE = tl.constexpr(16)
@@ -120,7 +121,7 @@ def look(b, low, last, table, keys, values, query, rest, head, position, token, 
 @triton.jit
 def rows_of(rows, row_mask, at, size: tl.constexpr, WIDE: tl.constexpr, MASKED: tl.constexpr):
     """As `part`, without masks that are not needed: without MASKED all rows are there."""
-    if MASKED or size < WIDE:
+    if MASKED or size < WIDE:  # noqa: SIM108 - Triton compiles one of the two
         found = part(rows, row_mask, at, size)
     else:
         found = tl.load(rows[:, None] + at[None, :])
@@ -129,12 +130,15 @@ def rows_of(rows, row_mask, at, size: tl.constexpr, WIDE: tl.constexpr, MASKED: 
 
 @triton.jit
 def attend(q, q_row, q_head, keys, values, tables, tables_row, positions, sequences, starts, spans, out, out_row,
-           out_head, sinks, slopes, seen, seen_row, seen_head, partials, behind, ahead, chunk, seen_block, scale, cap,
+           out_head, sinks, slopes, seen, seen_row, seen_head, partials, arrived, x8, xd, xs, behind, ahead, chunk,
+           seen_block, scale, cap,
            KV_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, VALUE_ROW: tl.constexpr,
            GROUP: tl.constexpr, TILE: tl.constexpr, SEQUENCES: tl.constexpr, ROWS: tl.constexpr, KEY: tl.constexpr,
-           MORE: tl.constexpr, VALUE: tl.constexpr, BLOCK: tl.constexpr, SPLITS: tl.constexpr,
+           MORE: tl.constexpr, VALUE: tl.constexpr, BLOCK: tl.constexpr, SPLITS: tl.constexpr, PADDED: tl.constexpr,
            EARLY: tl.constexpr):  # fmt: skip
     """One tile, key head and split of the keys; a split's result goes to `partials`.
+
+    With PADDED columns, which needs tiles of one token, the split that is done last merges them all, into 8-bit blocks.
 
     A head's key is taken in two parts, KEY elements and MORE (0: none); GROUP heads share a key head. What is None is
     not there: the window (`behind`), what is after a token (`ahead`), `chunk`, `cap`. Scores are logarithms of base 2.
@@ -199,6 +203,30 @@ def attend(q, q_row, q_head, keys, values, tables, tables_row, positions, sequen
         tl.store(target[:, None] + dv[None, :], result, mask=alive[:, None] & (dv < VALUE_DIM)[None, :])
         tl.store(target + VALUE_DIM, top, mask=alive)
         tl.store(target + VALUE_DIM + 1, total, mask=alive)
+        if PADDED:
+            tl.debug_barrier()
+            place = arrived + first * KV_HEADS + kv_head
+            if tl.atomic_add(place, 1) == SPLITS - 1:
+                tl.store(place, 0)  # for the next kernel
+                merge_group(partials, x8, xd, xs, first, kv_head, KV_HEADS, VALUE_DIM, GROUP, VALUE, SPLITS, PADDED)
+
+
+@triton.jit
+def merge_group(partials, x8, xd, xs, row, kv_head, KV_HEADS: tl.constexpr, VALUE_DIM: tl.constexpr,
+                GROUP: tl.constexpr, VALUE: tl.constexpr, SPLITS: tl.constexpr, PADDED: tl.constexpr):  # fmt: skip
+    """All heads of a token that share a key head from their splits, added in order, as 8-bit blocks."""
+    head, s, d = kv_head * GROUP + tl.arange(0, GROUP), tl.arange(0, SPLITS), tl.arange(0, VALUE)
+    item = (row * KV_HEADS * GROUP + head)[:, None] * SPLITS + s[None, :]
+    items = partials + item.to(tl.int64) * (VALUE_DIM + 2)
+    top = tl.load(items + VALUE_DIM)
+    weight = tl.exp2(top - tl.max(top, 1)[:, None])
+    total = tl.sum(tl.load(items + VALUE_DIM + 1) * weight, 1)
+    y = tl.load(items[:, :, None] + d[None, None, :], mask=(d < VALUE_DIM)[None, None, :], other=0.0)
+    y = tl.sum(y * weight[:, :, None], 1) / total[:, None]
+    b = tl.arange(0, VALUE // 32)
+    block = tl.reshape(head[:, None] * (VALUE_DIM // 32) + b[None, :], [GROUP * (VALUE // 32)])
+    there = tl.reshape((head >= 0)[:, None] & (b < VALUE_DIM // 32)[None, :], [GROUP * (VALUE // 32)])
+    store_q8(tl.reshape(y, [GROUP * (VALUE // 32), 32]), row, block, x8, xd, xs, there, PADDED)
 
 
 @triton.jit

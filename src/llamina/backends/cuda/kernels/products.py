@@ -69,14 +69,17 @@ def activation_arrays(kind: Activation, tokens: int, layout: Layout) -> dict[str
     return {"x": Array("fp32", (tokens, layout.columns))}
 
 
-def prepare(kind: Activation, tokens: int, layout: Layout, stride: int) -> Call | None:
-    """The kernel that makes an activation of float32 rows `x`, `stride` numbers apart; None if rows do as they are."""
+def prepare(kind: Activation, tokens: int, layout: Layout, stride: int, early: bool = False) -> Call | None:
+    """The kernel that makes an activation of float32 rows `x`, `stride` numbers apart; None if rows do as they are.
+
+    That for tensor cores does not begin early: products behind it were slower then.
+    """
     constants: dict[str, Constant] = {"K": layout.columns, "PADDED": layout.padded}
     if kind == "q8":
         blocks = min(32, power(layout.padded // 32))
         names: dict[str, Argument] = {"x": "x", "x8": "x8", "xd": "xd", "xs": "xs", "stride": stride}
         grid = (tokens, -(-layout.padded // (32 * blocks)), 1)
-        return Call("activations.prepare_q8", grid, constants | {"BLOCKS": blocks}, names)
+        return Call("activations.prepare_q8", grid, constants | {"BLOCKS": blocks, "EARLY": int(early)}, names)
     if kind == "f16":
         names = {"x": "x", "xf": "xf", "xe": "xe", "stride": stride}
         block = min(4096, power(layout.padded))
@@ -275,7 +278,7 @@ class Product:
         return Call("grouping.group", (self.layout.experts, 1, 1), {"BLOCK": min(1024, power(self.tokens))}, args)
 
 
-def gather(layout: Layout, count: int, stride: int) -> Call:
+def gather(layout: Layout, count: int, stride: int, early: bool = False) -> Call:
     """Rows `ids` i32 [count] of a quantized weight, exactly, as float32 `out` [count, stride]: embeddings."""
     at_once = min(4, power(layout.units))
     constants: dict[str, Constant] = {
@@ -283,6 +286,7 @@ def gather(layout: Layout, count: int, stride: int) -> Call:
         "FORM": str(layout.form),
         "TILES": layout.tiles,
         "T": at_once,
+        "EARLY": int(early),
     }
     args: dict[str, Argument] = {**weight_names(layout), "ids": "ids", "out": "out", "stride": stride}
     return Call("dequantize.rows", (count, -(-layout.units // at_once), 1), constants, args)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from llamina.backends.cuda.bucket import power
 from llamina.backends.cuda.device import Argument
 from llamina.backends.cuda.lowering.calls import Calls, lowers, reading, writing
@@ -12,8 +14,8 @@ from llamina.ops.rotation import alibi_slopes
 
 ROWS = 64  # of a tile: tokens × heads that share a key head
 MOST_SPLITS = 64  # of the keys of a tile
-LONG = 2048  # positions from which on tiles and blocks are larger
-PROGRAMS = 4  # of attention for each processor, where sequences have one token each
+LONG = 2048  # positions from which on a token's blocks of keys are larger
+PROGRAMS = 2  # of attention for each processor, where sequences have one token each
 FEW = 4  # tokens up to which each head of them is rotated by a program of its own
 HEADS = 4  # that one program rotates otherwise
 BATCH = ("positions", "sequences", "starts")
@@ -42,42 +44,17 @@ def _where(calls: Calls, state: State) -> dict[str, Argument]:
 
 @lowers("attend")
 def _attend(calls: Calls, step: Step) -> None:
-    state, value = step.states[0], step.inputs[0]
-    fused = _fused(calls, step)
-    if not fused:
-        _turn_and_keep(calls, step)
-    kv_heads, _, dim = state.shape
-    q = calls.turning[value.id].x if fused else calls.place(value)
+    params: Attention = step.attrs["params"]
+    state, value, refs = step.states[0], step.inputs[0], calls.inputs.refs
+    stores = calls.shared.states.refs[state]
+    _turn_and_keep(calls, step)
+    q = calls.place(value)
+    seen = calls.place(step.inputs[1 + len(stores)]) if len(step.inputs) > 1 + len(stores) else None
+    kv_heads, key, dim = state.shape
     shape = tiling(calls, state, q.outer // kv_heads)
     partials = calls.new(calls.bucket.tokens * q.outer * shape.splits * (dim + 2)) if shape.splits > 1 else None
     merged = _prepared(calls, step) if partials else None
     out = q if merged else calls.output(step.outputs[0])  # nothing is written there if there is a merge
-    if fused:
-        _decode(calls, step, shape, partials, out)
-    else:
-        _look(calls, step, shape, partials, out)
-    if merged:
-        wanted, room = merged
-        calls.emit(
-            "endings.merge", (calls.bucket.tokens, q.outer, 1), partials=partials, count=calls.count(value),
-            x8=room["x8"], xd=room["xd"], xs=room["xs"], heads=q.outer, value_dim=dim, SPLITS=shape.splits,
-            PADDED=wanted.padded, VALUE=power(dim), EARLY=calls.early,
-        )  # fmt: skip
-    elif partials:
-        calls.emit(
-            "attention.merge", (calls.bucket.tokens, q.outer, 1), partials=partials, **writing(out),
-            count=calls.count(value), heads=q.outer, value_dim=dim, SPLITS=shape.splits, VALUE=power(dim),
-            EARLY=calls.early,
-        )  # fmt: skip
-
-
-def _look(calls: Calls, step: Step, shape: "Tiling", partials: Ref | None, out: Place) -> None:
-    """Attention over keys and values that are in their pages."""
-    params: Attention = step.attrs["params"]
-    state, q, refs = step.states[0], calls.place(step.inputs[0]), calls.inputs.refs
-    stores = calls.shared.states.refs[state]
-    seen = calls.place(step.inputs[1 + len(stores)]) if len(step.inputs) > 1 + len(stores) else None
-    kv_heads, key, dim = state.shape
     first, more = _parts(key)
     calls.emit(
         "attention.attend", (shape.tiles, kv_heads, shape.splits), shape.warps, shape.stages, q=q.ref, q_row=q.row,
@@ -89,36 +66,38 @@ def _look(calls: Calls, step: Step, shape: "Tiling", partials: Ref | None, out: 
         ahead=params.ahead or None, chunk=params.chunk or None, seen_block=params.block, scale=float(params.scale),
         cap=float(params.softcap) or None, GROUP=q.outer // kv_heads, TILE=shape.tile,
         SEQUENCES=power(calls.bucket.sequences), ROWS=shape.rows, KEY=first, MORE=more, VALUE=max(16, power(dim)),
-        BLOCK=shape.block, SPLITS=shape.splits, EARLY=calls.early,
+        BLOCK=shape.block, SPLITS=shape.splits, EARLY=calls.early, **_ending(calls, shape, merged, q.outer, kv_heads),
     )  # fmt: skip
+    if merged and not _merges(shape, q.outer // kv_heads):
+        wanted, room = merged
+        calls.emit(
+            "endings.merge", (calls.bucket.tokens, q.outer, 1), partials=partials, count=calls.count(value),
+            x8=room["x8"], xd=room["xd"], xs=room["xs"], heads=q.outer, value_dim=dim, SPLITS=shape.splits,
+            PADDED=wanted.padded, VALUE=power(dim), EARLY=calls.early,
+        )  # fmt: skip
+    elif partials and not merged:
+        calls.emit(
+            "attention.merge", (calls.bucket.tokens, q.outer, 1), partials=partials, **writing(out),
+            count=calls.count(value), heads=q.outer, value_dim=dim, SPLITS=shape.splits, VALUE=power(dim),
+            EARLY=calls.early,
+        )  # fmt: skip
 
 
-def _fused(calls: Calls, step: Step) -> bool:
-    """Whether one kernel rotates and keeps a token of each sequence and attends with it: the plain kind of attention."""
-    params: Attention = step.attrs["params"]
-    state, (q, k, *more) = step.states[0], step.inputs
-    turns = [calls.turning.get(value.id) for value in (q, k)]
-    if not (calls.bucket.alone and state.kind == "kv" and turns[0] and turns[1]) or q is k or len(more) > 1:
-        return False
-    special = (params.ahead, params.chunk, params.softcap, params.alibi, step.weights)
-    return turns[0].angles == turns[1].angles and not any(special)
+Merged = tuple[Wanted, dict[str, Argument]]
 
 
-def _decode(calls: Calls, step: Step, shape: "Tiling", partials: Ref | None, out: Place) -> None:
-    """The same of one new token of each sequence, from what products have made of it."""
-    params: Attention = step.attrs["params"]
-    state, (q, k, v), refs = step.states[0], step.inputs, calls.inputs.refs
-    (from_q, angles), (from_k, _), from_v = calls.turning.pop(q.id), calls.turning.pop(k.id), calls.place(v)
-    (keys, values), (kv_heads, key, dim) = calls.shared.states.refs[state], state.shape
-    calls.emit(
-        "decode.decode", (calls.bucket.tokens, kv_heads, shape.splits), shape.warps, shape.stages, q=from_q.ref,
-        q_row=from_q.row, q_head=from_q.head, k=from_k.ref, k_row=from_k.row, k_head=from_k.head, v=from_v.ref,
-        v_row=from_v.row, v_head=from_v.head, **angles, keys=keys, values=values, **_where(calls, state),
-        positions=refs["positions"], sequences=refs["sequences"], count=calls.count(q), **writing(out),
-        partials=partials, behind=params.behind or None, scale=float(params.scale), KV_HEADS=kv_heads, KEY_DIM=key,
-        VALUE_DIM=dim, GROUP=from_q.outer // kv_heads, ROWS=shape.rows, KEY=max(16, power(key)),
-        VALUE=max(16, power(dim)), BLOCK=shape.block, SPLITS=shape.splits, EARLY=calls.early,
-    )  # fmt: skip
+def _merges(shape: "Tiling", group: int) -> bool:
+    """Whether the program that is done last can merge what all have found: it must hold that."""
+    return shape.tile == 1 and 1 < shape.splits <= 16 and group == power(group) <= 8
+
+
+def _ending(calls: Calls, shape: "Tiling", merged: Merged | None, heads: int, kv_heads: int) -> dict[str, Argument]:
+    """Arguments of attention that merges its splits, or of one that does not."""
+    if merged is None or not _merges(shape, heads // kv_heads):
+        return {"arrived": None, "x8": None, "xd": None, "xs": None, "PADDED": 0}
+    wanted, room = merged
+    arrived = calls.array(np.zeros(shape.tiles * kv_heads, np.int32))  # zeros again after each kernel
+    return {"arrived": arrived, "x8": room["x8"], "xd": room["xd"], "xs": room["xs"], "PADDED": wanted.padded}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +117,11 @@ def tiling(calls: Calls, state: State, group: int) -> Tiling:
     """So that no processor is idle, and that what a program holds fits it."""
     kv_heads, key, dim = state.shape
     bucket, wide, half = calls.bucket, power(max(key, dim)), calls.capacity.kv_type == "f16"
-    alone = bucket.alone  # a token of each sequence
-    long = half and wide <= 128 and bucket.context >= LONG
-    rows = (2 if long else 1) * ROWS
-    tile = 1 if alone else max(1, rows // power(group))
+    alone = bucket.tokens == bucket.sequences  # a token of each sequence
+    tile = 1 if alone else max(1, ROWS // power(group))
     tiles = min(bucket.tokens, bucket.tokens // tile + bucket.sequences)
     rows = max(16, power(tile * group))
+    long = alone and wide <= 128 and bucket.context >= LONG
     room = (128 if long else 64) if half else 32
     block = max(16, min(room, room * 256 // wide))
     programs = (PROGRAMS if alone else 1) * calls.shared.device.processors // max(1, tiles * kv_heads)
@@ -178,7 +156,7 @@ def _turn_and_keep(calls: Calls, step: Step) -> None:
     _keep(calls, state, step.inputs[1 : 1 + len(calls.shared.states.refs[state])])
 
 
-def _prepared(calls: Calls, step: Step) -> tuple[Wanted, dict[str, Argument]] | None:
+def _prepared(calls: Calls, step: Step) -> Merged | None:
     """Room for the heads side by side as 8-bit blocks, if a product reads them so and nobody reads them otherwise."""
     heads, dim = step.outputs[0].shape
     index = calls.readers.only(step.outputs[0])
