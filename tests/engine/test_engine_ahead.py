@@ -176,6 +176,17 @@ def test_a_sequence_beside_those_that_the_host_samples_for(engine: Engine, open_
     assert other.metrics.steps < 13
 
 
+def test_an_embedding_in_the_same_step(engine: Engine, open_ahead: Open) -> None:
+    """Another program computes it, from the same batch."""
+    other, _ = open_ahead()
+    found = []
+    for e in (engine, other):
+        streams = [e.stream(PROMPT, max_tokens=8, **PLAIN) for _ in range(2)]
+        vector = e.embed("A cat sat.", pooling="mean")
+        found.append(([told(stream.result()) for stream in streams], np.asarray(vector).tolist()))
+    assert found[0] == found[1]
+
+
 def test_a_prompt_in_chunks_is_launched_ahead(engine: Engine, open_ahead: Open) -> None:
     other, device = open_ahead(step_tokens=8)
     prompt = PROMPT + " little girl named Lily who liked to play outside in the park with her red ball."
