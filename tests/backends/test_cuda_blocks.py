@@ -81,13 +81,14 @@ def test_a_block(kind: str, options: dict[str, object]) -> None:
 
 
 def test_one_token_is_few_launches() -> None:
-    """Seven kernels are a layer of quantized weights."""
+    """Six kernels are a layer of quantized weights."""
     program, batch = compiled(block("Q8_0"), "f16")
     program.launch(batch.fill([whole([1])]))
     names = [launch.kernel.name for launch in program._launches(next(iter(program._graphs))).launches]
     program.close()
     assert names == [
-        "dequantize.rows", "gemv.gemv", "rope.angles", "endings.turn_and_keep", "attention.attend", "endings.merge",
+        "sampling.resolve", "dequantize.rows", "gemv.gemv", "rope.angles", "endings.turn_and_keep", "attention.attend",
+       
         "gemv.gemv", "gemv.gemv", "gemv.gemv", "elementwise.pick", "gemv.gemv",
     ]  # fmt: skip
 
@@ -103,3 +104,21 @@ def test_experts(kind: str) -> None:
 
     for steps in ([[whole(TOKENS)]], [[whole([7])]]):
         assert error(interpret(forward, steps), run("reference", forward, steps)) < 1e-3
+
+
+def test_a_norm_adds_the_parts_of_a_product_up() -> None:
+    """Long columns are summed in parts; the norm that follows adds them, a bias and the residual."""
+    table, first, bias = weight("Q8_0", "t", 16, 2048), weight("Q8_0", "aa", 128, 2048), weight("F32", "bbb", 128)
+    scale, last = weight("F32", "s", 128), weight("Q8_0", "l", 48, 128)
+
+    def forward(tokens: Value, positions: Value) -> Value:
+        x = embed(tokens, table)
+        y = add(linear(norm(x, None, 1e-5), first), add(linear(x, first), bias))
+        return pick(add(linear(norm(y, scale, 1e-5), last), linear(y, last)))
+
+    program, batch = compiled(forward, "f16")
+    program.launch(batch.fill([whole(TOKENS)]))
+    names = [launch.kernel.name for launch in program._launches(next(iter(program._graphs))).launches]
+    program.close()
+    assert "endings.combine_and_normalize" in names
+    assert error(interpret(forward, [[whole(TOKENS)]]), run("reference", forward, [[whole(TOKENS)]])) < 1e-3

@@ -39,7 +39,7 @@ class Rows:
     def tokens(self, logits: np.ndarray[Any, Any], choices: list[Choice | None]) -> list[int]:
         self.device.write(self._logits.address, logits)
         self.device.write(self._count.address, np.array([len(logits)], np.int32))
-        return self.sampling.sample(choices).tokens()
+        return self.sampling.sample(choices, False).tokens()
 
 
 @pytest.fixture(scope="module")

@@ -116,7 +116,7 @@ def open_ahead(stories: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]
         found.close()
 
 
-PLAIN = {"temperature": 0.0, "speculate": "off"}
+PLAIN: dict[str, Any] = {"temperature": 0.0, "speculate": "off"}
 REQUESTS: dict[str, dict[str, Any]] = {
     "greedy": PLAIN,
     "sampled": {"seed": 3, "speculate": "off"},
@@ -125,6 +125,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "one token": {**PLAIN, "max_tokens": 1},
     "bias": {"seed": 5, "logit_bias": {70: 3.0}, "speculate": "off"},
     "penalties": {"seed": 6, "repeat_penalty": 1.4, "presence_penalty": 0.5, "speculate": "off"},
+    "grammar": {"seed": 8, "regex": r" [a-z]+( [a-z]+){3}\.", "speculate": "off"},
     "all candidates": {"seed": 7, "top_k": 0, "speculate": "off"},
     "logprobs": {**PLAIN, "logprobs": 2},
     "speculation": {"temperature": 0.0},
@@ -143,7 +144,7 @@ def test_the_same_answers(engine: Engine, open_ahead: Open, name: str) -> None:
     assert told(other.generate(PROMPT, **options)) == told(engine.generate(PROMPT, **options))
     if name in ("greedy", "sampled", "hot", "stop", "bias"):
         assert device.ahead > 3
-    if name in ("penalties", "all candidates", "logprobs", "one token"):
+    if name in ("penalties", "grammar", "all candidates", "logprobs", "one token"):
         assert device.ahead == 0
 
 
@@ -173,6 +174,17 @@ def test_a_sequence_beside_those_that_the_host_samples_for(engine: Engine, open_
     want, got = ([told(stream.result()) for stream in found] for found in streams)
     assert got == want and device.ahead == 0
     assert other.metrics.steps < 13
+
+
+def test_an_embedding_in_the_same_step(engine: Engine, open_ahead: Open) -> None:
+    """Another program computes it, from the same batch."""
+    other, _ = open_ahead()
+    found = []
+    for e in (engine, other):
+        streams = [e.stream(PROMPT, max_tokens=8, **PLAIN) for _ in range(2)]
+        vector = e.embed("A cat sat.", pooling="mean")
+        found.append(([told(stream.result()) for stream in streams], np.asarray(vector).tolist()))
+    assert found[0] == found[1]
 
 
 def test_a_prompt_in_chunks_is_launched_ahead(engine: Engine, open_ahead: Open) -> None:
@@ -228,3 +240,24 @@ def test_the_window_of_a_context_moves_on(engine: Engine, open_ahead: Open, stor
         assert told(other.generate(PROMPT, **options)) == told(plain.generate(PROMPT, **options))
         assert told(other.generate(PROMPT, max_tokens=60, ignore_eos=True, **PLAIN))[2] == "length"
         assert device.ahead > 10
+
+
+def test_whoever_is_interrupted_goes_on(engine: Engine, open_ahead: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While tokens are taken in, or while a step is launched: nobody is left behind."""
+    want = told(engine.generate(PROMPT, max_tokens=20, **PLAIN))
+    for place, count in (("_advance", 5), ("_begin", 6)):
+        other, _ = open_ahead()
+        real, left = getattr(other.core, place), [count]
+
+        def interrupted(*args: Any, real: Any = real, left: list[int] = left) -> Any:
+            left[0] -= 1
+            if not left[0]:
+                raise KeyboardInterrupt
+            return real(*args)
+
+        monkeypatch.setattr(other.core, place, interrupted)
+        streams = [other.stream(PROMPT, max_tokens=20, **PLAIN) for _ in range(2)]
+        with pytest.raises(KeyboardInterrupt):
+            for _ in range(20):
+                other.step()
+        assert [told(stream.result()) for stream in streams] == [want, want]

@@ -56,7 +56,7 @@ class Core:
     def step(self) -> list[Delta]:
         """Advance every sequence that has a place in the next batch; their deltas, which listeners were told."""
         self.runner.check_open()
-        flight, self._flight = self._flight or self._launch(), None
+        self._flight = flight = self._flight or self._launch()
         if flight is not None:
             self._flight = self._launch(flight) if self._goes_ahead(flight) else None
             self._land(flight)
@@ -129,17 +129,16 @@ class Core:
         """Take in the results of a step."""
         try:
             brought = flight.land()
+            now = time.perf_counter()
+            if flight.waits:
+                self.costs.learn(flight.tokens, now - max(flight.begun, self._landed))
+            self._landed = now
+            if len(flight.slices) > 1:
+                self._acquitted = False
+            self._news.extend((s.sequence, self._advance(s, found)) for s, found in brought)
         except BaseException as error:
             behind, self._flight = self._flight, None
             self._abandon([*flight.slices, *(behind.slices if behind else ())], error)
-            return
-        now = time.perf_counter()
-        if flight.waits:
-            self.costs.learn(flight.tokens, now - max(flight.begun, self._landed))
-        self._landed = now
-        if len(flight.slices) > 1:
-            self._acquitted = False
-        self._news.extend((s.sequence, self._advance(s, found)) for s, found in brought)
 
     def _abandon(self, slices: list[Slice], error: BaseException) -> None:
         """A step failed; nobody knows how far its sequences came: they are computed again."""

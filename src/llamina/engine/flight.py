@@ -40,13 +40,14 @@ class Flight:
         self.tokens += batch.n_tokens
         ends = [*accumulate(len(s.outputs) for s in slices)]
         choices: list[Choice | None] = [None] * batch.n_outputs
+        places: dict[Sequence, int] = {}
         for s, end in zip(slices, ends, strict=True):
             if program.stages and s.outputs and _samples(program, s):
                 choices[end - 1] = s.sequence.choice()
-                self._places[s.sequence] = end - 1
-        if self._places:
-            self._sampled = pending.sample(choices)
-        if not program.stages or batch.n_outputs > len(self._places):
+                places[s.sequence] = end - 1
+        if places:  # of one program at most: others give what is read
+            self._sampled, self._places = pending.sample(choices), places
+        if not program.stages or batch.n_outputs > len(places):
             rows = pending.result()
             self._rows |= {s.sequence: rows[end - len(s.outputs) : end] for s, end in zip(slices, ends, strict=True)}
 

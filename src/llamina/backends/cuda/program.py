@@ -29,13 +29,14 @@ class Logits:
 
     _program: "CudaProgram"
     _count: int
+    _chosen: bool  # the likeliest tokens were chosen with them
 
     def result(self) -> npt.NDArray[np.float32]:
         """Logits [outputs, vocab], copied and waited for; the array is overwritten by the next step's."""
         return self._program.logits(self._count)
 
     def sample(self, choices: Sequence[Choice | None]) -> Tokens:
-        return self._program.sampling.sample(choices)
+        return self._program.sampling.sample(choices, self._chosen)
 
 
 class CudaProgram:
@@ -101,17 +102,18 @@ class CudaProgram:
             self._arena, self._arena_bytes = self._device.allocate(size), size
         for buffer in calls.buffers:
             buffer.address += self._arena
-        self._device.prepare({launch.kernel for launch in calls.launches})
         return calls
 
     def launch(self, batch: Batch) -> Logits:
         """Begin a step."""
         bucket = Bucket.of(batch)
         if bucket not in self._graphs:
-            self._graphs[bucket] = self._device.record(self._launches(bucket).launches)
+            launches = [*self._launches(bucket).launches, *self.sampling.likeliest(bucket.outputs)]
+            self._device.prepare({launch.kernel for launch in launches})
+            self._graphs[bucket] = self._device.record(launches)
         self._inputs.upload(batch)
         self._graphs[bucket].replay()
-        return Logits(self, batch.n_outputs)
+        return Logits(self, batch.n_outputs, bucket.outputs <= self.sampling.rows)
 
     def logits(self, count: int) -> npt.NDArray[np.float32]:
         """The first rows of the last step's logits."""
@@ -131,6 +133,7 @@ class CudaProgram:
         Nothing is fused, and matrices that are one otherwise are loaded apart.
         """
         calls = self._launches(Bucket.of(batch), Readers(self._plan, fuse=False))
+        self._device.prepare({launch.kernel for launch in calls.launches})
         self._inputs.upload(batch)
         launches: list[list[Launch]] = [[] for _ in self._plan.steps]
         for launch in calls.launches:

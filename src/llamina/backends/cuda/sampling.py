@@ -43,12 +43,12 @@ class Kind:
 
 
 class Sampling:
-    """For the logits of one program. `ids` are the tokens that were chosen last, by row."""
+    """For the logits of one program, at most `rows` of them. `ids` are the tokens that were chosen last, by row."""
 
     def __init__(self, device: Device, logits: Ref, vocab: int, outputs: int, rows: int, count: Ref) -> None:
         """At most `rows` of the `outputs` rows are sampled from; `count` is where the number of outputs is."""
         self._device, self._logits, self._vocab, self._count = device, logits, vocab, count
-        self._rows, self._parts, self._words = rows, -(-vocab // SPAN), -(-vocab // 32)
+        self.rows, self._parts, self._words = rows, -(-vocab // SPAN), -(-vocab // 32)
         self._memory: list[int] = []
         self.ids = self._new(outputs, "i32")
         self._room: dict[str, Ref] = {
@@ -82,15 +82,26 @@ class Sampling:
         self._memory.append(block.address)
         return block
 
-    def sample(self, choices: Sequence[Choice | None]) -> Tokens:
-        """Begin to choose; see `backends.base.Pending`."""
+    def likeliest(self, rows: int) -> list[Launch]:
+        """Launches that choose the likeliest token of each row; none if there are more rows than are sampled from."""
+        return self._launches(Kind(rows, False, False, False, False)) if rows <= self.rows else []
+
+    def sample(self, choices: Sequence[Choice | None], chosen: bool) -> Tokens:
+        """Begin to choose, see `backends.base.Pending`; the likeliest tokens may have been chosen already."""
         kind = self._tell(choices)
+        if kind.listed or not chosen:
+            self._replay(kind)
+        return self._answer(len(choices))
+
+    def _replay(self, kind: Kind) -> None:
         if kind not in self._graphs:
             launches = self._launches(kind)
             self._device.prepare({launch.kernel for launch in launches})
             self._graphs[kind] = self._device.record(launches)
         self._graphs[kind].replay()
-        answer = self._answers[0][: 4 * len(choices)]
+
+    def _answer(self, rows: int) -> Tokens:
+        answer = self._answers[0][: 4 * rows]
         self._answers.reverse()
         self._device.download(self.ids.address, answer)
         return Tokens(answer.view(np.int32), self._device.mark())
@@ -102,7 +113,7 @@ class Sampling:
         draws = any(choice.number is not None for choice in some)
         changes, masks = any(choice.changes for choice in some), any(choice.mask is not None for choice in some)
         listed = draws or changes or masks or len(some) < len(choices)
-        kind = Kind(min(power(len(some)), self._rows), listed, draws, changes, masks)
+        kind = Kind(min(power(len(some)), self.rows), listed, draws, changes, masks)
         if not listed:
             return kind
         counts = np.cumsum([0, *(len(choice.changes) for choice in some)])
@@ -131,7 +142,7 @@ class Sampling:
 
     def _large(self, name: str) -> "_Block":
         if name not in self._more:
-            arrays = self._changes if name == "changes" else {"masks": ("i32", self._rows * self._words)}
+            arrays = self._changes if name == "changes" else {"masks": ("i32", self.rows * self._words)}
             self._more[name] = self._block(arrays)
         return self._more[name]
 
@@ -152,13 +163,14 @@ class Sampling:
             launch("mask", grid, 4, args, BLOCK=WORDS)
         listed, parts = int(kind.listed), self._parts
         found: dict[str, Argument] = {name: room[name] for name in ("maxima", "best", "where")} | {"parts": parts}
-        launch("peaks", (kind.rows, parts, 1), 4, found, LISTED=listed)
+        early = int(self._device.early)
+        launch("peaks", (kind.rows, parts, 1), 4, found, LISTED=listed, EARLY=early)
         names = ("top_k", "top_p", "least", "temperature", "number")
         more: dict[str, Argument] = {name: said[name] if kind.draws else None for name in names}
         more |= {name: room[name] if kind.draws else None for name in ("groups", "found")} | {"ids": self.ids}
         sizes = {"PARTS": power(parts), "GROUPS": power(parts * (SPAN // GROUP))}
-        warps = 8 if kind.draws else 1
-        launch("choose", (kind.rows, 1, 1), warps, found | more, **sizes, LISTED=listed, DRAWS=int(kind.draws))
+        sizes |= {"LISTED": listed, "DRAWS": int(kind.draws), "EARLY": early}
+        launch("choose", (kind.rows, 1, 1), 8 if kind.draws else 1, found | more, **sizes)
         return launches
 
     def close(self) -> None:

@@ -11,6 +11,8 @@ A row that holds NaN or infinity has NaN as a scale, so that all products of it 
 import triton
 import triton.language as tl
 
+from llamina.backends.cuda.kernels.early import begin
+
 
 @triton.jit
 def fragment(k):
@@ -53,13 +55,21 @@ def power_below(biggest):
 
 @triton.jit
 def store_f16(v, row, k, inverse, xf, mask, PADDED: tl.constexpr):
-    """Columns k of rows `row` as float16 in fragment order, times the inverse of the row's power; shapes broadcast."""
-    tl.store(xf + row.to(tl.int64) * PADDED + fragment(k), (v * inverse).to(tl.float16), mask=mask)
+    """Columns k of a row, which are consecutive tiles, as float16 in fragment order, times the inverse of its power.
+
+    They are brought into that order before they are stored, so that stores are wide.
+    """
+    BLOCK: tl.constexpr = v.shape[0]
+    x = tl.reshape((v * inverse).to(tl.float16), [BLOCK // 128, 4, 8, 2, 2])  # tile t s e h
+    x = tl.reshape(tl.permute(x, (0, 2, 4, 1, 3)), [BLOCK])
+    tl.store(xf + row.to(tl.int64) * PADDED + k, x, mask=mask)
 
 
 @triton.jit
-def prepare_q8(x, x8, xd, xs, stride, K: tl.constexpr, PADDED: tl.constexpr, BLOCKS: tl.constexpr):
+def prepare_q8(x, x8, xd, xs, stride, K: tl.constexpr, PADDED: tl.constexpr, BLOCKS: tl.constexpr,
+               EARLY: tl.constexpr):  # fmt: skip
     """x f32 [tokens, stride] → 8-bit blocks; grid (tokens, padded / (32 · BLOCKS))."""
+    begin(EARLY)
     row = tl.program_id(0)
     block = tl.program_id(1) * BLOCKS + tl.arange(0, BLOCKS)
     k = block[:, None] * 32 + tl.arange(0, 32)[None, :]

@@ -7,6 +7,7 @@ token, head by head. Tiles are cut at the starts of sequences and every TILE tok
 import triton
 import triton.language as tl
 
+from llamina.backends.cuda.kernels.activations import store_q8
 from llamina.backends.cuda.kernels.early import begin
 
 PAGE = tl.constexpr(16)
@@ -57,12 +58,87 @@ def part(rows, row_mask, at, size):
 
 
 @triton.jit
-def attend(q, q_row, q_head, keys, values, value_row, tables, tables_row, positions, sequences, starts, spans, out,
-           out_row, out_head, sinks, slopes, seen, seen_row, seen_head, partials, kv_heads, key_dim, value_dim, behind,
-           ahead, chunk, seen_block, scale, cap, GROUP: tl.constexpr, TILE: tl.constexpr, SEQUENCES: tl.constexpr,
-           ROWS: tl.constexpr, KEY: tl.constexpr, MORE: tl.constexpr, VALUE: tl.constexpr, BLOCK: tl.constexpr,
-           SPLITS: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
+def look(b, low, last, table, keys, values, query, rest, head, position, token, alive, slopes, seen, seen_row,
+         seen_head, kv_head, behind, ahead, chunk, seen_block, scale, cap, top, total, result, KV_HEADS: tl.constexpr,
+         KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, VALUE_ROW: tl.constexpr, KEY: tl.constexpr, MORE: tl.constexpr,
+         VALUE: tl.constexpr, BLOCK: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
+    """Block b of the keys: the largest score, the sum of weights and the weighted sum of values go on.
+
+    Without MASKED, all rows see all of its keys. Scores are not scaled before the exponential, so that is one
+    multiplication and addition each.
+    """
+    d, more, dv = tl.arange(0, KEY), KEY + tl.arange(0, MORE if MORE else 1), tl.arange(0, VALUE)
+    n = (low + b) * BLOCK + tl.arange(0, BLOCK)
+    known = n <= last
+    if MASKED:
+        page = tl.load(table + n // PAGE, mask=known, other=0).to(tl.int64)
+    else:
+        page = tl.load(table + n // PAGE).to(tl.int64)
+    line = (page * KV_HEADS + kv_head) * PAGE + n % PAGE
+    k = rows_of(keys + line * KEY_DIM, known, d, KEY_DIM, KEY, MASKED)
+    scores = tl.dot(query, tl.trans(k), input_precision="ieee")
+    if MORE:
+        k = part(keys + line * KEY_DIM, known, more, KEY_DIM)
+        scores += tl.dot(rest, tl.trans(k), input_precision="ieee")
+    factor = scale * LOG2E
+    if cap is not None:
+        x = scores * (scale / cap)
+        e = tl.exp2(-2.0 * LOG2E * tl.abs(x))
+        scores = tl.where(x < 0, -cap, cap) * ((1.0 - e) / (1.0 + e))
+        factor = LOG2E
+    if slopes is not None:
+        distance = tl.abs(position[:, None] - n[None, :])
+        scores = scores * factor - tl.load(slopes + head, mask=alive, other=0.0)[:, None] * distance * LOG2E
+        factor = 1.0
+    if MASKED:
+        visible = known[None, :] & alive[:, None]
+        if ahead is None:
+            visible = visible & (n[None, :] <= position[:, None])
+        else:
+            visible = visible & (n[None, :] <= position[:, None] + ahead)
+        if behind is not None:
+            visible = visible & (position[:, None] - n[None, :] < behind)
+        if chunk is not None:
+            visible = visible & (n[None, :] >= (position // chunk * chunk)[:, None])
+        if seen is not None:
+            bit = n // seen_block
+            words = tl.load(seen + (token * seen_row + kv_head * seen_head)[:, None] + (bit // 32)[None, :],
+                            mask=alive[:, None] & known[None, :], other=0)  # fmt: skip
+            visible = visible & (((words >> (bit % 32)[None, :]) & 1) != 0)
+        scores = tl.where(visible, scores, NONE)
+    most = tl.maximum(top, tl.max(scores, 1) * factor)
+    level = most
+    if MASKED:
+        level = tl.where(most == NONE, 0.0, most)  # nothing seen yet
+    weights = tl.exp2(scores * factor - level[:, None])
+    shrink = tl.exp2(top - level)
+    total = total * shrink + tl.sum(weights, 1)
+    v = rows_of(values + line * VALUE_ROW, known, dv, VALUE_DIM, VALUE, MASKED)
+    result = tl.dot(weights.to(v.dtype), v, result * shrink[:, None], input_precision="ieee")
+    return most, total, result
+
+
+@triton.jit
+def rows_of(rows, row_mask, at, size: tl.constexpr, WIDE: tl.constexpr, MASKED: tl.constexpr):
+    """As `part`, without masks that are not needed: without MASKED all rows are there."""
+    if MASKED or size < WIDE:  # noqa: SIM108 - Triton compiles one of the two
+        found = part(rows, row_mask, at, size)
+    else:
+        found = tl.load(rows[:, None] + at[None, :])
+    return found
+
+
+@triton.jit
+def attend(q, q_row, q_head, keys, values, tables, tables_row, positions, sequences, starts, spans, out, out_row,
+           out_head, sinks, slopes, seen, seen_row, seen_head, partials, arrived, x8, xd, xs, behind, ahead, chunk,
+           seen_block, scale, cap,
+           KV_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, VALUE_ROW: tl.constexpr,
+           GROUP: tl.constexpr, TILE: tl.constexpr, SEQUENCES: tl.constexpr, ROWS: tl.constexpr, KEY: tl.constexpr,
+           MORE: tl.constexpr, VALUE: tl.constexpr, BLOCK: tl.constexpr, SPLITS: tl.constexpr, PADDED: tl.constexpr,
+           EARLY: tl.constexpr):  # fmt: skip
     """One tile, key head and split of the keys; a split's result goes to `partials`.
+
+    With PADDED columns, which needs tiles of one token, the split that is done last merges them all, into 8-bit blocks.
 
     A head's key is taken in two parts, KEY elements and MORE (0: none); GROUP heads share a key head. What is None is
     not there: the window (`behind`), what is after a token (`ahead`), `chunk`, `cap`. Scores are logarithms of base 2.
@@ -90,9 +166,10 @@ def attend(q, q_row, q_head, keys, values, value_row, tables, tables_row, positi
 
     d, more, dv = tl.arange(0, KEY), KEY + tl.arange(0, MORE if MORE else 1), tl.arange(0, VALUE)
     source = q + token * q_row + head * q_head
-    query = part(source, alive, d, key_dim).to(keys.dtype.element_ty)
+    query = part(source, alive, d, KEY_DIM).to(keys.dtype.element_ty)
+    rest = query
     if MORE:
-        rest = part(source, alive, more, key_dim).to(keys.dtype.element_ty)
+        rest = part(source, alive, more, KEY_DIM).to(keys.dtype.element_ty)
     top = tl.full([ROWS], NONE, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     result = tl.zeros([ROWS, VALUE], tl.float32)
@@ -100,58 +177,56 @@ def attend(q, q_row, q_head, keys, values, value_row, tables, tables_row, positi
         top = tl.where(split == 0, tl.load(sinks + head, mask=alive, other=0.0) * LOG2E, NONE)
         total += tl.where(split == 0, 1.0, 0.0)
     table = tables + sequence * tables_row
-    for b in range(split * each, stop):
-        n = (low + b) * BLOCK + tl.arange(0, BLOCK)
-        known = n <= last
-        page = tl.load(table + n // PAGE, mask=known, other=0).to(tl.int64)
-        line = (page * kv_heads + kv_head) * PAGE + n % PAGE
-        k = part(keys + line * key_dim, known, d, key_dim)
-        scores = tl.dot(query, tl.trans(k), input_precision="ieee")
-        if MORE:
-            k = part(keys + line * key_dim, known, more, key_dim)
-            scores += tl.dot(rest, tl.trans(k), input_precision="ieee")
-        if cap is not None:
-            x = scores * (scale / cap)
-            e = tl.exp2(-2.0 * LOG2E * tl.abs(x))
-            scores = tl.where(x < 0, -cap, cap) * ((1.0 - e) / (1.0 + e)) * LOG2E
-        else:
-            scores *= scale * LOG2E
-        if slopes is not None:
-            distance = tl.abs(position[:, None] - n[None, :])
-            scores -= tl.load(slopes + head, mask=alive, other=0.0)[:, None] * distance * LOG2E
-        visible = known[None, :] & alive[:, None]
-        if ahead is None:
-            visible = visible & (n[None, :] <= position[:, None])
-        else:
-            visible = visible & (n[None, :] <= position[:, None] + ahead)
-        if behind is not None:
-            visible = visible & (position[:, None] - n[None, :] < behind)
-        if chunk is not None:
-            visible = visible & (n[None, :] >= (position // chunk * chunk)[:, None])
-        if seen is not None:
-            bit = n // seen_block
-            words = tl.load(seen + (token * seen_row + kv_head * seen_head)[:, None] + (bit // 32)[None, :],
-                            mask=alive[:, None] & known[None, :], other=0)  # fmt: skip
-            visible = visible & (((words >> (bit % 32)[None, :]) & 1) != 0)
-        scores = tl.where(visible, scores, NONE)
-        most = tl.maximum(top, tl.max(scores, 1))
-        level = tl.where(most == NONE, 0.0, most)  # nothing seen yet
-        weights = tl.exp2(scores - level[:, None])
-        shrink = tl.exp2(top - level)
-        total = total * shrink + tl.sum(weights, 1)
-        v = part(values + line * value_row, known, dv, value_dim)
-        result = tl.dot(weights.to(v.dtype), v, result * shrink[:, None], input_precision="ieee")
-        top = most
+    begun = tl.minimum(split * each, stop)
+    if (TILE > 1) and (ahead is None) and (behind is None) and (chunk is None) and (seen is None):
+        every = tl.maximum(begun, tl.minimum((start + 1) // BLOCK - low, stop))  # all tokens see all of these keys
+        for b in range(begun, every):
+            top, total, result = look(
+                b, low, last, table, keys, values, query, rest, head, position, token, alive, slopes, seen, seen_row,
+                seen_head, kv_head, behind, ahead, chunk, seen_block, scale, cap, top, total, result, KV_HEADS, KEY_DIM,
+                VALUE_DIM, VALUE_ROW, KEY, MORE, VALUE, BLOCK, False,
+            )  # fmt: skip
+        begun = every
+    for b in range(begun, stop):
+        top, total, result = look(
+            b, low, last, table, keys, values, query, rest, head, position, token, alive, slopes, seen, seen_row,
+            seen_head, kv_head, behind, ahead, chunk, seen_block, scale, cap, top, total, result, KV_HEADS, KEY_DIM,
+            VALUE_DIM, VALUE_ROW, KEY, MORE, VALUE, BLOCK, True,
+        )  # fmt: skip
     if SPLITS == 1:
         target = out + token * out_row + head * out_head
         result = result / tl.where(alive, total, 1.0)[:, None]
-        tl.store(target[:, None] + dv[None, :], result, mask=alive[:, None] & (dv < value_dim)[None, :])
+        tl.store(target[:, None] + dv[None, :], result, mask=alive[:, None] & (dv < VALUE_DIM)[None, :])
     else:
-        item = (token * kv_heads * GROUP + head) * SPLITS + split
-        target = partials + item * (value_dim + 2)
-        tl.store(target[:, None] + dv[None, :], result, mask=alive[:, None] & (dv < value_dim)[None, :])
-        tl.store(target + value_dim, top, mask=alive)
-        tl.store(target + value_dim + 1, total, mask=alive)
+        item = (token * KV_HEADS * GROUP + head) * SPLITS + split
+        target = partials + item * (VALUE_DIM + 2)
+        tl.store(target[:, None] + dv[None, :], result, mask=alive[:, None] & (dv < VALUE_DIM)[None, :])
+        tl.store(target + VALUE_DIM, top, mask=alive)
+        tl.store(target + VALUE_DIM + 1, total, mask=alive)
+        if PADDED:
+            tl.debug_barrier()
+            place = arrived + first * KV_HEADS + kv_head
+            if tl.atomic_add(place, 1) == SPLITS - 1:
+                tl.store(place, 0)  # for the next kernel
+                merge_group(partials, x8, xd, xs, first, kv_head, KV_HEADS, VALUE_DIM, GROUP, VALUE, SPLITS, PADDED)
+
+
+@triton.jit
+def merge_group(partials, x8, xd, xs, row, kv_head, KV_HEADS: tl.constexpr, VALUE_DIM: tl.constexpr,
+                GROUP: tl.constexpr, VALUE: tl.constexpr, SPLITS: tl.constexpr, PADDED: tl.constexpr):  # fmt: skip
+    """All heads of a token that share a key head from their splits, added in order, as 8-bit blocks."""
+    head, s, d = kv_head * GROUP + tl.arange(0, GROUP), tl.arange(0, SPLITS), tl.arange(0, VALUE)
+    item = (row * KV_HEADS * GROUP + head)[:, None] * SPLITS + s[None, :]
+    items = partials + item.to(tl.int64) * (VALUE_DIM + 2)
+    top = tl.load(items + VALUE_DIM)
+    weight = tl.exp2(top - tl.max(top, 1)[:, None])
+    total = tl.sum(tl.load(items + VALUE_DIM + 1) * weight, 1)
+    y = tl.load(items[:, :, None] + d[None, None, :], mask=(d < VALUE_DIM)[None, None, :], other=0.0)
+    y = tl.sum(y * weight[:, :, None], 1) / total[:, None]
+    b = tl.arange(0, VALUE // 32)
+    block = tl.reshape(head[:, None] * (VALUE_DIM // 32) + b[None, :], [GROUP * (VALUE // 32)])
+    there = tl.reshape((head >= 0)[:, None] & (b < VALUE_DIM // 32)[None, :], [GROUP * (VALUE // 32)])
+    store_q8(tl.reshape(y, [GROUP * (VALUE // 32), 32]), row, block, x8, xd, xs, there, PADDED)
 
 
 @triton.jit

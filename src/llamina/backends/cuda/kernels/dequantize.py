@@ -3,6 +3,7 @@
 import triton
 import triton.language as tl
 
+from llamina.backends.cuda.kernels.early import begin
 from llamina.backends.cuda.kernels.gemm import tile_places, weights
 from llamina.backends.cuda.kernels.tiles import (
     halves_in,
@@ -56,9 +57,10 @@ def store_run(v, s, m, out, column, K: tl.constexpr, OFFSET: tl.constexpr, MINIM
 @triton.jit
 def rows(
     ids, low, high, scale, top, out, stride,
-    K: tl.constexpr, FORM: tl.constexpr, TILES: tl.constexpr, T: tl.constexpr,
+    K: tl.constexpr, FORM: tl.constexpr, TILES: tl.constexpr, T: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """out f32 [count, stride]: rows `ids` of a quantized weight, exactly; grid (count, units / T)."""
+    begin(EARLY)
     HALVES: tl.constexpr = halves_in(FORM)
     UNITS: tl.constexpr = TILES // HALVES
     OFFSET: tl.constexpr = offset_of(FORM)

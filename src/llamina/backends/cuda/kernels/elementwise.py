@@ -116,8 +116,10 @@ def temper(x, x_row, x_head, out, out_row, out_head, positions, count, outer, in
 
 
 @triton.jit
-def pick(x, x_row, x_head, out, out_row, out_head, wanted, count, outer, inner, BLOCK: tl.constexpr):
+def pick(x, x_row, x_head, out, out_row, out_head, wanted, count, outer, inner, BLOCK: tl.constexpr,
+         EARLY: tl.constexpr):  # fmt: skip
     """Row i of out is row wanted[i] of x."""
+    begin(EARLY)
     row = tl.program_id(0).to(tl.int64)
     if row >= tl.load(count):
         return

@@ -32,8 +32,14 @@ def normalize(x, x_row, out, out_row, w, bias, x8, xd, xs, xf, xe, count, inner,
     if row >= tl.load(count):
         return
     i = tl.arange(0, BLOCK)
+    v = tl.load(x + row * x_row + i, mask=i < inner, other=0.0)
+    v = normalized(v, row, i, out, out_row, w, bias, inner, eps, CENTRE)
+    store_activation(v, row, i, x8, xd, xs, xf, xe, KIND, PADDED)
+
+
+@triton.jit
+def normalized(v, row, i, out, out_row, w, bias, inner, eps, CENTRE: tl.constexpr):
     inside = i < inner
-    v = tl.load(x + row * x_row + i, mask=inside, other=0.0)
     if CENTRE:
         v = tl.where(inside, v - tl.sum(v, 0) / inner, 0.0)
     v *= 1.0 / tl.sqrt(tl.sum(v * v, 0) / inner + eps)
@@ -43,6 +49,30 @@ def normalize(x, x_row, out, out_row, w, bias, x8, xd, xs, xf, xe, count, inner,
         v += tl.load(bias + i, mask=inside, other=0.0)
     if out is not None:
         tl.store(out + row * out_row + i, v, mask=inside)
+    return v
+
+
+@triton.jit
+def combine_and_normalize(parts, powers, gain, tokens, product_bias, add, x, out, out_row, w, bias, x8, xd, xs, xf, xe,
+                          count, inner, eps, SPLIT: tl.constexpr, CENTRE: tl.constexpr, KIND: tl.constexpr,
+                          PADDED: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
+    """`gemm.combine` into x, and the norm of that."""
+    begin(EARLY)
+    row = tl.program_id(0).to(tl.int64)
+    if row >= tl.load(count):
+        return
+    i = tl.arange(0, BLOCK)
+    inside = i < inner
+    v = tl.load(parts + row * inner + i, mask=inside, other=0.0)
+    for part in tl.static_range(1, SPLIT):
+        v += tl.load(parts + (part * tokens + row) * inner + i, mask=inside, other=0.0)
+    v *= tl.load(powers + row) / gain
+    if product_bias is not None:
+        v += tl.load(product_bias + i, mask=inside, other=0.0)
+    if add is not None:
+        v += tl.load(add + row * inner + i, mask=inside, other=0.0)
+    tl.store(x + row * inner + i, v, mask=inside)
+    v = normalized(v, row, i, out, out_row, w, bias, inner, eps, CENTRE)
     store_activation(v, row, i, x8, xd, xs, xf, xe, KIND, PADDED)
 
 
@@ -82,8 +112,8 @@ def merge(partials, x8, xd, xs, count, heads, value_dim,
 @triton.jit
 def turn_and_keep(q, q_row, q_head, k, k_row, k_head, v, v_row, v_head, angles, out, out_row, out_head, keys, values,
                   tables, tables_row, positions, sequences, count, heads, kv_heads, key_dim, value_dim, pairs, near,
-                  far, BLOCK: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
-    """Rotate q and k; q goes to `out`, k and v into their sequence's page. A program takes one head of a token."""
+                  far, HEADS: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
+    """Rotate q and k; q goes to `out`, k and v into their sequence's page. A program takes HEADS heads of a token."""
     begin(EARLY)
     row, number = tl.program_id(0).to(tl.int64), tl.program_id(1)
     if row >= tl.load(count):
@@ -91,25 +121,35 @@ def turn_and_keep(q, q_row, q_head, k, k_row, k_head, v, v_row, v_head, angles, 
     position = tl.load(positions + row)
     page = tl.load(tables + tl.load(sequences + row) * tables_row + position // 16).to(tl.int64)
     i = tl.arange(0, BLOCK)
-    if number < heads + kv_heads:
+    some = tl.arange(0, HEADS)
+    queries = (heads + HEADS - 1) // HEADS
+    others = (kv_heads + HEADS - 1) // HEADS
+    if number < queries + others:
         turned = i < 2 * pairs
         second = tl.where(near == 2, i % 2 == 1, i >= pairs)
         pair = tl.where(near == 2, i // 2, tl.where(second, i - pairs, i))
-        cos = tl.load(angles + row * 2 * pairs + pair, mask=turned, other=1.0)
-        sin = tl.load(angles + row * 2 * pairs + pairs + pair, mask=turned, other=0.0)
-        source = q + row * q_row + number * q_head
-        if number >= heads:
-            source = k + row * k_row + (number - heads) * k_head
-        a = tl.load(source + i, mask=i < key_dim, other=0.0)
-        b = tl.load(source + i + tl.where(second, -far, far), mask=turned, other=0.0)
-        y = tl.where(turned, tl.where(second, b * sin + a * cos, a * cos - b * sin), a)
-        if number < heads:
-            tl.store(out + row * out_row + number * out_head + i, y, mask=i < key_dim)
+        cos = tl.load(angles + row * 2 * pairs + pair, mask=turned, other=1.0)[None, :]
+        sin = tl.load(angles + row * 2 * pairs + pairs + pair, mask=turned, other=0.0)[None, :]
+        head = number * HEADS + some
+        inside = (head < heads)[:, None] & (i < key_dim)[None, :]
+        source = q + row * q_row + head * q_head
+        if number >= queries:
+            head = (number - queries) * HEADS + some
+            inside = (head < kv_heads)[:, None] & (i < key_dim)[None, :]
+            source = k + row * k_row + head * k_head
+        a = tl.load(source[:, None] + i[None, :], mask=inside, other=0.0)
+        b = tl.load(
+            source[:, None] + (i + tl.where(second, -far, far))[None, :], mask=inside & turned[None, :], other=0.0
+        )
+        y = tl.where(turned[None, :], tl.where(second[None, :], b * sin + a * cos, a * cos - b * sin), a)
+        if number < queries:
+            tl.store(out + row * out_row + (head * out_head)[:, None] + i[None, :], y, mask=inside)
         else:
-            line = (page * kv_heads + number - heads) * 16 + position % 16
-            tl.store(keys + line * key_dim + i, y.to(keys.dtype.element_ty), mask=i < key_dim)
+            line = (page * kv_heads + head) * 16 + position % 16
+            tl.store(keys + (line * key_dim)[:, None] + i[None, :], y.to(keys.dtype.element_ty), mask=inside)
     else:
-        head = number - heads - kv_heads
-        y = tl.load(v + row * v_row + head * v_head + i, mask=i < value_dim, other=0.0)
+        head = (number - queries - others) * HEADS + some
+        inside = (head < kv_heads)[:, None] & (i < value_dim)[None, :]
+        y = tl.load(v + row * v_row + (head * v_head)[:, None] + i[None, :], mask=inside, other=0.0)
         line = (page * kv_heads + head) * 16 + position % 16
-        tl.store(values + line * value_dim + i, y.to(values.dtype.element_ty), mask=i < value_dim)
+        tl.store(values + (line * value_dim)[:, None] + i[None, :], y.to(values.dtype.element_ty), mask=inside)

@@ -55,6 +55,7 @@ FEW = 2  # tokens that dot products of 8-bit activations are for
 FEW_ITEMS = 32  # the same of grouped products, which read a matrix for each item
 MANY = 512  # tokens; for more, a weight is dequantized first
 WARPS = 4
+LONG = 64  # tiles of a row
 
 
 def activation_arrays(kind: Activation, tokens: int, layout: Layout) -> dict[str, Array]:
@@ -68,14 +69,17 @@ def activation_arrays(kind: Activation, tokens: int, layout: Layout) -> dict[str
     return {"x": Array("fp32", (tokens, layout.columns))}
 
 
-def prepare(kind: Activation, tokens: int, layout: Layout, stride: int) -> Call | None:
-    """The kernel that makes an activation of float32 rows `x`, `stride` numbers apart; None if rows do as they are."""
+def prepare(kind: Activation, tokens: int, layout: Layout, stride: int, early: bool = False) -> Call | None:
+    """The kernel that makes an activation of float32 rows `x`, `stride` numbers apart; None if rows do as they are.
+
+    That for tensor cores does not begin early: products behind it were slower then.
+    """
     constants: dict[str, Constant] = {"K": layout.columns, "PADDED": layout.padded}
     if kind == "q8":
         blocks = min(32, power(layout.padded // 32))
         names: dict[str, Argument] = {"x": "x", "x8": "x8", "xd": "xd", "xs": "xs", "stride": stride}
         grid = (tokens, -(-layout.padded // (32 * blocks)), 1)
-        return Call("activations.prepare_q8", grid, constants | {"BLOCKS": blocks}, names)
+        return Call("activations.prepare_q8", grid, constants | {"BLOCKS": blocks, "EARLY": int(early)}, names)
     if kind == "f16":
         names = {"x": "x", "xf": "xf", "xe": "xe", "stride": stride}
         block = min(4096, power(layout.padded))
@@ -138,10 +142,13 @@ class Product:
     def split(self) -> int:
         """In how many parts columns are summed, by programs of their own; if `exact`, whatever the number of tokens."""
         blocks = -(-self.layout.rows // (16 * WARPS)) * (1 if self.exact else -(-self.tokens // 128))
-        if self.layout.format == "F32" or blocks >= self.processors:
-            return 1
         tiles = self.layout.padded // TILE
-        return 4 if tiles >= 32 else 2 if tiles >= 16 else 1
+        if self.layout.format == "F32" or blocks >= self.processors or tiles < 16:
+            return 1
+        if tiles >= LONG and not self.grouped:
+            return 8
+        most = min(8, self.processors // blocks, tiles // 8)
+        return 1 << most.bit_length() - 1 if most > 1 and not self.grouped else 4 if tiles >= 32 else 2
 
     @cached_property
     def calls(self) -> list[Call]:
@@ -218,16 +225,28 @@ class Product:
 
     def _gemm(self) -> Call:
         layout, tokens = self.layout, self._tokens_at_once
-        warps = 8 if tokens > 64 else WARPS
-        stages = 4 if tokens <= 64 and self.split == 1 else 3
+        long, few = layout.tiles >= LONG, tokens <= 16
+        wide = (tokens == 32 and self.split == 1) or (long and not few and self.split > 1)
+        warps, stages = 8 if tokens > 64 or (wide and not self.grouped) else WARPS, 3
+        if self._deep:
+            stages = 6
+        elif (tokens == 64 and self.split == 1) or (few and self.split > 1 and not long):
+            stages = 4
         constants, args = self._after(self.split > 1)
         more, names = self._sorted()
         constants |= {"FORM": str(layout.form), "TILES": layout.tiles, "BM": tokens, "SPLIT": self.split, **more}
-        constants |= {"WARPS": warps, "STAGES": stages, "WHOLE": int(tokens <= 32)}
+        constants |= {"WARPS": warps, "STAGES": stages, "WHOLE": int(tokens <= 32 and not self._deep)}
         args |= {"xf": "xf", "xe": "xe", **weight_names(layout), **names}
         args |= {"groups": layout.groups, "count": self.tokens, "gain": self.gain}
         grid = (-(-layout.groups // (2 * warps)), self._blocks(tokens), self.split)
         return Call("gemm.gemm", grid, constants, args, warps, stages)
+
+    @property
+    def _deep(self) -> bool:
+        """Whether there is one program for each processor, so that much must be on its way to it."""
+        blocks = -(-self.layout.rows // (16 * WARPS))
+        short = self.layout.tiles < LONG and self._tokens_at_once <= 64
+        return short and 2 * blocks <= self.processors and not self.grouped
 
     def _gemm_plain(self) -> Call:
         tokens, rows = self._tokens_at_once, 128 if self.tokens > 64 else 64
@@ -259,7 +278,7 @@ class Product:
         return Call("grouping.group", (self.layout.experts, 1, 1), {"BLOCK": min(1024, power(self.tokens))}, args)
 
 
-def gather(layout: Layout, count: int, stride: int) -> Call:
+def gather(layout: Layout, count: int, stride: int, early: bool = False) -> Call:
     """Rows `ids` i32 [count] of a quantized weight, exactly, as float32 `out` [count, stride]: embeddings."""
     at_once = min(4, power(layout.units))
     constants: dict[str, Constant] = {
@@ -267,6 +286,7 @@ def gather(layout: Layout, count: int, stride: int) -> Call:
         "FORM": str(layout.form),
         "TILES": layout.tiles,
         "T": at_once,
+        "EARLY": int(early),
     }
     args: dict[str, Argument] = {**weight_names(layout), "ids": "ids", "out": "out", "stride": stride}
     return Call("dequantize.rows", (count, -(-layout.units // at_once), 1), constants, args)

@@ -3,10 +3,13 @@
 import triton
 import triton.language as tl
 
+from llamina.backends.cuda.kernels.early import begin
+
 
 @triton.jit
-def angles(positions, frequencies, out, count, pairs, magnitude, BLOCK: tl.constexpr):
+def angles(positions, frequencies, out, count, pairs, magnitude, BLOCK: tl.constexpr, EARLY: tl.constexpr):
     """[rows, 2, pairs]: cosines, then sines, of a row's position times each frequency (in float64)."""
+    begin(EARLY)
     row = tl.program_id(0).to(tl.int64)
     if row >= tl.load(count):
         return

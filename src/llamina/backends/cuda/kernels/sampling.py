@@ -12,6 +12,8 @@ is the number of those before it.
 import triton
 import triton.language as tl
 
+from llamina.backends.cuda.kernels.early import begin
+
 GROUP = tl.constexpr(64)
 SPAN = tl.constexpr(4096)
 MOST = tl.constexpr(128)  # candidates
@@ -58,8 +60,9 @@ def mask(logits, rows, count, masks, places, vocab, words, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def peaks(logits, rows, count, maxima, best, where, vocab, parts, LISTED: tl.constexpr):
+def peaks(logits, rows, count, maxima, best, where, vocab, parts, LISTED: tl.constexpr, EARLY: tl.constexpr):
     """Grid (rows, parts). A logit that is not a number counts as infinite."""
+    begin(EARLY)
     row = row_of(rows, count, LISTED)
     if row < 0:
         return
@@ -133,11 +136,12 @@ def draw(logits, maxima, groups, found, row, k, top_p, least, temperature, numbe
 @triton.jit
 def choose(logits, rows, count, maxima, best, where, top_k, top_p, least, temperature, number, groups, found, ids,
            vocab, parts, PARTS: tl.constexpr, GROUPS: tl.constexpr, LISTED: tl.constexpr,
-           DRAWS: tl.constexpr):  # fmt: skip
+           DRAWS: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
     """Grid (rows): a token for each row into `ids`; -1 if all logits are -inf, -2 if the largest is not finite.
 
     Without DRAWS it is the likeliest, as it is where `top_k` is 0.
     """
+    begin(EARLY)
     row = row_of(rows, count, LISTED)
     if row < 0:
         return

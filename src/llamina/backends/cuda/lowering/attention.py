@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from llamina.backends.cuda.bucket import power
 from llamina.backends.cuda.device import Argument
 from llamina.backends.cuda.lowering.calls import Calls, lowers, reading, writing
@@ -12,8 +14,10 @@ from llamina.ops.rotation import alibi_slopes
 
 ROWS = 64  # of a tile: tokens × heads that share a key head
 MOST_SPLITS = 64  # of the keys of a tile
-LONG = 2048  # positions from which on tiles and blocks are larger
-PROGRAMS = 4  # of attention for each processor, where sequences have one token each
+LONG = 2048  # positions from which on a token's blocks of keys are larger
+PROGRAMS = 2  # of attention for each processor, where sequences have one token each
+FEW = 4  # tokens up to which each head of them is rotated by a program of its own
+HEADS = 4  # that one program rotates otherwise
 BATCH = ("positions", "sequences", "starts")
 
 
@@ -54,29 +58,46 @@ def _attend(calls: Calls, step: Step) -> None:
     first, more = _parts(key)
     calls.emit(
         "attention.attend", (shape.tiles, kv_heads, shape.splits), shape.warps, shape.stages, q=q.ref, q_row=q.row,
-        q_head=q.head, keys=stores[0], values=stores[-1], value_row=dim if state.kind == "kv" else key,
+        q_head=q.head, keys=stores[0], values=stores[-1], VALUE_ROW=dim if state.kind == "kv" else key,
         **_where(calls, state), spans=calls.sequences, **{name: refs[name] for name in BATCH}, **writing(out),
         sinks=calls.constant(step.weights[0]) if step.weights else None,
         slopes=calls.array(alibi_slopes(q.outer, params.alibi)) if params.alibi else None, **_seen(seen),
-        partials=partials, kv_heads=kv_heads, key_dim=key, value_dim=dim, behind=params.behind or None,
+        partials=partials, KV_HEADS=kv_heads, KEY_DIM=key, VALUE_DIM=dim, behind=params.behind or None,
         ahead=params.ahead or None, chunk=params.chunk or None, seen_block=params.block, scale=float(params.scale),
         cap=float(params.softcap) or None, GROUP=q.outer // kv_heads, TILE=shape.tile,
         SEQUENCES=power(calls.bucket.sequences), ROWS=shape.rows, KEY=first, MORE=more, VALUE=max(16, power(dim)),
-        BLOCK=shape.block, SPLITS=shape.splits, EARLY=calls.early,
+        BLOCK=shape.block, SPLITS=shape.splits, EARLY=calls.early, **_ending(calls, shape, merged, q.outer, kv_heads),
     )  # fmt: skip
-    if merged:
+    if merged and not _merges(shape, q.outer // kv_heads):
         wanted, room = merged
         calls.emit(
             "endings.merge", (calls.bucket.tokens, q.outer, 1), partials=partials, count=calls.count(value),
             x8=room["x8"], xd=room["xd"], xs=room["xs"], heads=q.outer, value_dim=dim, SPLITS=shape.splits,
             PADDED=wanted.padded, VALUE=power(dim), EARLY=calls.early,
         )  # fmt: skip
-    elif partials:
+    elif partials and not merged:
         calls.emit(
             "attention.merge", (calls.bucket.tokens, q.outer, 1), partials=partials, **writing(out),
             count=calls.count(value), heads=q.outer, value_dim=dim, SPLITS=shape.splits, VALUE=power(dim),
             EARLY=calls.early,
         )  # fmt: skip
+
+
+Merged = tuple[Wanted, dict[str, Argument]]
+
+
+def _merges(shape: "Tiling", group: int) -> bool:
+    """Whether the program that is done last can merge what all have found: it must hold that."""
+    return shape.tile == 1 and 1 < shape.splits <= 16 and group == power(group) <= 8
+
+
+def _ending(calls: Calls, shape: "Tiling", merged: Merged | None, heads: int, kv_heads: int) -> dict[str, Argument]:
+    """Arguments of attention that merges its splits, or of one that does not."""
+    if merged is None or not _merges(shape, heads // kv_heads):
+        return {"arrived": None, "x8": None, "xd": None, "xs": None, "PADDED": 0}
+    wanted, room = merged
+    arrived = calls.array(np.zeros(shape.tiles * kv_heads, np.int32))  # zeros again after each kernel
+    return {"arrived": arrived, "x8": room["x8"], "xd": room["xd"], "xs": room["xs"], "PADDED": wanted.padded}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +118,10 @@ def tiling(calls: Calls, state: State, group: int) -> Tiling:
     kv_heads, key, dim = state.shape
     bucket, wide, half = calls.bucket, power(max(key, dim)), calls.capacity.kv_type == "f16"
     alone = bucket.tokens == bucket.sequences  # a token of each sequence
-    long = half and wide <= 128 and bucket.context >= LONG
-    rows = (2 if long else 1) * ROWS
-    tile = 1 if alone else max(1, rows // power(group))
+    tile = 1 if alone else max(1, ROWS // power(group))
     tiles = min(bucket.tokens, bucket.tokens // tile + bucket.sequences)
     rows = max(16, power(tile * group))
+    long = alone and wide <= 128 and bucket.context >= LONG
     room = (128 if long else 64) if half else 32
     block = max(16, min(room, room * 256 // wide))
     programs = (PROGRAMS if alone else 1) * calls.shared.device.processors // max(1, tiles * kv_heads)
@@ -119,13 +139,15 @@ def _turn_and_keep(calls: Calls, step: Step) -> None:
         (from_q, angles), (from_k, _) = turns[0], turns[1]
         out, v, (keys, values) = calls.output(q), calls.place(step.inputs[2]), calls.shared.states.refs[state]
         kv_heads, key, dim = state.shape
+        some = 1 if calls.rows(q) <= FEW else HEADS
+        groups = -(-out.outer // some) + 2 * -(-kv_heads // some)
         calls.emit(
-            "endings.turn_and_keep", (calls.rows(q), out.outer + 2 * kv_heads, 1), 1, count=calls.count(q),
+            "endings.turn_and_keep", (calls.rows(q), groups, 1), some, count=calls.count(q),
             q=from_q.ref, q_row=from_q.row, q_head=from_q.head, k=from_k.ref, k_row=from_k.row, k_head=from_k.head,
             v=v.ref, v_row=v.row, v_head=v.head, **angles, **writing(out), keys=keys, values=values,
             **_where(calls, state), positions=calls.inputs.refs["positions"],
             sequences=calls.inputs.refs["sequences"], heads=out.outer, kv_heads=kv_heads, key_dim=key, value_dim=dim,
-            BLOCK=power(max(key, dim)), EARLY=calls.early,
+            HEADS=some, BLOCK=power(max(key, dim)), EARLY=calls.early,
         )  # fmt: skip
         return
     for value in (q, k):
@@ -134,7 +156,7 @@ def _turn_and_keep(calls: Calls, step: Step) -> None:
     _keep(calls, state, step.inputs[1 : 1 + len(calls.shared.states.refs[state])])
 
 
-def _prepared(calls: Calls, step: Step) -> tuple[Wanted, dict[str, Argument]] | None:
+def _prepared(calls: Calls, step: Step) -> Merged | None:
     """Room for the heads side by side as 8-bit blocks, if a product reads them so and nobody reads them otherwise."""
     heads, dim = step.outputs[0].shape
     index = calls.readers.only(step.outputs[0])

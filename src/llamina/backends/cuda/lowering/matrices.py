@@ -28,7 +28,11 @@ def _embed(calls: Calls, step: Step) -> None:
     matrix, ids, out = calls.shared.matrix(step.weights), calls.place(step.inputs[0]), calls.output(step.outputs[0])
     items, layout = calls.rows(step.inputs[0]) * ids.width, matrix.layout
     if layout.form:
-        run(calls, gather(layout, items, layout.columns), {**matrix.arrays, "ids": ids.ref, "out": out.ref})
+        run(
+            calls,
+            gather(layout, items, layout.columns, bool(calls.early)),
+            {**matrix.arrays, "ids": ids.ref, "out": out.ref},
+        )
         return
     block = min(1024, power(layout.columns))
     calls.emit(
@@ -85,7 +89,7 @@ def _activation(calls: Calls, value: Value, kind: Activation, layout: Layout) ->
         return {"x": rows.ref}
     items, stride = calls.rows(value) * rows.outer, rows.head if rows.outer > 1 else rows.row
     made = _room(calls, activation_arrays(kind, items, layout))
-    call = prepare(kind, items, layout, stride)
+    call = prepare(kind, items, layout, stride, early=bool(calls.early))
     assert call is not None
     run(calls, call, {"x": rows.ref} | made)
     calls.prepared[value.id, kind] = made

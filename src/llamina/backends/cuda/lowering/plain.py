@@ -3,7 +3,7 @@
 from math import prod
 
 from llamina.backends.cuda.bucket import power
-from llamina.backends.cuda.device import Argument
+from llamina.backends.cuda.device import Argument, Constant
 from llamina.backends.cuda.lowering import few
 from llamina.backends.cuda.lowering.calls import Calls, Norming, Turning, block_of, lowers, reading, writing
 from llamina.backends.cuda.lowering.matrices import prepared_for
@@ -12,6 +12,7 @@ from llamina.ops import Step, Weight
 from llamina.ops.rotation import frequencies
 from llamina.quant import decode
 
+ADDED = 16  # tokens of which norms add up the parts of a product
 CONSTANTS = {"scale": "factor", "softcap": "cap", "at_most": "limit", "at_least": "limit"}
 
 
@@ -35,8 +36,9 @@ def _gated(calls: Calls, step: Step) -> None:
         return
     (wanted, room), (x, y) = found, (calls.place(v) for v in step.inputs)
     block = min(1024, power(wanted.padded)) if wanted.kind == "q8" else power(wanted.padded)
+    warps = 4 if block < 4096 else 8 if block < 8192 else 16
     calls.emit(
-        "endings.gated", (calls.rows(value), -(-wanted.padded // block), 1), 4 if block < 4096 else 8,
+        "endings.gated", (calls.rows(value), -(-wanted.padded // block), 1), warps,
         count=calls.count(value), x=x.ref, x_row=x.row, y=y.ref, y_row=y.row, **room, inner=x.inner,
         GATE=step.attrs["kind"], KIND=wanted.kind, PADDED=wanted.padded, BLOCK=block, EARLY=calls.early,
     )  # fmt: skip
@@ -103,12 +105,13 @@ def _norm(calls: Calls, step: Step) -> None:
     if found := prepared_for(calls, step.outputs[0]):
         wanted, room = found
         out = calls.output(step.outputs[0]) if wanted.others else None
+        combined = _combined(calls, x)
         calls.emit(
-            "endings.normalize", (calls.rows(value), 1, 1), 8, count=calls.count(value), x=x.ref, x_row=x.row,
-            out=out.ref if out else None, out_row=out.row if out else 0, w=refs[0] if refs else None,
-            bias=refs[1] if len(refs) > 1 else None, **room, inner=x.inner, eps=float(step.attrs["eps"]),
-            CENTRE=int(step.op == "layer_norm"), KIND=wanted.kind, PADDED=wanted.padded, BLOCK=power(wanted.padded),
-            EARLY=calls.early,
+            "endings.combine_and_normalize" if combined else "endings.normalize", (calls.rows(value), 1, 1), 8,
+            **(combined or {"x_row": x.row}), x=x.ref, count=calls.count(value), out=out.ref if out else None,
+            out_row=out.row if out else 0, w=refs[0] if refs else None, bias=refs[1] if len(refs) > 1 else None,
+            **room, inner=x.inner, eps=float(step.attrs["eps"]), CENTRE=int(step.op == "layer_norm"),
+            KIND=wanted.kind, PADDED=wanted.padded, BLOCK=power(wanted.padded), EARLY=calls.early,
         )  # fmt: skip
         return
     out = calls.output(step.outputs[0])
@@ -119,6 +122,22 @@ def _norm(calls: Calls, step: Step) -> None:
         inner=x.inner, eps=float(step.attrs["eps"]), CENTRE=int(step.op == "layer_norm"),
         BLOCK=min(4096, power(x.inner)),
     )  # fmt: skip
+
+
+def _combined(calls: Calls, x: Place) -> dict[str, Argument | Constant] | None:
+    """What the last launch was given, if it adds the parts of a product that is x up: the norm does that then."""
+    fits = calls.readers.fuse and calls.bucket.tokens <= ADDED  # a program takes all parts of a token
+    last = calls.launches[-1] if fits and calls.launches else None
+    if last is None or last.kernel.name != "gemm.combine" or last.args["out"] != x.ref or last.args["N"] != x.inner:
+        return None
+    if x.row != x.inner or dict(last.kernel.constants)["GROUPED"]:
+        return None
+    calls.launches.pop()
+    args = last.args
+    return {
+        "parts": args["parts"], "powers": args["xe"], "gain": args["gain"], "tokens": args["count"],
+        "product_bias": args.get("bias"), "add": args.get("add"), "SPLIT": dict(last.kernel.constants)["SPLIT"],
+    }  # fmt: skip
 
 
 @lowers("rope")
@@ -143,7 +162,7 @@ def _angles(calls: Calls, step: Step) -> Ref:
         calls.emit(
             "rope.angles", (calls.rows(value), 1, 1), count=calls.count(value),
             positions=calls.inputs.refs["positions"], frequencies=calls.array(turns), out=table, pairs=pairs,
-            magnitude=float(rope.magnitude), BLOCK=power(pairs),
+            magnitude=float(rope.magnitude), BLOCK=power(pairs), EARLY=calls.early,
         )  # fmt: skip
         calls.made[key] = table
     return calls.made[key]
@@ -154,7 +173,7 @@ def _pick(calls: Calls, step: Step) -> None:
     x, out = calls.place(step.inputs[0]), calls.output(step.outputs[0])
     calls.emit(
         "elementwise.pick", calls.elements(step.outputs[0], out), **calls.spread(step.outputs[0], out), **reading(x),
-        **writing(out), wanted=calls.inputs.refs["outputs"],
+        **writing(out), wanted=calls.inputs.refs["outputs"], EARLY=calls.early,
     )  # fmt: skip
 
 
