@@ -6,10 +6,17 @@ import { h } from "./dom.js";
 import { mathsExtensions, renderMaths } from "./maths.js";
 import { cleanMarkdown } from "./sanitize.js";
 
+// HTML in Markdown: these elements, without attributes. Anything else is shown as the text that it is.
+const PLAIN =
+  /(<\/?(?:br|hr|p|b|i|u|s|em|strong|small|del|ins|mark|sub|sup|kbd|ul|ol|li|blockquote|details|summary|table|thead|tbody|tr|th|td|h[1-6])\s*\/?>)/i;
+
+const escape = (text) => text.replace(/[<>"]/g, (sign) => ({ "<": "&lt;", ">": "&gt;", '"': "&quot;" })[sign]);
+
 const marked = new Marked({
   gfm: true,
   extensions: mathsExtensions,
   renderer: {
+    html: ({ text }) => text.split(PLAIN).map((part, index) => (index % 2 ? part : escape(part))).join(""),
     checkbox: ({ checked }) => (checked ? "☑ " : "☐ "),
     // A picture is a link: loading it would tell another server who reads this.
     image({ href, text }) {

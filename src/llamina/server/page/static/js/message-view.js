@@ -30,6 +30,7 @@ export class MessageView {
     const { message } = this;
     this.heading.textContent = message.role === "assistant" ? (message.model ?? SPEAKERS.assistant) : SPEAKERS[message.role];
     this.body.replaceChildren();
+    this.callState = null;
     if (message.role === "assistant") this.#buildAnswer();
     else if (message.role === "tool") this.body.append(toolResult(message));
     else this.body.append(...attachmentList(message.attachments), h("div", { class: "bubble" }, message.content));
@@ -47,8 +48,10 @@ export class MessageView {
     this.body.append(this.reasoning, this.content, this.waiting, this.calls, this.note);
     this.markdown = new StreamedMarkdown(this.content, () => this.actions.changed());
     this.thoughts = new StreamedMarkdown(this.reasoningText, () => this.actions.changed());
-    if (message.content) this.markdown.finish(message.content);
-    if (message.reasoning) this.thoughts.finish(message.reasoning);
+    if (message.finish === null) return; // it is being made
+    this.markdown.show(message.content);
+    this.thoughts.show(message.reasoning);
+    this.finished = Promise.resolve();
   }
 
   /** Show the message as it is now. `generation`: the one that is making it; `branch`: which of how many. */
@@ -60,22 +63,28 @@ export class MessageView {
 
   #updateAnswer(generation, isLast) {
     const { message } = this;
-    const show = generation ? "push" : "finish";
-    if (!generation && this.finished) {
-      // nothing to render again
+    if (generation) {
+      this.markdown.push(message.content);
+      this.thoughts.push(message.reasoning);
     } else {
-      if (message.content) this.markdown[show](message.content);
-      if (message.reasoning) this.thoughts[show](message.reasoning);
+      this.finished ??= Promise.all([this.markdown.finish(message.content), this.thoughts.finish(message.reasoning)]);
     }
-    this.finished = !generation;
     this.reasoning.hidden = !message.reasoning;
     this.reasoningTitle.textContent = generation && !message.content ? "Thinking…" : "Thoughts";
     this.waiting.hidden = !generation || Boolean(message.content || message.reasoning || message.calls.length);
     this.waiting.lastChild.textContent = this.waiting.hidden ? "" : waitingFor(generation, this.actions.modelState());
-    this.calls.replaceChildren(...callViews(message.calls));
-    const unanswered = !generation && isLast && message.finish === "tool_calls";
-    if (unanswered) this.calls.append(resultForm(message.calls, (results) => this.actions.giveResults(message, results)));
+    this.#updateCalls(!generation && isLast && message.finish === "tool_calls");
     this.#updateNote(generation);
+  }
+
+  /** Made anew only when they changed: what a person opened stays open. */
+  #updateCalls(unanswered) {
+    const { calls } = this.message;
+    const state = JSON.stringify([calls, unanswered]);
+    if (state === this.callState) return;
+    this.callState = state;
+    this.calls.replaceChildren(...callViews(calls));
+    if (unanswered) this.calls.append(resultForm(calls, (results) => this.actions.giveResults(this.message, results)));
   }
 
   #updateNote(generation) {
@@ -121,7 +130,6 @@ export class MessageView {
     const close = () => {
       this.element.classList.remove("editing");
       this.#build();
-      this.finished = false;
       actions.refresh();
       this.element.querySelector("[aria-label=Edit]")?.focus();
     };

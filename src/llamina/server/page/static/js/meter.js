@@ -4,14 +4,17 @@ import { byId, count, duration } from "./dom.js";
 
 /** Keep the line below the composer up to date. */
 export function watch(chat, models) {
+  let frame = 0;
   const show = () => {
+    frame = 0;
     const path = chat.path;
     const answer = path.findLast((message) => message.role === "assistant");
     showContext(path, models.context);
     byId("speed").textContent = chat.generation && answer ? speed(answer) : "";
   };
-  for (const type of ["thread", "message", "running"]) chat.addEventListener(type, show);
-  models.addEventListener("change", show);
+  const soon = () => (frame ||= requestAnimationFrame(show));
+  for (const type of ["thread", "message", "running"]) chat.addEventListener(type, soon);
+  models.addEventListener("change", soon);
 }
 
 function speed({ speed, firstToken }) {

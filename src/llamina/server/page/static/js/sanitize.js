@@ -40,10 +40,19 @@ DOMPurify.addHook("afterSanitizeAttributes", (node) => {
 });
 
 /** HTML of a model's Markdown as a fragment of harmless elements. */
-export const cleanMarkdown = (html) => DOMPurify.sanitize(html, MARKDOWN);
+export const cleanMarkdown = (html) => fragmentOf(html, MARKDOWN);
 
 /** The highlighter's HTML as a fragment of spans. */
-export const cleanHighlighted = (html) => DOMPurify.sanitize(html, HIGHLIGHTED);
+export const cleanHighlighted = (html) => fragmentOf(html, HIGHLIGHTED);
+
+/** HTML that has no body, as that of a frameset, is shown as text. */
+function fragmentOf(html, config) {
+  const found = DOMPurify.sanitize(html, config);
+  if (found) return found;
+  const fragment = document.createDocumentFragment();
+  fragment.append(html);
+  return fragment;
+}
 
 /** A `math` element, stripped in place of what is not MathML. */
 export function cleanMaths(element) {

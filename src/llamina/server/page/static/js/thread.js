@@ -10,6 +10,8 @@ const SAID = 800; // characters of an answer that a screen reader is given at on
 export class Thread {
   #views = new Map();
   #follow = true;
+  #changed = new Set();
+  #frame = 0;
 
   constructor(chat, actions) {
     this.chat = chat;
@@ -73,17 +75,24 @@ export class Thread {
     view.update({ generation, branch, isLast: message.id === this.chat.conversation.leaf });
   }
 
+  /** News of an answer come faster than frames: it is shown once in each. */
   #update(message) {
-    const view = this.#views.get(message.id);
-    if (view) this.#refresh(view);
-    this.#followEnd();
+    this.#changed.add(message.id);
+    this.#frame ||= requestAnimationFrame(() => {
+      this.#frame = 0;
+      for (const id of this.#changed) if (this.#views.has(id)) this.#refresh(this.#views.get(id));
+      this.#changed.clear();
+      this.#followEnd();
+    });
   }
 
-  #ran(message) {
+  async #ran(message) {
     this.refresh();
     this.#followEnd();
     if (!message) return;
-    const text = this.#views.get(message.id)?.content?.textContent ?? "";
+    const view = this.#views.get(message.id);
+    await view?.finished;
+    const text = view?.content.textContent ?? "";
     say(message.error ? `Error: ${message.error}` : text.length > SAID ? `${text.slice(0, SAID)}…` : text || "The answer is there.");
   }
 
