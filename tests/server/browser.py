@@ -34,16 +34,22 @@ def launched() -> Iterator[Any]:
 
 
 class Tab:
-    """A tab with the page of a server, in a profile of its own."""
+    """A tab with the page of a server, in a profile of its own; `kept` is what its localStorage has."""
 
-    def __init__(self, browser: Any, url: str, **options: Any) -> None:
+    def __init__(
+        self, browser: Any, url: str, kept: dict[str, str] | None = None, script: str = "", **options: Any
+    ) -> None:
         self.url, self.errors, self.outside = url, list[str](), list[str]()
-        self.context = browser.new_context(**{"viewport": DESK, "accept_downloads": True} | options)
+        items = [{"name": name, "value": value} for name, value in (kept or {}).items()]
+        state = {"cookies": [], "origins": [{"origin": url, "localStorage": items}]}
+        self.context = browser.new_context(**{"viewport": DESK, "storage_state": state} | options)
         self.context.set_default_timeout(TIMEOUT)
         self.context.route(lambda asked: not asked.startswith((url, "data:", "blob:")), self._refuse)
         self.page = self.context.new_page()
         self.page.on("console", self._heard)
         self.page.on("pageerror", lambda error: self.errors.append(f"uncaught: {error}"))
+        if script:
+            self.page.add_init_script(script)
         self.open()
 
     def _heard(self, message: Any) -> None:
@@ -78,7 +84,7 @@ class Tab:
     def finish(self) -> None:
         """Wait until no answer is being made."""
         self.page.wait_for_selector("#send", state="visible")
-        self.page.wait_for_selector(".message:last-child .message-foot button")
+        self.page.wait_for_selector(".message:last-child:not([aria-busy=true]) .message-foot button")
 
     def texts(self, role: str = "") -> list[str]:
         """The texts of the shown messages."""

@@ -67,9 +67,7 @@ for (const name of ["alert", "prompt", "confirm", "msgbox"]) window[name] = () =
 def tab(browser: Any, stage: Live) -> Iterator[Tab]:
     """One tab for all tests of this file."""
     scripted(stage, "scripted", spoken("hi"))
-    tab = Tab(browser, stage.url)
-    tab.page.add_init_script(WATCH)
-    tab.open()
+    tab = Tab(browser, stage.url, kept={"llamina.model": "scripted"}, script=WATCH)
     yield tab
     tab.close()
 
@@ -110,9 +108,7 @@ def test_hostile_text_does_nothing(tab: Tab) -> None:
 
 def test_the_sanitiser_alone_suffices(browser: Any, stage: Live) -> None:
     """Markdown lets through no HTML that matters; if it ever did, nothing would come of it either."""
-    tab = Tab(browser, stage.url)
-    tab.page.add_init_script(WATCH)
-    tab.open()
+    tab = Tab(browser, stage.url, script=WATCH)
     for vector in VECTORS:
         assert show(tab, vector, clean=True)["bad"] == [], vector
     tab.page.wait_for_timeout(200)

@@ -77,21 +77,25 @@ export class Chat extends EventTarget {
   }
 
   async #say(role, fields, parent = this.conversation.leaf) {
+    const message = { ...blank(this.conversation.id, role, parent), ...fields };
+    await this.#add(message);
+    return message;
+  }
+
+  async #add(message) {
     const { conversation } = this;
-    const message = { ...blank(conversation.id, role, parent), ...fields };
     this.tree.add(message);
     Object.assign(conversation, { leaf: message.id, updated: Date.now() });
     await store.save(conversation, [message]);
     this.#tell("thread", {});
     this.#tell("list");
-    return message;
   }
 
   /** Have the last message answered. Settings that are no values throw before anything is said. */
   async answer(model) {
     const { conversation, tree } = this;
     const body = chatBody(model, this.path, conversation.settings);
-    const message = await this.#say("assistant", { model });
+    const message = { ...blank(conversation.id, "assistant", conversation.leaf), model };
     let saved = performance.now();
     const changed = () => {
       if (performance.now() - saved > SAVE_EVERY) {
@@ -102,9 +106,13 @@ export class Chat extends EventTarget {
     };
     const generation = new Generation(body, message, changed);
     this.#running.set(conversation.id, { generation, tree, conversation });
-    this.#tell("running");
-    await generation.run();
-    this.#running.delete(conversation.id);
+    try {
+      await this.#add(message);
+      this.#tell("running");
+      await generation.run();
+    } finally {
+      this.#running.delete(conversation.id);
+    }
     await store.save(conversation, [message]);
     this.#tell("message", message);
     this.#tell("running", message);

@@ -16,13 +16,13 @@ export function h(tag, props = {}, ...children) {
   return element;
 }
 
-/** An icon of icons.svg; it says nothing to screen readers. */
+/** An icon of index.html; it says nothing to screen readers. */
 export function icon(name) {
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("class", "icon");
   svg.setAttribute("aria-hidden", "true");
   const use = document.createElementNS(SVG, "use");
-  use.setAttribute("href", `static/icons.svg#${name}`);
+  use.setAttribute("href", `#i-${name}`);
   svg.append(use);
   return svg;
 }

@@ -57,6 +57,10 @@ export class MessageView {
   /** Show the message as it is now. `generation`: the one that is making it; `branch`: which of how many. */
   update({ generation = null, branch = { index: 0, total: 1 }, isLast = false } = {}) {
     if (this.message.role === "assistant") this.#updateAnswer(generation, isLast);
+    const { usage, logprobs } = this.message;
+    const state = JSON.stringify([Boolean(generation), branch, usage, logprobs?.length, this.element.className]);
+    if (state === this.footState) return; // a button that has the focus keeps it
+    this.footState = state;
     if (generation) this.foot.replaceChildren();
     else this.#updateFoot(branch);
   }
@@ -64,10 +68,12 @@ export class MessageView {
   #updateAnswer(generation, isLast) {
     const { message } = this;
     if (generation) {
+      this.element.setAttribute("aria-busy", "true");
       this.markdown.push(message.content);
       this.thoughts.push(message.reasoning);
     } else {
       this.finished ??= Promise.all([this.markdown.finish(message.content), this.thoughts.finish(message.reasoning)]);
+      this.finished.then(() => this.element.setAttribute("aria-busy", "false"));
     }
     this.reasoning.hidden = !message.reasoning;
     this.reasoningTitle.textContent = generation && !message.content ? "Thinking…" : "Thoughts";
@@ -156,6 +162,7 @@ export class MessageView {
     this.element.classList.add("editing");
     this.body.replaceChildren(area, buttons);
     this.foot.replaceChildren();
+    this.footState = null;
     area.focus();
   }
 }

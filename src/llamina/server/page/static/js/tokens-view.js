@@ -9,7 +9,17 @@ const shown = (text) => (text === "" ? "(empty)" : text.replaceAll("\n", "↵").
 export function tokenView(logprobs) {
   const card = h("div", { class: "token-card", role: "status", hidden: true });
   const spans = logprobs.map(([text, logprob], index) =>
-    h("span", { class: `token token-${level(logprob)}`, tabIndex: index ? -1 : 0, role: "button", "data-index": String(index) }, text),
+    h(
+      "span",
+      {
+        class: `token token-${level(logprob)}`,
+        tabIndex: index ? -1 : 0,
+        role: "button",
+        "aria-label": `${shown(text)}, ${percent(logprob)}`,
+        "data-index": String(index),
+      },
+      text,
+    ),
   );
   const at = (event) => Number(event.target.closest?.(".token")?.dataset.index ?? -1);
   const show = (index) => {
