@@ -44,6 +44,9 @@ export function duration(ms) {
   return ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(ms < 10000 ? 2 : 1)} s`;
 }
 
+/** Tokens per second as people read them. */
+export const rate = (speed) => `${speed < 100 ? speed.toFixed(1) : count(speed)} tokens/s`;
+
 /** Bytes as people read them. */
 export function size(bytes) {
   return bytes < 1024 ? `${bytes} B` : bytes < 1 << 20 ? `${(bytes / 1024).toFixed(1)} KB` : `${(bytes / (1 << 20)).toFixed(1)} MB`;

@@ -58,7 +58,7 @@ export class Generation {
       this.progress = null;
       this.message.firstToken = now - this.started;
       this.first = now;
-    } else {
+    } else if (now - this.first > 200) {
       this.message.speed = (this.tokens - 1) / ((now - this.first) / 1000); // until the server tells its own
     }
   }

@@ -29,7 +29,9 @@ function asking(work) {
     toast("The server has no model: start it with one.", { error: true });
     return false;
   }
-  work(models.chosen).then(() => models.refresh());
+  work(models.chosen)
+    .then(() => models.refresh())
+    .catch((error) => toast(`The conversation cannot be kept: ${error.message}`, { error: true }));
   setTimeout(() => chat.generation && models.refresh(), 500); // one that is loaded first tells how far it is
   return true;
 }

@@ -2,7 +2,7 @@
 
 import { attachmentList } from "./attachments.js";
 import { callViews, resultForm } from "./calls-view.js";
-import { copyText, count, duration, h, icon, iconButton } from "./dom.js";
+import { copyText, count, duration, h, icon, iconButton, rate } from "./dom.js";
 import { StreamedMarkdown } from "./streamed.js";
 import { tokenView } from "./tokens-view.js";
 
@@ -192,7 +192,7 @@ function waitingFor(generation, state) {
 function statistics({ usage, speed, firstToken }) {
   const parts = [];
   if (usage) parts.push(`${count(usage.completion)} tokens`);
-  if (speed) parts.push(`${speed.toFixed(1)} tokens/s`);
+  if (speed) parts.push(rate(speed));
   if (firstToken !== undefined) parts.push(`first after ${duration(firstToken)}`);
   return parts.join(" · ");
 }

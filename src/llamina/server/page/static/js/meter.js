@@ -1,6 +1,6 @@
 // How full the context is, and how fast the answer comes.
 
-import { byId, count, duration } from "./dom.js";
+import { byId, count, duration, rate } from "./dom.js";
 
 /** Keep the line below the composer up to date. */
 export function watch(chat, models) {
@@ -19,7 +19,7 @@ export function watch(chat, models) {
 
 function speed({ speed, firstToken }) {
   if (firstToken === undefined) return "";
-  return speed ? `${speed.toFixed(1)} tokens/s · first after ${duration(firstToken)}` : `first after ${duration(firstToken)}`;
+  return speed ? `${rate(speed)} · first after ${duration(firstToken)}` : `first after ${duration(firstToken)}`;
 }
 
 function showContext(path, context) {
