@@ -1,4 +1,4 @@
-"""The pictures of the page in docs/images: `python tools/screenshots.py URL`, of a server that runs (`llamina serve`)."""
+"""The pictures of the page in docs/images: `python tools/screenshots.py URL`, with a server that runs."""
 
 import os
 import shutil

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 from browser import Tab, scripted, spoken
-from live_server import Live, Scripted, done, said
+from live_server import Live, Scripted, done, said, wait_for
 
 from llamina.server.model.frames import CallDelta, Chunk, Chunks, Generate
 from llamina.server.openai.chat import ChatRequest
@@ -165,8 +165,7 @@ def test_search_rename_delete(tab: Tab, model: Scripted) -> None:
     assert titles.all_inner_texts() == ["About mountains", "About llamas"]
     for text, found in (("LLAMA", ["About llamas"]), ("xylophone", ["About mountains"]), ("zebra", [])):
         tab.page.fill("#search", text)
-        tab.page.wait_for_function("n => document.querySelectorAll('.conversation').length === n", arg=len(found))
-        assert titles.all_inner_texts() == found
+        assert wait_for(lambda found=found: titles.all_inner_texts() == found)  # type: ignore[misc]
     tab.page.fill("#search", "")
     tab.page.wait_for_selector("text=About llamas")
     tab.page.locator(".conversation").nth(1).hover()
