@@ -119,3 +119,11 @@ def scripted(live: Live, id: str, chunks: list[Chunk]) -> Scripted:
     model = live.adopt(id, lambda: Scripted(chunks))
     assert isinstance(model, Scripted)
     return model
+
+
+def violations(tab: Tab) -> list[str]:
+    """What axe-core finds serious or critical."""
+    axe = skips.import_peer("axe_playwright_python.sync_playwright").Axe()
+    found = axe.run(tab.page).response["violations"]
+    grave = [v for v in found if v["impact"] in ("serious", "critical")]
+    return [f"{v['id']}: {node['html'][:200]} {node['failureSummary']}" for v in grave for node in v["nodes"]]

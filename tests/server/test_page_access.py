@@ -5,10 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from browser import PHONE, Tab, scripted, spoken
+from browser import PHONE, Tab, scripted, spoken, violations
 from live_server import Live, Scripted
-
-import skips
 
 ANSWER = """## Title
 
@@ -32,14 +30,6 @@ def model(stage: Live) -> Scripted:
 def start(open_tab: Callable[..., Tab], stage: Live, **options: Any) -> Tab:
     settings = json.dumps({"logprobs": True})
     return open_tab(stage, kept={"llamina.model": "scripted", "llamina.settings": settings}, **options)
-
-
-def violations(tab: Tab) -> list[str]:
-    """What axe-core finds serious or critical."""
-    axe = skips.import_peer("axe_playwright_python.sync_playwright").Axe()
-    found = axe.run(tab.page).response["violations"]
-    grave = [v for v in found if v["impact"] in ("serious", "critical")]
-    return [f"{v['id']}: {node['html'][:200]} {node['failureSummary']}" for v in grave for node in v["nodes"]]
 
 
 @pytest.mark.parametrize(("width", "theme"), [("desk", "light"), ("desk", "dark"), ("phone", "dark")])

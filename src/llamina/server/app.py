@@ -23,11 +23,12 @@ from llamina.server.ollama import embed, generate, manage
 from llamina.server.ollama import models as ollama_models
 from llamina.server.openai import chat, completions, embeddings
 from llamina.server.openai import models as openai_models
+from llamina.server.page import dashboard
 from llamina.server.page import files as page
 from llamina.server.store import Store
 
 OLLAMA = (ollama_chat, generate, embed, ollama_models, manage)
-APIS = (page, health, openai_models, chat, completions, embeddings, messages, *OLLAMA)
+APIS = (page, dashboard, health, openai_models, chat, completions, embeddings, messages, *OLLAMA)
 
 
 @dataclass

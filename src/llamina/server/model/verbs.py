@@ -129,6 +129,7 @@ def stats(engine: Engine) -> dict[str, Any]:
         "generated_tokens": metrics.generated_tokens,
         "preemptions": metrics.preemptions,
         "requests": dict(metrics.requests),
+        "histograms": metrics.distributions(),
     }
 
 

@@ -67,15 +67,16 @@ def _below(folder: Traversable, prefix: str) -> list[tuple[str, Asset]]:
 
 async def index(request: Request) -> Response:
     """GET /."""
-    return _answer(request, "index.html")
+    return answer(request, "index.html")
 
 
 async def static(request: Request) -> Response:
     """GET /static/{path}. Raises ApiError for a path that is no file of the page."""
-    return _answer(request, request.path_params["path"])
+    return answer(request, request.path_params["path"])
 
 
-def _answer(request: Request, path: str) -> Response:
+def answer(request: Request, path: str) -> Response:
+    """A file of the page, or that the client has it already. Raises ApiError for a path that is none."""
     asset = assets().get(path)
     if asset is None:
         raise ApiError(404, f"the page has no file {path!r}", "not_found_error")

@@ -49,6 +49,17 @@ export async function loadModel(model) {
   await (await request("api/generate", { method: "POST", body: JSON.stringify({ model, stream: false }) })).text();
 }
 
+/** Snapshots of what the models do, one a second, until the server ends the stream. */
+export async function* watchServer(signal) {
+  const response = await request("dashboard/events", { signal });
+  for await (const data of events(response.body)) yield JSON.parse(data);
+}
+
+/** End an answer of a model. */
+export async function cancelRequest(model, id) {
+  await request(`dashboard/requests/${encodeURIComponent(model)}/${id}`, { method: "DELETE" });
+}
+
 /** The chunks of a streamed answer. Throws ApiError; leaving the loop ends the answer. */
 export async function* streamChat(body, signal) {
   const response = await request("v1/chat/completions", { method: "POST", body: JSON.stringify(body), signal });
