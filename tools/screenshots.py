@@ -1,4 +1,4 @@
-"""The pictures of the page in docs/images: `python tools/screenshots.py URL`, with a server that runs."""
+"""The pictures of the page and the dashboard in docs/images: `python tools/screenshots.py URL` of a running server."""
 
 import os
 import shutil
@@ -15,6 +15,17 @@ QUESTIONS = (
 )
 SETTINGS = '{"temperature": "0", "max_tokens": "300"}'
 SIZES = {"desk": (1280, 860), "phone": (390, 844)}
+
+
+WORK = """() => {
+  const ask = async (topic) => {
+    for (;;) {
+      const body = JSON.stringify({ prompt: `A long story about llamas. It begins with ${topic}`, max_tokens: 120 });
+      await fetch("v1/completions", { method: "POST", body });
+    }
+  };
+  for (const topic of ["a hum", "a mountain", "wool", "an alpaca", "the rain"]) ask(topic);
+}"""
 
 
 def talk(page: Page) -> None:
@@ -37,15 +48,24 @@ def main(url: str) -> None:
         page.reload()
         page.wait_for_selector("body[data-ready]")
         talk(page)
-        for size, (width, height) in SIZES.items():
-            for theme in ("light", "dark"):
-                page.set_viewport_size({"width": width, "height": height})
-                page.emulate_media(color_scheme=theme, reduced_motion="reduce")  # type: ignore[arg-type]
-                page.evaluate("() => (document.getElementById('scroller').scrollTop = 0)")
-                page.mouse.move(width - 40, height // 2)
-                page.wait_for_timeout(300)
-                page.screenshot(path=FOLDER / f"page-{size}-{theme}.png")
+        page.evaluate("() => (document.getElementById('scroller').scrollTop = 0)")
+        picture(page, "page")
+        page.goto(f"{url}/dashboard")
+        page.evaluate(WORK)
+        page.wait_for_timeout(60_000)
+        picture(page, "dashboard")
         browser.close()
+
+
+def picture(page: Page, name: str) -> None:
+    """What a page shows, in both sizes and themes."""
+    for size, (width, height) in SIZES.items():
+        for theme in ("light", "dark"):
+            page.set_viewport_size({"width": width, "height": height})
+            page.emulate_media(color_scheme=theme, reduced_motion="reduce")  # type: ignore[arg-type]
+            page.mouse.move(width - 40, height // 2)
+            page.wait_for_timeout(300)
+            page.screenshot(path=FOLDER / f"{name}-{size}-{theme}.png")
 
 
 if __name__ == "__main__":
