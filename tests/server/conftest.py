@@ -12,17 +12,6 @@ from llamina.engine import load
 
 
 @pytest.fixture(scope="session")
-def live(smollm2: Path, golden: Callable[[str], Path]) -> Iterator[Live]:
-    """A server with SmolLM2 (`smollm2`), which chats, and stories260K (`stories`), which is quick."""
-    engines = {
-        "smollm2": load(smollm2, context=2048, max_sequences=4),
-        "stories": load(golden("stories260K.gguf"), max_sequences=8),
-    }
-    with serving(engines) as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     with launched() as running:
         yield running
@@ -47,3 +36,14 @@ def open_tab(browser: Any) -> Iterator[Callable[..., Tab]]:
     yield open
     for tab in tabs:
         tab.close()
+
+
+@pytest.fixture(scope="session")
+def live(smollm2: Path, golden: Callable[[str], Path]) -> Iterator[Live]:
+    """A server with SmolLM2 (`smollm2`), which chats, and stories260K (`stories`), which is quick."""
+    engines = {
+        "smollm2": load(smollm2, context=2048, max_sequences=4),
+        "stories": load(golden("stories260K.gguf"), max_sequences=8),
+    }
+    with serving(engines) as server:
+        yield server

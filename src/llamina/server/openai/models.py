@@ -24,7 +24,7 @@ async def get_model(request: Request) -> Response:
 def described(entry: Entry) -> dict[str, Any]:
     model: dict[str, Any] = {"id": entry.id, "object": "model", "created": entry.created, "owned_by": "llamina"}
     meta: dict[str, Any] = {"status": entry.status, "aliases": entry.profile.aliases}
-    if entry.status == "loading" and entry.progress is not None:
+    if entry.progress is not None:
         meta["progress"] = {"stage": entry.progress.stage, "done": entry.progress.done, "total": entry.progress.total}
     if entry.error:
         meta["error"] = entry.error

@@ -63,7 +63,7 @@ async def cancel(request: Request) -> Response:
 
 
 routes = [
-    Route("/dashboard", page, methods=["GET"]),
-    Route("/dashboard/events", stream, methods=["GET"]),
-    Route("/dashboard/requests/{model:path}/{id:int}", cancel, methods=["DELETE"]),
+    Route("/dashboard", page, methods=["GET"], include_in_schema=False),
+    Route("/dashboard/events", stream, methods=["GET"], include_in_schema=False),
+    Route("/dashboard/requests/{model:path}/{id:int}", cancel, methods=["DELETE"], include_in_schema=False),
 ]

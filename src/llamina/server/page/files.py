@@ -93,6 +93,6 @@ def answer(request: Request, path: str) -> Response:
 
 
 routes = [
-    Route("/", index, methods=["GET"]),
-    Route("/static/{path:path}", static, methods=["GET"]),
+    Route("/", index, methods=["GET"], include_in_schema=False),
+    Route("/static/{path:path}", static, methods=["GET"], include_in_schema=False),
 ]
