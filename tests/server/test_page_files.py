@@ -19,7 +19,7 @@ def test_page(stage: Live) -> None:
     assert answer.status_code == 200 and answer.headers["content-type"] == "text/html; charset=utf-8"
     policy = answer.headers["content-security-policy"]
     assert "unsafe" not in policy and "default-src 'none'" in policy and "require-trusted-types-for 'script'" in policy
-    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "nosniff" in answer.headers["x-content-type-options"]
     assert httpx.head(stage.url).status_code == 200
     assert httpx.post(stage.url).status_code == 405
 
