@@ -67,9 +67,9 @@ def test_percentiles(open_tab: Callable[..., Tab], live: Live) -> None:
         """async () => {
           const { History, combined, percentile } = await import("./static/js/history.js");
           const histogram = (counts, total = 0) => ({ bounds: [1, 2, 4], counts, total });
-          const stats = (n, running) => ({
+          const stats = (n) => ({
             steps: n, prompt_tokens: 10 * n, cached_tokens: 30 * n, generated_tokens: 50 * n, preemptions: 0,
-            requests: { stop: n }, gauges: { requests_running: running, requests_waiting: 0, pages: 10, pages_used: 5, pages_kept: 1 },
+            requests: { stop: n }, gauges: { pages: 10, pages_used: 5, pages_kept: 1 },
             memory: { resident: 7, available: 100 },
             histograms: {
               batch_sequences: histogram([0, n, 0, 0], 2 * n),
@@ -78,9 +78,9 @@ def test_percentiles(open_tab: Callable[..., Tab], live: Live) -> None:
             },
           });
           const history = new History();
-          history.add(100, stats(1, 1));
-          history.add(102, stats(3, 2));
-          const both = combined([stats(1, 1), stats(2, 3)]);
+          history.add(100, stats(1), []);
+          history.add(102, stats(3), [{ state: "running" }, { state: "waiting" }, { state: "running" }]);
+          const both = combined([stats(1), stats(2)]);
           return {
             halves: [percentile(histogram([2, 2, 0, 0]), 0.5), percentile(histogram([0, 4, 0, 0]), 0.25), percentile(histogram([0, 0, 0, 0]), 0.5)],
             above: percentile(histogram([0, 0, 0, 3]), 0.5),
@@ -92,7 +92,7 @@ def test_percentiles(open_tab: Callable[..., Tab], live: Live) -> None:
     assert found["halves"] == [1, 1.25, None] and found["above"] == 4
     point = found["point"]
     assert point["generated"] == 50 and point["prompt"] == 10 and point["ended"] == 1 and point["hits"] == 75
-    assert point["batch"] == 2 and point["pages"] == 50 and point["running"] == 2
+    assert point["batch"] == 2 and point["pages"] == 50 and point["running"] == 2 and point["waiting"] == 1
     assert point["firstMedian"] == 1 and point["eachMedian"] == 3
     assert found["both"] == [150, 20, {"bounds": [1, 2, 4], "counts": [0, 3, 0, 0], "total": 6}, 100, 3]
 

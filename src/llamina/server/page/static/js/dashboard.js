@@ -38,8 +38,9 @@ function historyOf(name) {
 
 function take({ time: now, models }) {
   const known = Object.entries(models).filter(([, model]) => model.stats);
-  for (const [id, { stats }] of known) historyOf(id).add(now, stats);
-  if (known.length) historyOf(ALL).add(now, combined(known.map(([, { stats }]) => stats)));
+  for (const [id, { stats, sequences }] of known) historyOf(id).add(now, stats, sequences);
+  const together = known.map(([, model]) => model);
+  if (known.length) historyOf(ALL).add(now, combined(together.map((m) => m.stats)), together.flatMap((m) => m.sequences));
   showChoice(Object.keys(models));
   showModels(models);
   draw();
@@ -61,8 +62,9 @@ function showChoice(ids) {
 }
 
 function showModels(models) {
-  const items = Object.entries(models).map(([id, { status, stats, max_sequences: most }]) => {
-    const facts = stats ? `${size(stats.memory.resident)} · ${stats.gauges.requests_running} of ${most} sequences` : "";
+  const items = Object.entries(models).map(([id, { status, stats, sequences = [], max_sequences: most }]) => {
+    const running = sequences.filter(({ state }) => state === "running").length;
+    const facts = stats ? `${size(stats.memory.resident)} · ${running} of ${most} sequences` : "";
     return h("li", {}, h("span", { class: "dot", "data-status": status, "aria-hidden": true }), h("strong", {}, id), h("span", { class: "faint" }, [status, facts].filter(Boolean).join(" · ")));
   });
   byId("models").replaceChildren(...items);

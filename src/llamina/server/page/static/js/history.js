@@ -49,20 +49,20 @@ export class History {
   #snapshots = []; // {time, stats}
   points = [];
 
-  /** Add a snapshot. Counters that went down are those of a model that was loaded again: history begins anew. */
-  add(time, stats) {
+  /** Add a snapshot: what was counted, and the sequences under way. Counters that went down are those of a model that was loaded again: history begins anew. */
+  add(time, stats, sequences) {
     const last = this.#snapshots.at(-1);
     if (last && stats.steps < last.stats.steps) this.#snapshots = [];
     const before = this.#snapshots.at(-1);
     this.#snapshots.push({ time, stats });
     if (this.#snapshots.length > KEPT) this.#snapshots.shift();
     const long = this.#snapshots.find((snapshot) => time - snapshot.time <= WINDOW);
-    this.points.push(point(time, stats, before, long));
+    this.points.push(point(time, stats, sequences, before, long));
     if (this.points.length > KEPT) this.points.shift();
   }
 }
 
-function point(time, stats, before, long) {
+function point(time, stats, sequences, before, long) {
   const { gauges, memory, histograms } = stats;
   const seconds = before ? time - before.time : Infinity;
   const since = (name) => stats[name] - (before?.stats[name] ?? stats[name]);
@@ -77,8 +77,8 @@ function point(time, stats, before, long) {
     generated: since("generated_tokens") / seconds,
     prompt: since("prompt_tokens") / seconds,
     ended: ended / seconds,
-    running: gauges.requests_running,
-    waiting: gauges.requests_waiting,
+    running: sequences.filter(({ state }) => state === "running").length,
+    waiting: sequences.filter(({ state }) => state === "waiting").length,
     batch: sum(steps.counts) ? steps.total / sum(steps.counts) : 0,
     pages: gauges.pages ? (100 * gauges.pages_used) / gauges.pages : 0,
     kept: gauges.pages ? (100 * gauges.pages_kept) / gauges.pages : 0,
