@@ -88,9 +88,9 @@ class Pending:
 
 
 class Backend(CpuBackend):
-    def __init__(self, device: Device, **options: Any) -> None:
+    def __init__(self, fake: Device, **options: Any) -> None:
         super().__init__(**{name: value for name, value in options.items() if value is not None})
-        self.device = device
+        self.device = fake
 
     def compile(self, plan: Any, batch: Any, capacity: Any, progress: Any = None, before: Any = None) -> Any:
         inner = getattr(before, "_inner", None)

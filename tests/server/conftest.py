@@ -2,11 +2,40 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from browser import Tab, launched
 from live_server import Live, serving
 
 from llamina.engine import load
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    with launched() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def stage() -> Iterator[Live]:
+    """A server without models, for scripted ones."""
+    with serving({}) as server:
+        yield server
+
+
+@pytest.fixture
+def open_tab(browser: Any) -> Iterator[Callable[..., Tab]]:
+    """Opens tabs on a server's page; in the end, none may have logged an error or asked another machine."""
+    tabs: list[Tab] = []
+
+    def open(live: Live, **options: Any) -> Tab:
+        tabs.append(Tab(browser, live.url, **options))
+        return tabs[-1]
+
+    yield open
+    for tab in tabs:
+        tab.close()
 
 
 @pytest.fixture(scope="session")

@@ -97,6 +97,14 @@ class Metrics:
         self.requests[sequence.finish_reason or ""] += 1
         self.request_seconds.observe(time.perf_counter() - sequence.times.submitted)
 
+    def distributions(self) -> dict[str, dict[str, float | list[float]]]:
+        """The histograms by name, as plain values."""
+        return {
+            name: {"bounds": list(found.bounds), "counts": list(found.counts), "total": found.total}
+            for name in self.__slots__
+            if isinstance(found := getattr(self, name), Histogram)
+        }
+
     def text(self, labels: Labels | None = None) -> str:
         """Everything in the text format of Prometheus; `labels` are put on every line."""
         return "".join(f"{line}\n" for line in self._lines(labels or {}))

@@ -31,6 +31,8 @@ from llamina.server.openai import models as openai_models
 from llamina.server.openai.assistants import assistants, runs, threads
 from llamina.server.openai.responses import conversations
 from llamina.server.openai.responses import routes as responses
+from llamina.server.page import dashboard
+from llamina.server.page import files as page
 from llamina.server.protection.chain import protection
 from llamina.server.protection.keys import Keys
 from llamina.server.requests import CountRequests, RequestCounts
@@ -43,7 +45,7 @@ ASSISTANTS = (assistants, runs, threads)  # runs first: /v1/threads/runs is no t
 KEPT = (responses, conversations, files, batches, batch_jobs, *ASSISTANTS)
 NATIVE = (aliases, completion, embedding, infill, tokens, props, slots, lora, rerank, score)
 OPENAI = (openai_models, chat, chat_ws, completions, embeddings, *KEPT)
-APIS = (health, docs, metrics, *OPENAI, messages, *NATIVE, *OLLAMA)
+APIS = (page, dashboard, health, docs, metrics, *OPENAI, messages, *NATIVE, *OLLAMA)
 
 
 @dataclass
@@ -54,12 +56,13 @@ class Server:
     models: Models
     store: Store
     keys: Keys
-    jobs: Jobs = field(default_factory=Jobs)
+    jobs: Jobs = field(init=False)
     requests: RequestCounts = field(default_factory=RequestCounts)
     instance: Instance = field(init=False)  # this process, among those that share the data folder
     batch_slots: asyncio.Semaphore = field(init=False)  # one for each line of a batch that is being answered
 
     def __post_init__(self) -> None:
+        self.jobs = Jobs(self.config.share_prefixes)
         self.instance = Instance(self.store.folder)
         self.batch_slots = asyncio.Semaphore(self.config.batch_concurrency)
 

@@ -156,6 +156,9 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     cors_credentials: Annotated[bool, Meta(description="Whether browsers may send cookies along.")] = False
     certfile: Annotated[str, Meta(description="TLS: the certificate, a PEM file.")] = ""
     keyfile: Annotated[str, Meta(description="TLS: the certificate's private key, a PEM file.")] = ""
+    open_page: Annotated[
+        bool, Meta(description="Whether the page's files need no key: it asks for one, and holds nothing by itself.")
+    ] = False
     share_prefixes: Annotated[
         bool,
         Meta(description="Whether keys share the KV cache of common prefixes: faster, but one can probe another's."),

@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
-from llamina.server.caller import TIMEOUT
+from llamina.server.caller import CALLER, TIMEOUT, Caller
 from llamina.server.mistake import where
 
 log = logging.getLogger("llamina.server")
@@ -15,16 +15,17 @@ log = logging.getLogger("llamina.server")
 class Jobs:
     """Tasks by the id of the object that they work for."""
 
-    def __init__(self) -> None:
+    def __init__(self, share_prefixes: bool = False) -> None:
+        self._share = share_prefixes
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._states: dict[str, Any] = {}
 
-    def start(self, id: str, work: Coroutine[Any, Any, None], state: Any = None) -> None:
+    def start(self, id: str, work: Coroutine[Any, Any, None], state: Any = None, owner: str | None = None) -> None:
         """Let `work` run until it is done or cancelled. Its own errors are for it to keep; others go to the log.
 
-        `state` is what others may see of it meanwhile.
+        `state` is what others may see of it meanwhile. `owner` is whom it is for; by default the caller of now.
         """
-        task = asyncio.get_running_loop().create_task(self._run(work), name=id)
+        task = asyncio.get_running_loop().create_task(self._run(work, owner), name=id)
         self._tasks[id], self._states[id] = task, state
         task.add_done_callback(lambda _: self._forget(id))
 
@@ -36,7 +37,9 @@ class Jobs:
         """What a running job was started with for others to see, or None."""
         return self._states.get(id)
 
-    async def _run(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _run(self, work: Coroutine[Any, Any, None], owner: str | None) -> None:
+        if owner is not None:
+            CALLER.set(Caller(owner, salt="" if self._share else owner))
         TIMEOUT.set(None)  # that of the request that started it
         try:
             await work

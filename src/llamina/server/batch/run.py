@@ -28,7 +28,7 @@ async def resume_all(server: Any) -> None:
     for batch in await server.store.all(KIND, status=ACTIVE):
         if not server.instance.alive(batch.body["server"]):
             await server.store.change(KIND, batch.id, body=batch.body | {"server": server.instance.id})
-            server.jobs.start(batch.id, run(server, batch.id))
+            server.jobs.start(batch.id, run(server, batch.id), owner=batch.owner)
 
 
 async def run(server: Any, id: str) -> None:

@@ -147,6 +147,7 @@ def stats(engine: Engine) -> dict[str, Any]:
         "drafted_tokens": metrics.drafted_tokens,
         "accepted_tokens": metrics.accepted_tokens,
         "requests": dict(metrics.requests),
+        "histograms": metrics.distributions(),
     }
 
 

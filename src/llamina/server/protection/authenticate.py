@@ -9,7 +9,7 @@ from llamina.server.errors import ApiError
 from llamina.server.protection.keys import Keys
 from llamina.server.protection.rates import Rates
 from llamina.server.protection.refusal import refuse
-from llamina.server.protection.scopes import PUBLIC, scope_for
+from llamina.server.protection.scopes import PAGE, PUBLIC, scope_for
 from llamina.server.protection.tokens import Tokens, looks_like_token
 
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="llamina"'}
@@ -23,7 +23,7 @@ class Authenticate:
         self._tokens = Tokens(config.jwt) if config.jwt is not None else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket") or scope["path"] in PUBLIC:
+        if scope["type"] not in ("http", "websocket") or self._is_public(scope["path"]):
             await self._app(scope, receive, send)
             return
         try:
@@ -37,6 +37,9 @@ class Authenticate:
         scope["caller"] = found
         CALLER.set(found)
         await self._app(scope, receive, send)
+
+    def _is_public(self, path: str) -> bool:
+        return path in PUBLIC or (self._config.open_page and (path in PAGE or path.startswith("/static/")))
 
     def _caller(self, headers: Headers) -> Caller:
         """Raises ApiError if nothing is shown, or nothing that is known."""

@@ -3,6 +3,7 @@
 from typing import Literal
 
 PUBLIC = ("/health", "/v1/health")  # open to everyone, with or without keys
+PAGE = ("/", "/dashboard", "/favicon.ico")  # the page's files, and all below /static/: if they are open, too
 
 Need = Literal["chat", "embed", "any", "look", "admin"]
 
@@ -28,6 +29,9 @@ TABLE: tuple[tuple[str, Need], ...] = (
     ("/docs", "any"),
     ("/docs/", "any"),
     ("/", "any"),
+    ("/static/", "any"),
+    ("/dashboard", "any"),
+    ("/favicon.ico", "any"),
     # vectors and scores
     ("/v1/embeddings", "embed"),
     ("/embedding", "embed"),

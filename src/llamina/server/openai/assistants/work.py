@@ -45,9 +45,9 @@ class Listener:
             yield part
 
 
-def start(server: Any, run: Kept, listener: Listener | None = None) -> None:
-    """Let a run that is queued be worked on."""
-    server.jobs.start(run.id, Work(server, run, listener or Listener()).perform())
+def start(server: Any, run: Kept, listener: Listener | None = None, owner: str | None = None) -> None:
+    """Let a run that is queued be worked on; for its owner, if it is not the caller's who asks for it now."""
+    server.jobs.start(run.id, Work(server, run, listener or Listener()).perform(), owner=owner)
 
 
 class Work:
@@ -231,4 +231,4 @@ async def resume(server: Any) -> None:
                     await server.store.delete(kind, kept.id)
         again = changed(run, "queued")
         await server.store.write([], [again])
-        start(server, again)
+        start(server, again, owner=run.owner)

@@ -229,7 +229,7 @@ async def start(server: "Server", asked: Asked) -> Run:
 
 def launch(server: "Server", asked: Asked) -> Run:
     run = Run(server, asked)
-    server.jobs.start(asked.id, _work(run), state=run)
+    server.jobs.start(asked.id, _work(run), state=run, owner=asked.owner)
     return run
 
 
