@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -14,17 +15,23 @@ STATIC = Path(llamina.server.page.__file__).parent / "static"
 OURS = sorted(path for path in STATIC.rglob("*") if path.is_file() and path.parent.name != "vendor")
 
 
-def test_page(stage: Live) -> None:
-    answer = httpx.get(stage.url)
+@pytest.fixture(scope="module")
+def client(stage: Live) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=stage.url) as client:
+        yield client
+
+
+def test_page(client: httpx.Client) -> None:
+    answer = client.get("/")
     assert answer.status_code == 200 and answer.headers["content-type"] == "text/html; charset=utf-8"
     policy = answer.headers["content-security-policy"]
     assert "unsafe" not in policy and "default-src 'none'" in policy and "require-trusted-types-for 'script'" in policy
     assert "nosniff" in answer.headers["x-content-type-options"]
-    assert httpx.head(stage.url).status_code == 200
-    assert httpx.post(stage.url).status_code == 405
+    assert client.head("/").status_code == 200
+    assert client.post("/").status_code == 405
 
 
-def test_every_file_that_the_page_names_is_served(stage: Live) -> None:
+def test_every_file_that_the_page_names_is_served(client: httpx.Client) -> None:
     names = {"index.html"}
     for path in OURS:
         text = path.read_text(encoding="utf-8")
@@ -33,21 +40,21 @@ def test_every_file_that_the_page_names_is_served(stage: Live) -> None:
         names |= {(path.parent / name).resolve().relative_to(STATIC).as_posix() for name in found}
     assert len(names) > 40
     for name in names:
-        answer = httpx.get(f"{stage.url}/static/{name}")
+        answer = client.get(f"/static/{name}")
         assert answer.status_code == 200, name
         kind = {"js": "text/javascript", "mjs": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
         assert answer.headers["content-type"].startswith(kind.get(name.rpartition(".")[2], "text/html"))
         assert answer.content == (STATIC / name).read_bytes()
 
 
-def test_etag(stage: Live) -> None:
-    first = httpx.get(f"{stage.url}/static/js/main.js")
+def test_etag(client: httpx.Client) -> None:
+    first = client.get("/static/js/main.js")
     tag = first.headers["etag"]
     assert first.headers["cache-control"] == "no-cache"
     for given in (tag, f"W/{tag}", f'"other", {tag}', "*"):
-        again = httpx.get(f"{stage.url}/static/js/main.js", headers={"If-None-Match": given})
+        again = client.get("/static/js/main.js", headers={"If-None-Match": given})
         assert again.status_code == 304 and again.content == b"" and again.headers["etag"] == tag
-    assert httpx.get(f"{stage.url}/static/js/main.js", headers={"If-None-Match": '"other"'}).status_code == 200
+    assert client.get("/static/js/main.js", headers={"If-None-Match": '"other"'}).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -66,8 +73,8 @@ def test_etag(stage: Live) -> None:
         "//etc/passwd",
     ],
 )
-def test_nothing_else_is_served(stage: Live, path: str) -> None:
-    answer = httpx.get(f"{stage.url}/static/{path}")
+def test_nothing_else_is_served(client: httpx.Client, path: str) -> None:
+    answer = client.get(f"/static/{path}")
     assert answer.status_code == 404 and "error" in answer.json()
 
 

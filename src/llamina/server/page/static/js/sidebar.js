@@ -68,11 +68,12 @@ export class Sidebar {
   async refresh() {
     const turn = (this.turn = {});
     const wanted = this.box.value.trim();
-    let all = await store.allConversations();
-    if (wanted) {
-      const inText = await store.search(wanted);
-      const fits = ({ id, title }) => inText.has(id) || title.toLowerCase().includes(wanted.toLowerCase());
-      all = all.filter(fits);
+    let all;
+    try {
+      all = await found(wanted);
+    } catch (error) {
+      this.list.replaceChildren(h("p", { class: "faint nothing" }, `This browser cannot keep conversations: ${error.message}`));
+      return;
     }
     if (turn !== this.turn) return;
     const focused = document.activeElement?.closest?.("[data-conversation]")?.dataset.conversation;
@@ -112,14 +113,22 @@ export class Sidebar {
   }
 }
 
+/** The conversations that have a text in their title or their messages. */
+async function found(wanted) {
+  const all = await store.allConversations();
+  if (!wanted) return all;
+  const inText = await store.search(wanted);
+  return all.filter(({ id, title }) => inText.has(id) || title.toLowerCase().includes(wanted.toLowerCase()));
+}
+
 /** Conversations by when they were last changed. */
 function groups(all) {
   const today = new Date().setHours(0, 0, 0, 0);
   const names = [["Today", today], ["Yesterday", today - DAY], ["Last 7 days", today - 7 * DAY], ["Earlier", -Infinity]];
-  const found = new Map();
+  const byName = new Map();
   for (const conversation of all) {
     const [name] = names.find(([, from]) => conversation.updated >= from);
-    found.set(name, [...(found.get(name) ?? []), conversation]);
+    byName.set(name, [...(byName.get(name) ?? []), conversation]);
   }
-  return [...found];
+  return [...byName];
 }
