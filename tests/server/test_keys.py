@@ -141,6 +141,7 @@ ADMINISTRATORS = (
     "/slots",
     "/props",
     "/lora-adapters",
+    "/dashboard/",
 )
 
 
