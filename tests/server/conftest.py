@@ -11,7 +11,7 @@ from live_server import Live, serving
 from llamina.engine import load
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it runs, the thread has an event loop, and tests that begin one fail
 def browser() -> Iterator[Any]:
     with launched() as running:
         yield running

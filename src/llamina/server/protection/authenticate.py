@@ -9,7 +9,7 @@ from llamina.server.errors import ApiError
 from llamina.server.protection.keys import Keys
 from llamina.server.protection.rates import Rates
 from llamina.server.protection.refusal import refuse
-from llamina.server.protection.scopes import PAGE, PUBLIC, scope_for
+from llamina.server.protection.scopes import PUBLIC, is_page, scope_for
 from llamina.server.protection.tokens import Tokens, looks_like_token
 
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="llamina"'}
@@ -39,7 +39,7 @@ class Authenticate:
         await self._app(scope, receive, send)
 
     def _is_public(self, path: str) -> bool:
-        return path in PUBLIC or (self._config.open_page and (path in PAGE or path.startswith("/static/")))
+        return path in PUBLIC or (self._config.open_page and is_page(path))
 
     def _caller(self, headers: Headers) -> Caller:
         """Raises ApiError if nothing is shown, or nothing that is known."""

@@ -11,7 +11,7 @@ from llamina.server.errors import ApiError
 from llamina.server.protection.buckets import Account
 from llamina.server.protection.rates import Rates
 from llamina.server.protection.refusal import refuse
-from llamina.server.protection.scopes import PUBLIC
+from llamina.server.protection.scopes import PUBLIC, is_page
 
 MOST = 4096  # accounts that are remembered; those that nothing would change for are forgotten first
 
@@ -25,7 +25,7 @@ class RateLimit:
         self._accounts: dict[str, Account] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket") or scope["path"] in PUBLIC:
+        if scope["type"] not in ("http", "websocket") or scope["path"] in PUBLIC or is_page(scope["path"]):
             await self._app(scope, receive, send)
             return
         caller: Caller = scope.get("caller", EVERYBODY)

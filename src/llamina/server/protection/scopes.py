@@ -5,6 +5,12 @@ from typing import Literal
 PUBLIC = ("/health", "/v1/health")  # open to everyone, with or without keys
 PAGE = ("/", "/dashboard", "/favicon.ico")  # the page's files, and all below /static/: if they are open, too
 
+
+def is_page(path: str) -> bool:
+    """Whether it is a file of the page: the same for everyone, and nothing of a model's."""
+    return path in PAGE or path.startswith("/static/")
+
+
 Need = Literal["chat", "embed", "any", "look", "admin"]
 
 # The first line that fits counts. A path that ends in "/" stands for all below it.
