@@ -71,7 +71,8 @@ def process(command: list[str]) -> Iterator[tuple[str, int]]:
 
 def ours(path: Path, sequences: int, context: int, threads: int) -> Any:
     command = [sys.executable, "-m", "llamina", "serve", str(path), "--port", "0", "-t", str(threads)]
-    return process([*command, "-np", str(sequences), "-c", str(context)])
+    most = str(4 * sequences)  # a stream that ends and the next one may be under way together
+    return process([*command, "-np", str(sequences), "-c", str(context), "--max-concurrent", most])
 
 
 def theirs(path: Path, sequences: int, context: int, threads: int) -> Any:

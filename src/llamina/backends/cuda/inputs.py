@@ -88,5 +88,6 @@ class _Staging:
         for name in self._names:
             n = used.get(name, tokens)
             self._arrays[name][:n] = getattr(batch, name)[:n]
+        self._arrays["tokens"][tokens:] = 0  # an earlier step's may refer to sampled ids, and are below 0
         for name in self._tables:
             self._arrays[name][:sequences] = getattr(batch, name)[:sequences]
