@@ -52,7 +52,7 @@ def test_a_format_without_kernel_is_named() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"name": "abacus"}, "'abacus' is not one of cpu, cuda, reference"),
+        ({"name": "abacus"}, "'abacus' is not one of auto, cpu, cuda, reference"),
         ({"name": "cpu", "speed": 3}, "the cpu backend has no option 'speed'"),
         ({"name": "cpu", "threads": 0}, "at least 1"),
         ({"name": "reference", "offload": "budget", "memory_budget": 5}, "needs backend='cpu'"),

@@ -135,7 +135,7 @@ def test_bad_hyperparameters(tmp_path: Path, key: str, value: Any, error: type[E
 
 def test_the_message_says_what_is_expected(tmp_path: Path) -> None:
     path = write_llama(tmp_path / "odd.gguf", {"llama.attention.head_count": 0})
-    with pytest.raises(ModelFileError, match=r"llama.attention.head_count is 0: a whole number from 1 to"):
+    with pytest.raises(ModelFileError, match=r"llama.attention.head_count is 0: it must be a whole number from 1 to"):
         llamina.load(path)
 
 

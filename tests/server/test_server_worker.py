@@ -2,10 +2,12 @@
 
 import asyncio
 import os
+import queue
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,11 @@ import psutil
 import pytest
 
 import llamina
+from llamina.engine import load
+from llamina.errors import RequestError
 from llamina.server.model import ModelError, WorkerModel
+from llamina.server.model.frames import Chunks, Failed, Generate
+from llamina.server.model.service import Service
 
 GREEDY: dict[str, Any] = {"max_tokens": 20, "temperature": 0}
 
@@ -101,3 +107,31 @@ def test_serve_on_the_command_line(stories: Path) -> None:
     finally:
         process.send_signal(signal.SIGINT)
         assert process.wait(30) in (0, 130)
+
+
+def test_answers_of_a_request_that_cannot_be_begun_end_alone(golden: Callable[[str], Path]) -> None:
+    """Its answers are cancelled before they are queued: their last deltas come after it was given up."""
+    engine = load(golden("stories260K.gguf"), threads=1)
+    frames: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    service = Service(engine, frames.put)
+    enqueue, prepared = engine.enqueue, list[Any]()
+
+    def refuse(sequences: list[Any]) -> None:
+        prepared.extend(sequences)
+        raise RequestError("one of them was cancelled")
+
+    engine.enqueue = refuse  # type: ignore[method-assign,assignment]
+    service.handle(Generate(1, prompt="Once", n=2))
+    failed = frames.get(timeout=20)
+    while not isinstance(failed, Failed):
+        failed = frames.get(timeout=20)
+    for sequence in prepared:
+        engine.stepper.call(engine.core.cancel, sequence)
+    engine.enqueue = enqueue  # type: ignore[method-assign]
+    service.handle(Generate(2, prompt="Once", options={"max_tokens": 2}))
+    ended = False
+    while not ended:
+        frame = frames.get(timeout=20)
+        chunks = frame.chunks if isinstance(frame, Chunks) else []
+        ended = any(chunk.id == 2 and chunk.finish_reason for chunk in chunks)
+    service.close()

@@ -131,7 +131,16 @@ class Service:
 
     def _send(self) -> None:
         while (item := self._outbox.get()) is not None:
-            self._emit(Chunks([self._chunk(*pair) for pair in item]) if isinstance(item, list) else item)
+            if not isinstance(item, list):
+                self._emit(item)
+                continue
+            chunks: list[Chunk] = []
+            for answer, delta in item:
+                try:
+                    chunks.append(self._chunk(answer, delta))
+                except Exception as error:  # of this answer alone: others go on
+                    self._emit(Failed(answer.id, ErrorInfo.of(error)))
+            self._emit(Chunks(chunks))
 
     def _chunk(self, answer: Answer, delta: Delta) -> Chunk:
         text, reasoning, calls = delta.text, "", []
@@ -156,9 +165,10 @@ class Service:
 
     def _last(self, answer: Answer) -> dict[str, Any]:
         """What the last chunk of an answer has beside the others."""
-        self._left[answer.id] -= 1
-        if not self._left[answer.id]:
-            self._left.pop(answer.id)
+        left = self._left.pop(answer.id, 1) - 1  # a request that could not be begun is forgotten already
+        if left:
+            self._left[answer.id] = left
+        else:
             self._scopes.pop(answer.id, None)
         sequence = answer.sequence
         assert sequence is not None
