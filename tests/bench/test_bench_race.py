@@ -2,8 +2,8 @@
 
 import pytest
 
+from llamina.bench.interleave import Timing, race
 from llamina.bench.model import OURS, THEIRS, _with_ratios
-from llamina.bench.race import Timing, race
 from llamina.bench.task import Task
 
 

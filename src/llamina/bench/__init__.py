@@ -1,6 +1,6 @@
 """Measuring the speed of models and kernels, alone or against llama.cpp, and perplexity. Results are plain dicts."""
 
-from llamina.bench.gate import Regression, changed_conditions, regressions
+from llamina.bench.baseline import Regression, changed_conditions, regressions
 from llamina.bench.kernels import kernel_formats, measure_kernels
 from llamina.bench.model import Options, measure_model
 from llamina.bench.peer import PEERS, find_peer

@@ -8,10 +8,10 @@ from typing import Any
 from llamina.backends import KvType
 from llamina.bench.child import Child
 from llamina.bench.contestant import Progress, Setup
+from llamina.bench.interleave import Runner, Timing, race
 from llamina.bench.machine import header
 from llamina.bench.memory import read_bandwidth
 from llamina.bench.peer import Peer, best_at_depth, best_variants
-from llamina.bench.race import Runner, Timing, race
 from llamina.bench.task import Kind, Task
 from llamina.bench.traffic import multiplications, weight_bytes
 from llamina.engine.runner.load import weights_of

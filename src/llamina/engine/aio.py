@@ -11,12 +11,12 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
+from llamina.engine.cancellation import SCOPE, Scope
 from llamina.engine.delta import Delta
 from llamina.engine.engine import MAX_TOKENS, Engine
 from llamina.engine.options import ChatOptions, StreamOptions
 from llamina.engine.request import Request, request_of
 from llamina.engine.runner.load import load
-from llamina.engine.scope import SCOPE, Scope
 from llamina.engine.sequence import Sequence
 from llamina.engine.tasks.chat import AnswerParser, ChatCompletion, ChatDelta, Messages, prepare
 from llamina.engine.tasks.completion import Completion, completion_of

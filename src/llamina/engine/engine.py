@@ -11,6 +11,7 @@ import numpy as np
 
 from llamina.adapters import Adapter
 from llamina.backends import Program
+from llamina.engine.cancellation import SCOPE
 from llamina.engine.core import Core
 from llamina.engine.delta import Delta
 from llamina.engine.embedded import Embedded, Prompt
@@ -18,7 +19,6 @@ from llamina.engine.metrics import Metrics
 from llamina.engine.options import ChatOptions, GenerateOptions, StreamOptions
 from llamina.engine.request import Request, request_of
 from llamina.engine.runner.memory import Memory, measure
-from llamina.engine.scope import SCOPE
 from llamina.engine.sequence import Listener, Sequence
 from llamina.engine.snapshot.format import Snapshot
 from llamina.engine.snapshot.transfer import resume, take_snapshot

@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from llamina.server.errors import ApiError, api_error, shape_for
 from llamina.server.model import Chunk
-from llamina.server.model.host import ChunkStream
+from llamina.server.model.client import ChunkStream
 
 Body = TypeVar("Body")
 KEEP_ALIVE = 15.0  # seconds without news after which a comment is sent, so that nobody in between hangs up

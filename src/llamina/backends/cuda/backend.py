@@ -37,7 +37,7 @@ class CudaBackend:
 
     def check(self, plan: Plan) -> None:
         from llamina.backends.cuda.lowering import OPS
-        from llamina.backends.cuda.lowering.readers import MATRICES
+        from llamina.backends.cuda.lowering.fusion import MATRICES
 
         for step in plan.steps:
             if step.op not in OPS:

@@ -13,7 +13,7 @@ from llamina.backends.cuda.bucket import Bucket
 from llamina.backends.cuda.device import Device, Graph, Launch
 from llamina.backends.cuda.inputs import Inputs
 from llamina.backends.cuda.lowering import Calls, lower
-from llamina.backends.cuda.lowering.readers import Readers
+from llamina.backends.cuda.lowering.fusion import Readers
 from llamina.backends.cuda.memory import Buffer, Place, Ref, pack
 from llamina.backends.cuda.sampling import STAGES, Sampling, Tokens
 from llamina.backends.cuda.shared import Shared

@@ -14,7 +14,7 @@ from llamina.server.errors import Handler, anthropic_shape, api_error
 from llamina.server.http import event, events, json, read, with_keep_alive
 from llamina.server.ids import new_id
 from llamina.server.model import Chunk
-from llamina.server.model.host import ChunkStream
+from llamina.server.model.client import ChunkStream
 from llamina.server.record import current
 
 PING = event({"type": "ping"}, "ping")

@@ -4,9 +4,9 @@ import asyncio
 from contextlib import suppress
 
 from llamina.engine import Engine
+from llamina.server.model.client import Model
 from llamina.server.model.describe import describe
 from llamina.server.model.frames import FromModel, ToModel
-from llamina.server.model.host import Model
 from llamina.server.model.service import Service
 
 

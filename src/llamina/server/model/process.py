@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from llamina.server.model.client import LOST, Model, ModelError
 from llamina.server.model.frames import (
     Broken,
     ErrorInfo,
@@ -30,7 +31,6 @@ from llamina.server.model.frames import (
     decode_from_model,
     encode,
 )
-from llamina.server.model.host import LOST, Model, ModelError
 
 log = logging.getLogger("llamina.server")
 RESTARTS = 3  # in a row without a request answered in between; then the model is given up

@@ -8,9 +8,9 @@ from typing import Any
 
 from llamina.chat import CallArguments, CallBegin, CallDropped, ChatEvent
 from llamina.engine import ChatDelta, Delta, Engine, Sequence
+from llamina.engine.cancellation import SCOPE, Scope
 from llamina.engine.engine import MAX_TOKENS
 from llamina.engine.request import request_of
-from llamina.engine.scope import SCOPE, Scope
 from llamina.engine.tasks.chat import AnswerParser, prepare
 from llamina.engine.tasks.completion import usage_of
 from llamina.sampling import TokenLogprob

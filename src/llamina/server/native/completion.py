@@ -11,8 +11,8 @@ from starlette.routing import Route
 
 from llamina.server.http import KEEP_ALIVE, event, events, json, read, with_keep_alive
 from llamina.server.model import Chunk, Model
+from llamina.server.model.client import ChunkStream
 from llamina.server.model.frames import Logprob, Usage
-from llamina.server.model.host import ChunkStream
 from llamina.server.native.cutoff import Cutoff
 from llamina.server.native.request import CompletionRequest, NativeFields
 from llamina.server.native.settings import sampling_of, settings

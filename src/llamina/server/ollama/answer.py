@@ -13,8 +13,8 @@ from starlette.responses import Response, StreamingResponse
 from llamina.server.errors import ApiError, api_error, ollama_shape
 from llamina.server.http import HEADERS, encode, json, with_keep_alive
 from llamina.server.model import Chunk, Model
+from llamina.server.model.client import ChunkStream
 from llamina.server.model.frames import Logprob, Usage
-from llamina.server.model.host import ChunkStream
 from llamina.server.models import Entry, Models
 from llamina.server.ollama.names import keep
 

@@ -10,13 +10,13 @@ from llamina.server.config import Limits
 from llamina.server.errors import ApiError
 from llamina.server.http import read
 from llamina.server.model import Model
-from llamina.server.model.host import ChunkStream
+from llamina.server.model.client import ChunkStream
 from llamina.server.models import Entry
 from llamina.server.ollama.answer import Answer, Line, only_load, respond
 from llamina.server.ollama.conversation import Message, conversation
-from llamina.server.ollama.generation import GenerationRequest
 from llamina.server.ollama.modelfile import modelfile_of
 from llamina.server.ollama.names import find
+from llamina.server.ollama.shared_fields import GenerationRequest
 from llamina.server.ollama.template import Template
 from llamina.server.tools import check_count, read_schema
 

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from llamina.server.errors import ApiError
 from llamina.server.http import json, read
 from llamina.server.models import Entry, Models
-from llamina.server.ollama.files import digest, facts, metadata, tensors
+from llamina.server.ollama.file_info import digest, facts, metadata, tensors
 from llamina.server.ollama.modelfile import modelfile_of
 from llamina.server.ollama.names import find, shown
 

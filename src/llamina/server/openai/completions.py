@@ -16,8 +16,8 @@ from llamina.server.errors import ApiError
 from llamina.server.http import DONE, PING, bursts, event, events, json, read
 from llamina.server.ids import new_id
 from llamina.server.model import Chunk
+from llamina.server.model.client import ChunkStream
 from llamina.server.model.frames import Logprob, Usage
-from llamina.server.model.host import ChunkStream
 from llamina.server.openai.chat import check_n, timings, usage
 from llamina.server.openai.sampling import SamplingFields
 

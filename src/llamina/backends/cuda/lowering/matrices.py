@@ -10,9 +10,9 @@ from llamina.backends.cuda.kernels.calls import Activation
 from llamina.backends.cuda.kernels.layout import Array, Layout
 from llamina.backends.cuda.kernels.products import Product, activation_arrays, gather, prepare
 from llamina.backends.cuda.loading import Matrix
-from llamina.backends.cuda.lowering import few
+from llamina.backends.cuda.lowering import small_batch
+from llamina.backends.cuda.lowering.after_products import products_at, run
 from llamina.backends.cuda.lowering.calls import Calls, lowers
-from llamina.backends.cuda.lowering.following import products_at, run
 from llamina.backends.cuda.memory import Place, Ref, split_shape
 from llamina.ops import Step, Value
 
@@ -45,7 +45,7 @@ def _embed(calls: Calls, step: Step) -> None:
 @lowers("linear")
 def _linear(calls: Calls, step: Step) -> None:
     """One product, or several of the same vector in one."""
-    if few.multiply(calls, step):
+    if small_batch.multiply(calls, step):
         return
     products = products_at(calls, calls.step)
     value, matrix = step.inputs[0], calls.shared.matrix(products.weights)

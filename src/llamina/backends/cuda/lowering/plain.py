@@ -4,7 +4,7 @@ from math import prod
 
 from llamina.backends.cuda.bucket import power
 from llamina.backends.cuda.device import Argument, Constant
-from llamina.backends.cuda.lowering import few
+from llamina.backends.cuda.lowering import small_batch
 from llamina.backends.cuda.lowering.calls import Calls, Norming, Turning, block_of, lowers, reading, writing
 from llamina.backends.cuda.lowering.matrices import prepared_for
 from llamina.backends.cuda.memory import Place, Ref, split_shape
@@ -99,7 +99,7 @@ def _sinkhorn(calls: Calls, step: Step) -> None:
 def _norm(calls: Calls, step: Step) -> None:
     value = step.inputs[0]
     x, refs = calls.place(value), [calls.constant(w) for w in step.weights]
-    if step.op == "rms_norm" and len(refs) == 1 and few.postpones(calls, step.outputs[0]):
+    if step.op == "rms_norm" and len(refs) == 1 and small_batch.postpones(calls, step.outputs[0]):
         calls.norming[step.outputs[0].id] = Norming(x, refs[0], float(step.attrs["eps"]))
         return
     if found := prepared_for(calls, step.outputs[0]):

@@ -16,7 +16,7 @@ from llamina.server.errors import RETRY_SECONDS, ApiError, api_error
 from llamina.server.http import with_keep_alive
 from llamina.server.ids import new_id
 from llamina.server.model import Chunk
-from llamina.server.model.host import ChunkStream
+from llamina.server.model.client import ChunkStream
 from llamina.server.openai.responses.context import gather
 from llamina.server.openai.responses.items import Item, ItemIds
 from llamina.server.openai.responses.keeping import ACTIVE, CONVERSATION, EVENTS, RESPONSE, item_row

@@ -14,7 +14,7 @@ from llamina.engine.runner.load import locate
 from llamina.errors import LlaminaError
 from llamina.gguf import GGUF, fingerprint, open_model
 from llamina.hub.shards import shards_of
-from llamina.server.ollama.generation import able_to_think
+from llamina.server.ollama.shared_fields import able_to_think
 
 # general.file_type, as llama.cpp numbers mixtures of formats
 FILE_TYPES = {

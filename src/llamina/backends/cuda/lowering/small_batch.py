@@ -5,8 +5,8 @@ from dataclasses import replace
 from llamina.backends.cuda.kernels.calls import Input
 from llamina.backends.cuda.kernels.fused import fits, gated, single, together
 from llamina.backends.cuda.loading import halves
+from llamina.backends.cuda.lowering.after_products import Products, products_at, run, without_endings
 from llamina.backends.cuda.lowering.calls import Calls, Norming
-from llamina.backends.cuda.lowering.following import Products, products_at, run, without_endings
 from llamina.backends.cuda.memory import Ref
 from llamina.ops import Step, Value
 
