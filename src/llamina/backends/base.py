@@ -6,7 +6,7 @@ A program that samples (`Program.stages`) chooses tokens where the logits are: `
 launched with tokens that nobody has read yet.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Literal, NamedTuple, Protocol, get_args
@@ -14,9 +14,11 @@ from typing import Literal, NamedTuple, Protocol, get_args
 import numpy as np
 import numpy.typing as npt
 
+from llamina.errors import KernelError
 from llamina.ops import LowRank, State, Unit
 from llamina.ops.batch import PAGE, Batch
 from llamina.plan import Plan
+from llamina.plan.fusion import MATRICES
 
 KvType = Literal["f16", "f32", "q8_0", "q4_0"]
 UNITS: tuple[Unit, ...] = get_args(Unit)
@@ -219,6 +221,18 @@ class Program(Protocol):
     def close(self) -> None:
         """End its threads; launching afterwards is an error."""
         ...
+
+
+def check_kernels(plan: Plan, backend: str, ops: Container[str], formats: Container[str]) -> None:
+    """Raise KernelError naming the operation, or the weight and its format, that a backend has no kernel for."""
+    for step in plan.steps:
+        if step.op not in ops:
+            other = "reference" if backend == "cpu" else "cpu"
+            raise KernelError(f"backend='{backend}' has no kernel for {step.op}: use backend='{other}'")
+        for weight in step.weights if step.op in MATRICES else ():
+            if weight.format.name not in formats:
+                message = f"{weight.name} is {weight.format.name}, which has no kernel: requantize the model"
+                raise KernelError(message)
 
 
 class Backend(Protocol):

@@ -3,17 +3,15 @@
 from typing import TYPE_CHECKING
 
 from llamina.backends import host
-from llamina.backends.base import Capacity, Program, Progress
+from llamina.backends.base import Capacity, Program, Progress, check_kernels
 from llamina.backends.cpu.layout import MATRIX_FORMATS
 from llamina.backends.cpu.runtime.offload import Offload
-from llamina.errors import KernelError, RequestError
+from llamina.errors import RequestError
 from llamina.ops.batch import Batch
 from llamina.plan import Plan
 
 if TYPE_CHECKING:
     from llamina.backends.cpu.program import CpuProgram
-
-MATRICES = ("embed", "linear", "head_linear", "expert_linear")
 
 
 class CpuBackend:
@@ -41,14 +39,7 @@ class CpuBackend:
     def check(self, plan: Plan) -> None:
         from llamina.backends.cpu.lowering import LOWERINGS
 
-        for step in plan.steps:
-            if step.op not in LOWERINGS:
-                raise KernelError(f"the CPU backend has no kernel for {step.op}: use backend='reference'")
-            for weight in step.weights if step.op in MATRICES else ():
-                if weight.format.name not in self.formats:
-                    raise KernelError(
-                        f"{weight.name} is {weight.format.name}, which has no kernel: requantize the model"
-                    )
+        check_kernels(plan, self.name, LOWERINGS, self.formats)
 
     def describe(self) -> dict[str, str]:
         from llamina.backends.cpu import features

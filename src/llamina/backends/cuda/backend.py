@@ -3,8 +3,8 @@
 from functools import cache
 from typing import TYPE_CHECKING
 
-from llamina.backends.base import Capacity, Program, Progress
-from llamina.errors import KernelError, RequestError
+from llamina.backends.base import Capacity, Program, Progress, check_kernels
+from llamina.errors import RequestError
 from llamina.ops.batch import Batch
 from llamina.plan import Plan
 
@@ -37,16 +37,8 @@ class CudaBackend:
 
     def check(self, plan: Plan) -> None:
         from llamina.backends.cuda.lowering import OPS
-        from llamina.backends.cuda.lowering.fusion import MATRICES
 
-        for step in plan.steps:
-            if step.op not in OPS:
-                raise KernelError(f"backend='cuda' has no kernel for {step.op}: use backend='cpu'")
-            for weight in step.weights if step.op in MATRICES else ():
-                if weight.format.name not in self.formats:
-                    raise KernelError(
-                        f"{weight.name} is {weight.format.name}, which has no kernel: requantize the model"
-                    )
+        check_kernels(plan, "cuda", OPS, self.formats)
 
     def describe(self) -> dict[str, str]:
         return {"backend": self.name, "device": self.device.name}

@@ -13,14 +13,14 @@ from llamina.backends.cuda.bucket import Bucket
 from llamina.backends.cuda.device import Device, Graph, Launch
 from llamina.backends.cuda.inputs import Inputs
 from llamina.backends.cuda.lowering import Calls, lower
-from llamina.backends.cuda.lowering.fusion import Readers
 from llamina.backends.cuda.memory import Buffer, Place, Ref, pack
 from llamina.backends.cuda.sampling import STAGES, Sampling, Tokens
 from llamina.backends.cuda.shared import Shared
 from llamina.backends.cuda.states import DeviceStates
-from llamina.ops import LowRank, Value
+from llamina.ops import LowRank, Value, Weight
 from llamina.ops.batch import Batch
 from llamina.plan import Plan
+from llamina.plan.fusion import Readers
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,9 @@ class Logits:
 
     def sample(self, choices: Sequence[Choice | None]) -> Tokens:
         return self._program.sampling.sample(choices, self._chosen)
+
+
+GROUP = 8  # rows of a matrix that lie together on the device
 
 
 class CudaProgram:
@@ -66,7 +69,7 @@ class CudaProgram:
         self._host = device.pinned(nbytes)
         sampled, count = min(len(batch.outputs), len(batch.slots)), self._inputs.refs["counts"].at(1)
         self.sampling = Sampling(device, self._logits, plan.vocab, len(batch.outputs), sampled, count)
-        self._readers = Readers(plan)
+        self._readers = Readers(plan, joins)
         self._shared.load(self._readers.matrices(), progress)
         sizes = self._sizes()
         lowered = [self._lower(bucket, self._readers) for bucket in sizes]
@@ -132,7 +135,7 @@ class CudaProgram:
 
         Nothing is fused, and matrices that are one otherwise are loaded apart.
         """
-        calls = self._launches(Bucket.of(batch), Readers(self._plan, fuse=False))
+        calls = self._launches(Bucket.of(batch), Readers(self._plan, joins, fuse=False))
         self._device.prepare({launch.kernel for launch in calls.launches})
         self._inputs.upload(batch)
         launches: list[list[Launch]] = [[] for _ in self._plan.steps]
@@ -162,3 +165,8 @@ class CudaProgram:
         for address in (self._arena, self._logits.address):
             self._device.free(address)
         self._shared.release()
+
+
+def joins(weight: Weight) -> bool:
+    """Whether a matrix's rows can lie among those of others: whole groups of them do."""
+    return weight.shape[0] % GROUP == 0 and weight.format.name != "BF16"

@@ -10,10 +10,10 @@ from llamina.backends.cuda.adapters import Table
 from llamina.backends.cuda.bucket import Bucket, power
 from llamina.backends.cuda.device import Argument, Constant, Grid, Launch, launch_of
 from llamina.backends.cuda.inputs import Inputs
-from llamina.backends.cuda.lowering.fusion import Readers
 from llamina.backends.cuda.memory import Buffer, Place, Ref, split_shape
 from llamina.backends.cuda.shared import Shared
 from llamina.ops import Step, Value, Weight
+from llamina.plan.fusion import Readers
 
 Lower = Callable[["Calls", Step], None]
 OPS: dict[str, Lower] = {}

@@ -1,16 +1,21 @@
-"""Who reads what in a plan, and which of its products are one: what fusing launches is decided by."""
+"""Fusion: who reads what in a plan, and which of its products can be one. For any device."""
+
+from collections.abc import Callable
 
 from llamina.ops import Step, Value, Weight
-from llamina.plan import Plan
+from llamina.plan.record import Plan
 
 MATRICES = ("embed", "linear", "head_linear", "expert_linear")  # operations whose weight is one
-GROUP = 8  # rows of a matrix that lie together on the device
 
 
 class Readers:
-    """The steps of a plan by what they read. Without `fuse`, no step is computed together with another."""
+    """The steps of a plan by what they read. Without `fuse`, no step is computed together with another.
 
-    def __init__(self, plan: Plan, fuse: bool = True) -> None:
+    `joins` says whether the rows of a matrix can lie among those of others on a device.
+    """
+
+    def __init__(self, plan: Plan, joins: Callable[[Weight], bool], fuse: bool = True) -> None:
+        self._can_join = joins
         self.steps, self._logits = plan.steps, plan.logits.id
         self._by: dict[int, list[int]] = {}
         for index, step in enumerate(plan.steps):
@@ -58,7 +63,7 @@ class Readers:
         """Whether a step is a product whose rows can lie among those of others."""
         if step.op != "linear" or len(step.inputs[0].shape) > 1 or step.outputs[0].id == self._logits:
             return False
-        return step.weights[0].shape[0] % GROUP == 0 and step.weights[0].format.name != "BF16"
+        return self._can_join(step.weights[0])
 
 
 def _alike(step: Step, other: Step) -> bool:
