@@ -12,7 +12,7 @@ from strict_objects import strict
 
 from llamina.server.caller import Caller
 from llamina.server.config import Config
-from llamina.server.model.frames import Call, CallDelta, Generate, Result
+from llamina.server.model.frames import Call, CallDelta, ErrorInfo, Failed, Generate, Result
 from llamina.server.openai import lists
 from llamina.server.openai.assistants import objects, states
 
@@ -43,7 +43,9 @@ class Counting(Scripted):
     """Says that a prompt has 10 tokens for each message."""
 
     def send(self, frame: Any) -> None:
-        if isinstance(frame, Call):
+        if isinstance(frame, Call) and "messages" not in frame.params:
+            self._loop.call_soon(self.receive, Failed(frame.id, ErrorInfo("RequestError", "it only counts")))
+        elif isinstance(frame, Call):
             self._loop.call_soon(self.receive, Result(frame.id, {"tokens": [1] * 10 * len(frame.params["messages"])}))
         else:
             super().send(frame)

@@ -1,5 +1,6 @@
 """The page in a browser, with real models: what people do with it."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -112,5 +113,6 @@ def test_what_the_server_refuses_is_told(tab: Tab) -> None:
     tab.page.keyboard.press("Tab")
     tab.page.keyboard.press("Escape")
     tab.press("Answer again")
+    tab.page.locator(".message-assistant .markdown").filter(has_text=re.compile(r"\w")).last.wait_for()
     tab.finish()
     assert tab.page.locator(".note-error:visible").count() == 0 and tab.texts("assistant")[0]
