@@ -38,7 +38,7 @@ def test_compiled_once(tmp_path: Path) -> None:
     """For an explicit target, in a process of its own; then the cache has it, until its file is damaged."""
     told: list[tuple[str, int, int]] = []
     code = compiler.prepare([PAD, PAD], TARGET, lambda *args: told.append(args))[PAD]
-    assert told == [("elementwise.pad", 0, 1), ("", 1, 1)]
+    assert told == [("compiling elementwise.pad", 0, 1), ("", 1, 1)]
     assert code.binary[:4] == b"\x7fELF" and code.threads == 128
     assert code.params == ("x", "x_row", "out", "out_row", "count", "before", "inner", "fill")
     with patch("subprocess.Popen", side_effect=AssertionError):

@@ -272,7 +272,7 @@ class Backend(Protocol):
     ) -> Program:
         """A program of this plan for these buffers; with `before`, a program of this backend, it shares the states.
 
-        `progress(kernel, done, total)` is called before each kernel that is compiled. Raises KernelError as `check`
-        does, and CapacityError if there is not enough memory.
+        `progress(what, done, total)` is called before each matrix that is loaded and each kernel that is
+        compiled. Raises KernelError as `check` does, and CapacityError if there is not enough memory.
         """
         ...

@@ -263,11 +263,14 @@ class Pages:
 
     def _leave(self, lease: Lease, tokens: int) -> None:
         """Release window pages that no later token attends to; those that others may begin with are evicted last."""
-        first, marks = self.windows.first(tokens), (lease.branch - 1, lease.known - 1)
+        first = self.windows.first(tokens)
+        if first <= lease.window_start:
+            return
+        marks = (lease.branch - 1, lease.known - 1)
         for at in range(lease.window_start, min(first, len(lease.pages))):
             likely = any(self.windows.first(mark) <= at <= mark // PAGE for mark in marks)
             self.windows.drop(lease.pages[at], keep=lease.pages[at] in self._tree, first_to_go=not likely)
-        lease.window_start = max(lease.window_start, first)
+        lease.window_start = first
 
     # ---- pages -------------------------------------------------------------------------------------------
 

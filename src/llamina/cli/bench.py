@@ -128,7 +128,7 @@ def kernels_command(formats: tuple[str, ...], threads: tuple[int, ...] | None, *
     counts = dict.fromkeys(map(usable_threads, threads) if threads else (1, cores()))
     sizes = Sizes(int(given["size"] * 1e6), given["tokens"], given["repeats"])
     with Ticker() as tick:
-        record = measure_kernels(formats, list(counts), sizes, command_line(), tick, tick.compiling)
+        record = measure_kernels(formats, list(counts), sizes, command_line(), tick, tick.loading)
     print_record(record, kernel_table, kernel_notes, given)
     return gate(record, earlier, given["threshold"])
 
@@ -139,7 +139,7 @@ def _measure(path: Path, peer: Any, given: dict[str, Any]) -> dict[str, Any]:
     tasks = grid(given["prompts"], given["generates"], given["batches"], given["depths"])
     options = Options(tasks, given["threads"] or cores(), given["repeats"], given["kv_type"], peer)
     with Ticker() as tick:
-        return measure_model(path, options, command_line(), tick, tick.compiling)
+        return measure_model(path, options, command_line(), tick, tick.loading)
 
 
 command.add_command(serve_command)

@@ -146,7 +146,7 @@ def _measure_engine(model: str | None, hf: str | None, given: dict[str, Any]) ->
     asked = Load(given["requests"][0], given["prompt"], given["tokens"], given["prefix"])
     options = Options([], given["threads"] or cores(), given["repeats"], given["kv_type"], peer)
     with Ticker() as tick:
-        return measure_serving(model_file(model, hf), asked, options, command_line(), tick, tick.compiling)
+        return measure_serving(model_file(model, hf), asked, options, command_line(), tick, tick.loading)
 
 
 def _measure_url(url: str, model: str | None, given: dict[str, Any], closed: bool) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def _partner(model: str | None, hf: str | None, url: str | None, key: str | None
         file = open_file(locate(name if name != hf else None, hf if name == hf else None))
         if "tokenizer.chat_template" not in file.metadata:
             raise click.UsageError(f"{name} has no chat template: it continues texts, as in `llamina run --raw`")
-        with Meter("kernels") as meter, advised():
+        with Meter("parts") as meter, advised():
             return load(file, progress=meter, **loading)
 
     from llamina import hub

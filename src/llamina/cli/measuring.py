@@ -155,7 +155,7 @@ class Ticker:
     """
 
     def __init__(self) -> None:
-        self._meter = Meter("kernels")
+        self._meter = Meter("parts")
         self._live = sys.stderr.isatty()
 
     def __enter__(self) -> "Ticker":
@@ -165,12 +165,12 @@ class Ticker:
         if self._live:
             overwrite(f"{what} …")
 
-    def compiling(self, kernel: str, done: int, total: int) -> None:
+    def loading(self, what: str, done: int, total: int) -> None:
         """The progress of loading a model."""
         if not self._live:
-            self._meter(kernel, done, total)
+            self._meter(what, done, total)
         elif done < total:
-            self(f"compiling {kernel} ({done + 1} of {total})")
+            self(f"{what} ({done + 1} of {total})")
 
     def __exit__(self, *error: object) -> None:
         if self._live:

@@ -72,7 +72,7 @@ def diff_command(
     from llamina.engine import load
     from llamina.engine.diff import compare, end_to_end
 
-    with Meter("kernels") as meter:
+    with Meter("parts") as meter:
         engine = load(open_file(locate(model)), threads=threads, context=512, max_sequences=1, progress=meter)
     with engine:
         tokens = _tokens(engine, prompt)

@@ -38,7 +38,7 @@ def load_model(model: str | None, hf: str | None, quiet: bool, **options: Any) -
     file = open_file(locate(model, hf, quiet))
     from llamina.engine import load
 
-    with Meter("kernels", quiet) as meter:
+    with Meter("parts", quiet) as meter:
         return load(file, progress=meter, **options)
 
 

@@ -176,7 +176,7 @@ def command(
 
     start = time.perf_counter()
     with held(session, quiet):
-        with Meter("kernels", quiet) as meter, advised():
+        with Meter("parts", quiet) as meter, advised():
             room: Any = {"kv_type": kv_type, "offload": offload, "memory_budget": memory_budget}
             engine = load(
                 weights,

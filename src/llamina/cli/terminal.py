@@ -12,7 +12,7 @@ import click
 SOON = 1.0  # seconds after which work is announced
 CLEAR = "\r\x1b[2K"  # back to the start of the line, and erase it
 
-Unit = Literal["bytes", "kernels", "windows", "requests"]
+Unit = Literal["bytes", "parts", "windows", "requests"]  # parts: what loading a model takes, kernel by kernel
 
 
 def note(text: str) -> None:
@@ -78,7 +78,7 @@ class Meter:
 
     def __init__(self, unit: Unit, quiet: bool = False, doing: str = "fetching") -> None:
         self._unit = unit
-        self._doing = "compiling" if unit == "kernels" else doing
+        self._doing = "" if unit == "parts" else f"{doing} "
         self._quiet = quiet
         self._said: set[str] = set()
         self._bar: Any = None
@@ -101,17 +101,16 @@ class Meter:
 
     def _announce(self, what: str, total: int) -> None:
         size = bytes_text(total) if self._unit == "bytes" else f"{total} {self._unit}"
-        text = (
-            f"compiling {total} kernels for this CPU, once"
-            if self._unit == "kernels"
-            else f"{self._doing} {what}" + (f" ({size})" if total else "")
-        )
+        if self._unit == "parts":
+            text = f"compiling {total} kernels, once" if what.startswith("compiling") else f"loading {total} matrices"
+        else:
+            text = f"{self._doing}{what}" + (f" ({size})" if total else "")
         if text not in self._said:
             self._said.add(text)
             note(text)
 
     def _draw(self, what: str, done: int, total: int) -> None:
-        title = f"{self._doing} {what}"
+        title = f"{self._doing}{what}"
         if self._bar is None:
             overwrite("")
             self._bar = _bar(self._unit)
@@ -141,7 +140,7 @@ def _bar(unit: Unit) -> Any:
 
     columns: dict[Unit, list[Any]] = {
         "bytes": [DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()],
-        "kernels": [MofNCompleteColumn()],
+        "parts": [MofNCompleteColumn()],
         "windows": [MofNCompleteColumn(), TimeRemainingColumn()],
         "requests": [MofNCompleteColumn(), TimeRemainingColumn()],
     }

@@ -16,11 +16,13 @@ from llamina.engine.flight import Flight, Rows, kind_of, span_of
 from llamina.engine.metrics import Metrics
 from llamina.engine.request import Request
 from llamina.engine.runner.model_runner import ModelRunner
+from llamina.engine.runner.programs import Kind
 from llamina.engine.schedule import Slice, requeue, schedule
 from llamina.engine.sequence import Sequence
 from llamina.engine.speculation.draft_length import Costs
 from llamina.engine.speculation.speculation import Speculation
 from llamina.errors import CapacityError, QueueFull, RequestError
+from llamina.ops.batch import Span
 
 HEAD_START = 64  # how many earlier requests of priority 0 one of priority 1 overtakes; so nobody waits for ever
 MAX_WAITING = 4096
@@ -99,10 +101,13 @@ class Core:
         if sampled := [s.sequence for s in slices if s.sequence.request.reads is None]:
             runner.samplers.prefetch_masks(sampled)
         self.speculation.save(slices)
-        spans = {s: before.span(s, self.pages) if before else span_of(s, self.pages) for s in slices}
-        for kind in runner.programs.kinds():
-            if same := [s for s, span in spans.items() if kind_of(s, span) == kind]:
-                flight.launch(runner.programs[kind], runner.batch.fill([spans[s] for s in same]), same)
+        kinds: dict[Kind, list[tuple[Slice, Span]]] = {}
+        for s in slices:
+            span = before.span(s, self.pages) if before else span_of(s, self.pages)
+            kinds.setdefault(kind_of(s, span), []).append((s, span))
+        for kind, same in kinds.items():
+            batch = runner.batch.fill([span for _, span in same])
+            flight.launch(runner.programs[kind], batch, [s for s, _ in same])
         for s in slices:
             s.sequence.computed = s.stop - s.drafts
             s.sequence.ahead += flight.chooses(s.sequence) and self._goes_on(s.sequence)

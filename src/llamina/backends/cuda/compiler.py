@@ -41,14 +41,9 @@ class Code:
 
 
 def prepare(kernels: Iterable[Kernel], target: int, progress: Progress | None = None) -> dict[Kernel, Code]:
-    """All of these kernels for compute capability `target` (90 is 9.0): from the cache, or compiled into it.
-
-    `progress(name, done, total)` is called for each that is compiled.
-    """
+    """All of these kernels for compute capability `target` (90 is 9.0): from the cache, or compiled into it."""
     wanted = list(dict.fromkeys(kernels))
-    missing = [kernel for kernel in wanted if _read(kernel, target) is None]
-    if missing:
-        _compile_all(missing, target, progress)
+    compile_all(missing(wanted, target), target, progress)
     found: dict[Kernel, Code] = {}
     for kernel in wanted:
         code = _read(kernel, target)
@@ -58,18 +53,25 @@ def prepare(kernels: Iterable[Kernel], target: int, progress: Progress | None = 
     return found
 
 
-def _compile_all(kernels: list[Kernel], target: int, progress: Progress | None) -> None:
-    """Each of some processes takes its share; a line of theirs is a kernel done."""
+def missing(kernels: Iterable[Kernel], target: int) -> list[Kernel]:
+    """Those that are not in the cache."""
+    return [kernel for kernel in dict.fromkeys(kernels) if _read(kernel, target) is None]
+
+
+def compile_all(kernels: list[Kernel], target: int, progress: Progress | None = None) -> None:
+    """Compile kernels into the cache, by several processes; `progress(what, done, total)` is called for each."""
+    if not kernels:
+        return
     count = min(host.usable_cores(), MOST, len(kernels))
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder, str(i)) for i in range(count)]
         workers = [_start(kernels[i::count], target, path) for i, path in enumerate(paths)]
         done = 0
         try:
-            for worker, path in zip(workers, paths, strict=True):
+            for worker, path in zip(workers, paths, strict=True):  # a line of theirs is a kernel done
                 for line in worker.stdout or ():
                     if progress:
-                        progress(line.strip(), done, len(kernels))
+                        progress(f"compiling {line.strip()}", done, len(kernels))
                     done += 1
                 if worker.wait():
                     errors = path.with_suffix(".log").read_text(encoding="utf-8", errors="replace")

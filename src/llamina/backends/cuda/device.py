@@ -149,8 +149,16 @@ class Device(Protocol):
         """Begin to copy from one place of the device to another."""
         ...
 
+    def compiled(self, kernels: Iterable[Kernel]) -> bool:
+        """Whether all of these are in the cache of compiled kernels."""
+        ...
+
+    def compile(self, kernels: Iterable[Kernel], progress: Progress | None = None) -> None:
+        """Have kernels in the cache of compiled kernels."""
+        ...
+
     def prepare(self, kernels: Iterable[Kernel], progress: Progress | None = None) -> None:
-        """Have kernels ready to be launched."""
+        """Have kernels ready to be launched; those that are not in the cache are compiled."""
         ...
 
     def run(self, launches: Sequence[Launch]) -> None:

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from llamina.backends.base import Progress
-from llamina.backends.cuda.compiler import Code, prepare
+from llamina.backends.cuda import compiler
+from llamina.backends.cuda.compiler import Code
 from llamina.backends.cuda.device import Kernel, Launch
 from llamina.backends.cuda.driver import (
     CAPTURE_RELAXED,
@@ -125,10 +126,16 @@ class Gpu:
 
     # ---- work ----------------------------------------------------------------------------------------------------
 
+    def compiled(self, kernels: Iterable[Kernel]) -> bool:
+        return not compiler.missing(kernels, self.target)
+
+    def compile(self, kernels: Iterable[Kernel], progress: Progress | None = None) -> None:
+        compiler.compile_all(compiler.missing(kernels, self.target), self.target, progress)
+
     def prepare(self, kernels: Iterable[Kernel], progress: Progress | None = None) -> None:
         self.enter()
-        missing = [kernel for kernel in kernels if kernel not in self._loaded]
-        for kernel, code in prepare(missing, self.target, progress).items():
+        wanted = [kernel for kernel in kernels if kernel not in self._loaded]
+        for kernel, code in compiler.prepare(wanted, self.target, progress).items():
             module = self._driver.make("cuModuleLoadData", code.binary)
             function = self._driver.make("cuModuleGetFunction", c_void_p(module), code.entry.encode())
             if code.shared > self._shared:

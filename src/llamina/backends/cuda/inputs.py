@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from llamina.backends.cuda.bucket import power
 from llamina.backends.cuda.device import Device, Mark
 from llamina.backends.cuda.memory import Buffer, Ref
 from llamina.ops.batch import Batch
@@ -25,6 +26,7 @@ class Inputs:
         for name in names:
             offsets[name] = size
             size += -(-4 * getattr(batch, name).size // ALIGN) * ALIGN
+        self.sequences = power(len(batch.slots))  # the most there can be
         pages = batch.tables.shape[1]
         self.table_row = pages * len(self._tables)  # elements from one sequence's pages to the next one's
         self._first_row = size

@@ -70,6 +70,12 @@ class Interpreter:
     def copy(self, source: int, target: int, nbytes: int) -> None:
         _bytes(target, nbytes)[:] = _bytes(source, nbytes)
 
+    def compiled(self, kernels: Iterable[Kernel]) -> bool:
+        return True
+
+    def compile(self, kernels: Iterable[Kernel], progress: Progress | None = None) -> None:
+        self.prepare(kernels)
+
     def prepare(self, kernels: Iterable[Kernel], progress: Progress | None = None) -> None:
         for kernel in kernels:
             _function(kernel.name)

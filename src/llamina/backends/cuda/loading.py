@@ -59,7 +59,7 @@ def load(device: Device, matrices: Sequence[Sequence[Weight]], progress: Progres
             while waiting and len(gains) < AHEAD:
                 gains.append(threads.submit(_gain, *waiting.popleft()))
             if progress:
-                progress(weights[0].name, done, len(matrices))
+                progress(f"loading {weights[0].name}", done, len(matrices))
             arrays = {n: _room(device, a.nbytes, a.type) for n, a in layout.arrays.items()}
             gain = gains.popleft().result()
             _lay_out(device, weights, layout, gain, arrays, raw, tables)

@@ -18,7 +18,7 @@ from llamina.backends.cuda.sampling import STAGES, Sampling, Tokens
 from llamina.backends.cuda.shared import Shared
 from llamina.backends.cuda.states import DeviceStates
 from llamina.ops import LowRank, Value, Weight
-from llamina.ops.batch import Batch
+from llamina.ops.batch import PAGE, Batch
 from llamina.plan import Plan
 from llamina.plan.fusion import Readers
 
@@ -71,11 +71,13 @@ class CudaProgram:
         self.sampling = Sampling(device, self._logits, plan.vocab, len(batch.outputs), sampled, count)
         self._readers = Readers(plan, joins)
         self._shared.load(self._readers.matrices(), progress)
-        sizes = self._sizes()
-        lowered = [self._lower(bucket, self._readers) for bucket in sizes]
-        launches = [launch for calls in lowered for launch in calls.launches]
-        launches += self.sampling.prepare() if before is None else []
-        device.prepare({launch.kernel for launch in launches}, progress)
+        lowered = [self._lower(bucket, self._readers) for bucket in self._sizes()]
+        kernels = {launch.kernel for calls in lowered for launch in calls.launches}
+        kernels |= {launch.kernel for launch in self.sampling.prepare()} if before is None else set()
+        if not device.compiled(kernels):  # the first start compiles for the steps to come too, so that none waits
+            ahead = (self._lower(bucket, self._readers) for bucket in self._later_sizes())
+            device.compile(kernels | {launch.kernel for calls in ahead for launch in calls.launches}, progress)
+        device.prepare(kernels)
         self._arena_bytes = max(pack(calls.buffers) for calls in lowered)
         self._arena = device.allocate(self._arena_bytes)
 
@@ -83,6 +85,14 @@ class CudaProgram:
         """Sizes whose kernels and memory are made ready at once: a token, and a prompt; the others when they come."""
         tokens, outputs = len(self._batch.tokens), len(self._batch.outputs)
         return [Bucket.fit(self._batch, 1, 1, 1, 1), Bucket.fit(self._batch, tokens, outputs, 1, tokens)]
+
+    def _later_sizes(self) -> list[Bucket]:
+        """Sizes that are likely to come: a token of each of some sequences, and prompts."""
+        batch, context = self._batch, PAGE * self._batch.tables.shape[1]
+        sequences = [1 << i for i in range(len(batch.slots).bit_length())]
+        prompts = [1 << i for i in range(1, len(batch.tokens).bit_length())]
+        alone = [Bucket.fit(batch, n, n, n, depth) for n in sequences for depth in (1, context)]
+        return [*alone, *(Bucket.fit(batch, n, 1, 1, n) for n in prompts)]
 
     @property
     def states(self) -> DeviceStates:

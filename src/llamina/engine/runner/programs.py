@@ -34,9 +34,6 @@ class Programs:
     def __iter__(self) -> Iterator[Program]:
         return iter(self._compiled.values())
 
-    def kinds(self) -> list[Kind]:
-        return list(self._compiled)
-
     def __getitem__(self, kind: Kind) -> Program:
         return self._compiled[kind]
 

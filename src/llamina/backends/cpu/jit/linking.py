@@ -48,7 +48,7 @@ class Library:
         return self._linked[name][0]
 
     def prepare(self, names: Iterable[str], progress: Progress | None = None) -> None:
-        """Link kernels, compiling those that are not in the cache; `progress(name, done, total)` before each.
+        """Link kernels, compiling those that are not in the cache; `progress(what, done, total)` before each.
 
         Raises KernelError if there is no kernel of a name.
         """
@@ -61,7 +61,7 @@ class Library:
         try:
             for done, name in enumerate([*mine, *(name for share in others for name in share)]):
                 if progress:
-                    progress(name, done, len(missing))
+                    progress(f"compiling {name}", done, len(missing))
                 if done == len(mine):
                     for helper in helpers:
                         helper.wait()

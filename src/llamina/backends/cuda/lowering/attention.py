@@ -65,8 +65,9 @@ def _attend(calls: Calls, step: Step) -> None:
         partials=partials, KV_HEADS=kv_heads, KEY_DIM=key, VALUE_DIM=dim, behind=params.behind or None,
         ahead=params.ahead or None, chunk=params.chunk or None, seen_block=params.block, scale=float(params.scale),
         cap=float(params.softcap) or None, GROUP=q.outer // kv_heads, TILE=shape.tile,
-        SEQUENCES=power(calls.bucket.sequences), ROWS=shape.rows, KEY=first, MORE=more, VALUE=max(16, power(dim)),
-        BLOCK=shape.block, SPLITS=shape.splits, EARLY=calls.early, **_ending(calls, shape, merged, q.outer, kv_heads),
+        SEQUENCES=calls.inputs.sequences if shape.tile > 1 else 1, ROWS=shape.rows, KEY=first, MORE=more,
+        VALUE=max(16, power(dim)), BLOCK=shape.block, SPLITS=shape.splits, EARLY=calls.early,
+        **_ending(calls, shape, merged, q.outer, kv_heads),
     )  # fmt: skip
     if merged and not _merges(shape, q.outer // kv_heads):
         wanted, room = merged

@@ -170,7 +170,11 @@ def _angles(calls: Calls, step: Step) -> Ref:
 
 @lowers("pick")
 def _pick(calls: Calls, step: Step) -> None:
-    x, out = calls.place(step.inputs[0]), calls.output(step.outputs[0])
+    x = calls.place(step.inputs[0])
+    if calls.bucket.tokens == 1:  # which is the one that is wanted, if any is
+        calls.alias(step.outputs[0], x)
+        return
+    out = calls.output(step.outputs[0])
     calls.emit(
         "elementwise.pick", calls.elements(step.outputs[0], out), **calls.spread(step.outputs[0], out), **reading(x),
         **writing(out), wanted=calls.inputs.refs["outputs"], EARLY=calls.early,
