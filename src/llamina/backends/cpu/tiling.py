@@ -24,6 +24,9 @@ TILE_TOKENS = 512
 SMALL_SIDE, SUPER_SIDE = 16 + 16 + 16, 128 + 16
 """Bytes beside four tokens' run of 32 (scales; these times sums; offset times sums), block of 256 (sums; scales)."""
 
+FLOAT_TOKENS = 126
+"""Tokens that pass by float weights, at the most."""
+
 AMX_TOKENS = 128
 """Tokens that pass by a block while it is unpacked for matrix registers, at the most."""
 AMX_L2_BYTES = 5 << 18
@@ -51,4 +54,5 @@ def scratch_bytes(k: int, numbers: int) -> int:
     """What a thread needs to multiply matrices of rows up to k long, with a list of so many 32-bit numbers behind."""
     amx = AMX_PAD + AMX_TOKENS // 16 * amx_group(k)
     tiles = 2 * tile_bytes(min(k, PART), 2) + TILE_TOKENS // 4 * (RESULTS + group_bytes(k, 2))
-    return -(-(max(tiles, amx) + 4 * numbers) // 64) * 64 + 128
+    floats = 4 * FLOAT_TOKENS * k + 64 * (4 * min(k, PART) + 28) + 8 * 256 * FLOAT_TOKENS
+    return -(-(max(tiles, amx, floats) + 4 * numbers) // 64) * 64 + 128

@@ -5,7 +5,7 @@ from typing import Any
 from llamina.backends.cpu.features import HAS_AMX
 from llamina.backends.cpu.kernels.device import device, kernel
 from llamina.backends.cpu.kernels.formats.blocks import BLOCKS_32, SUPERBLOCKS, Block32, SuperBlock
-from llamina.backends.cpu.kernels.gemm import gemm
+from llamina.backends.cpu.kernels.gemm import floats, gemm
 from llamina.backends.cpu.kernels.gemm import nvfp4 as gemm_nvfp4
 from llamina.backends.cpu.kernels.gemv import blocks, superblocks
 from llamina.backends.cpu.kernels.gemv import nvfp4 as gemv_nvfp4
@@ -13,7 +13,7 @@ from llamina.backends.cpu.kernels.vector.math import first
 from llamina.backends.cpu.kernels.vector.memory import i32, i64, set_i32
 from llamina.backends.cpu.kernels.vector.simd import store_f32, store_f32_part
 
-GEMM = gemm.GEMM | {"NVFP4": gemm_nvfp4.GEMM}
+GEMM = gemm.GEMM | floats.GEMM | {"NVFP4": gemm_nvfp4.GEMM}
 MANY, MANY_ALONE = 5, 3  # tokens from which unpacking pays; sooner where fewer do not share it by fours
 
 
