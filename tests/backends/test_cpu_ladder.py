@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from plans import error
+
 from llamina.backends.cpu.features import LADDER
 from skips import skip
 
@@ -107,11 +109,14 @@ def test_every_format_and_operation(isa: str, rungs: list[str]) -> None:
 
 
 def test_every_rung_gives_the_same_bits(rungs: list[str], tmp_path: Path) -> None:
+    """All but BF16, whose activations are rounded where the CPU multiplies pairs of bfloat16."""
     for isa in rungs:
         python(OUTPUTS, str(tmp_path / f"{isa}.npz"), LLAMINA_ISA=isa)
     lowest, *others = (dict(np.load(tmp_path / f"{isa}.npz")) for isa in rungs)
     for isa, outputs in zip(rungs[1:], others, strict=True):
-        assert [name for name in lowest if not np.array_equal(lowest[name], outputs[name])] == [], isa
+        odd = [name for name in lowest if not np.array_equal(lowest[name], outputs[name])]
+        assert [name for name in odd if not name.startswith("BF16")] == [], isa
+        assert all(error(outputs[name], lowest[name]) < 1e-5 for name in odd), isa
 
 
 def test_an_unknown_instruction_set_is_refused() -> None:

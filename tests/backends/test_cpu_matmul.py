@@ -5,10 +5,10 @@ import numpy.typing as npt
 import pytest
 from plans import block_weight, error, float_weight, run, whole
 
-from llamina.backends.cpu.lowering.matmul import BY_256, PLAIN
+from llamina.backends.cpu.lowering.matmul import BY_256, PLAIN, rounding
 from llamina.backends.cpu.tiling import FEW, PART, TILE_TOKENS
 from llamina.ops import Routing, Value, Weight, embed, expert_linear, flat, head_linear, heads, linear, pick, route
-from llamina.quant import FORMATS, decode
+from llamina.quant import FORMATS, decode, encode, format_of
 
 BLOCKS = [f.name for f in FORMATS.values() if f.block > 1 and f.name not in ("Q8_1", "Q8_K")]
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3]  # enough for tiles
@@ -16,6 +16,8 @@ TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3]  # enough for ti
 
 def rounded(x: npt.NDArray[np.float32], kind: str) -> npt.NDArray[np.float64]:
     """Activations as the kernels see them: 8 bits and a scale per block."""
+    if rounding(kind) == "bf16":
+        return decode(encode(x, "BF16"), format_of("BF16"), x.shape).astype(np.float64)
     if kind in PLAIN:
         return x.astype(np.float64)
     block = 256 if kind in BY_256 else 32

@@ -54,5 +54,5 @@ def scratch_bytes(k: int, numbers: int) -> int:
     """What a thread needs to multiply matrices of rows up to k long, with a list of so many 32-bit numbers behind."""
     amx = AMX_PAD + AMX_TOKENS // 16 * amx_group(k)
     tiles = 2 * tile_bytes(min(k, PART), 2) + TILE_TOKENS // 4 * (RESULTS + group_bytes(k, 2))
-    floats = 4 * FLOAT_TOKENS * k + 64 * (4 * min(k, PART) + 28) + 8 * 256 * FLOAT_TOKENS
+    floats = 4 * FLOAT_TOKENS * (k + 32) + 64 * (4 * min(k, PART) + 28 + 128) + 8 * 512 * FLOAT_TOKENS
     return -(-(max(tiles, amx, floats) + 4 * numbers) // 64) * 64 + 128

@@ -1,10 +1,11 @@
 """Steps that multiply matrices: embeddings, linear layers and experts, with the activations quantized for them."""
 
+from llamina.backends.cpu import features
 from llamina.backends.cpu.lowering.emitter import Emitter, lowers
 from llamina.backends.cpu.runtime.arena import Ref
 from llamina.ops import Routing, Step, Value, Weight
 
-PLAIN = ("F32", "F16", "BF16")  # multiplied with float activations
+PLAIN = ("F32", "F16", "BF16")  # multiplied with float activations, or with bfloat16 where the CPU can
 BY_256 = (  # multiplied with activations quantized by 256; all others by 32
     "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S",
     "IQ4_XS", "TQ1_0", "TQ2_0",
@@ -23,18 +24,27 @@ def embed(e: Emitter, step: Step) -> None:
 
 def activations(e: Emitter, value: Value, w: Weight) -> tuple[Ref, int]:
     """The input as the weight's kernel wants it: where, and how far apart its vectors are."""
-    if w.format.name in PLAIN:
+    kind = rounding(w.format.name)
+    if kind is None:
         place = e.contiguous(value)
         return place.ref, 4 * place.inner if place.outer > 1 else place.row
-    kind = "q256" if w.format.name in BY_256 else "q32"
     return e.once((kind, value.id), lambda: quantized(e, value, kind))
 
 
+def rounding(name: str) -> str | None:
+    """What activations are rounded to for weights of a format: blocks of 8-bit numbers, bfloat16, or nothing."""
+    if name == "BF16" and features.HAS_BF16:
+        return "bf16"
+    if name in PLAIN:
+        return None
+    return "q256" if name in BY_256 else "q32"
+
+
 def quantized(e: Emitter, value: Value, kind: str) -> tuple[Ref, int]:
-    """A value as 8-bit integers with a scale for each block of 256 or 32."""
+    """A value as 8-bit integers with a scale for each block of 256 or 32, or as bfloat16."""
     x = e.place(value)
     n = x.inner
-    item = n + n // 256 * 36 if kind == "q256" else n + n // 8 + n // 4
+    item = {"q256": n + n // 256 * 36, "q32": n + n // 8 + n // 4, "bf16": 64 * -(-n // 32)}[kind]
     ref = e.new(item * x.outer * e.rows(value) + 64)  # matrix registers read whole lines
     e.emit(
         f"quantize.{kind}", count=e.count(value), **x.reading(), out=ref, out_row=item, outer=x.outer, inner=n,

@@ -1,19 +1,22 @@
-"""Activations as 8-bit integers with a scale per block, and the sums that offsets and mins need.
+"""Activations as 8-bit integers with a scale per block and the sums that offsets and mins need, or as bfloat16.
 
 A row of n numbers becomes, side by side:
   q32    int8[n] | float32[n/32] scales | int32[n/16] sums of 16
   q256   int8[n] | float32[n/256] scales | int16[n/16] sums of 16
+  bf16   bfloat16[n], and zeros up to a multiple of 32
 """
 
 import numpy as np
 
 from llamina.backends.cpu.kernels.device import device, kernel
+from llamina.backends.cpu.kernels.vector.brain import store_bf16
 from llamina.backends.cpu.kernels.vector.math import first
 from llamina.backends.cpu.kernels.vector.memory import i64, set_f32, set_i32, set_i64
 from llamina.backends.cpu.kernels.vector.simd import (
     abs_f32,
     htop_f32,
     load_f32,
+    load_f32_part,
     narrow_i8,
     round_f32,
     splat_f32,
@@ -80,4 +83,17 @@ def quantize_256(thread, threads, count, x, x_row, x_head, out, out_row, outer, 
                 set_i32(sums + 4 * j, both & 0xFFFF | both >> 32 << 16)
 
 
-KERNELS = {"quantize.q32": quantize_32, "quantize.q256": quantize_256}
+@kernel(writes=("out",))
+def quantize_bf16(thread, threads, count, x, x_row, x_head, out, out_row, outer, inner):
+    end = first(i64(count) * outer, thread + 1, threads)
+    for item in range(first(i64(count) * outer, thread, threads), end):
+        source, q = x + item // outer * x_row + item % outer * x_head, out + item * out_row
+        for i in range(0, inner & ~7, 8):
+            store_bf16(q + 2 * i, load_f32(source + 4 * i))
+        if inner & 7:
+            store_bf16(q + 2 * (inner & ~7), load_f32_part(source + 4 * (inner & ~7), inner & 7))
+        for i in range(inner + 7 & ~7, out_row // 2, 8):
+            store_bf16(q + 2 * i, zero_f32())
+
+
+KERNELS = {"quantize.q32": quantize_32, "quantize.q256": quantize_256, "quantize.bf16": quantize_bf16}

@@ -1,26 +1,38 @@
-"""GEMM of float weights: rows are unpacked once into tiles of float32, and every token is multiplied with these.
+"""GEMM of float weights: rows are unpacked once into tiles, and every token is multiplied with these.
 
-The arithmetic is that of gemv/: eight sums along a row, by fused multiply-adds in order, which are added at the end in
-the same order; then, one by one, the elements past the last whole eight. Hence the same bits.
+The arithmetic is that of gemv/: eight sums along a row (sixteen of pairs of bfloat16), by fused multiply-adds in
+order, which are added at the end in the same order; then, one by one, the elements past the last whole eight. Hence the
+same bits.
 
-    tile    float32 [steps, 8 rows, 8]             eight rows; a panel is eight tiles
-    group   float32 [steps, TOKENS, 8]             the tokens that meet a tile at a time
-    sums    float32 [TOKENS, 8 rows, 8]            of a tile and a group
+    tile    [steps, 8 rows, line]        eight rows; a panel is eight tiles
+    group   [steps, TOKENS, line]        the tokens that meet a tile at a time
+    sums    [TOKENS, 8 rows, line]       of a tile and a group
 
-A step is eight elements. Sums stay in registers along a part of the rows: a register of 512 bits has those of two rows,
-and a token's eight elements twice. A group's part stays in the first-level cache while the tiles of a panel, which
-stay in the second, pass by.
+A line is a step of a row or a token: eight float32, or 32 bfloat16. Sums stay in registers along a part of the rows: a
+register of 512 bits has those of two rows, and a token's eight float32 twice. A group's part stays in the first-level
+cache while the tiles of a panel, which stay in the second, pass by.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
 from numba.core import types
 
-from llamina.backends.cpu.features import HAS_AVX512
+from llamina.backends.cpu.features import HAS_AVX512, HAS_BF16
 from llamina.backends.cpu.kernels.device import device, routine
 from llamina.backends.cpu.kernels.gemm.gemm import item_at
 from llamina.backends.cpu.kernels.gemv.blocks import rows_after
+from llamina.backends.cpu.kernels.vector.brain import (
+    fold,
+    load_pairs,
+    load_pairs_part,
+    load_sums,
+    lower_add_pairs,
+    pairs,
+    store_pairs,
+)
 from llamina.backends.cpu.kernels.vector.memory import bf16, f16, f32, pointer, prefetch, set_f32
 from llamina.backends.cpu.kernels.vector.simd import (
     F32,
@@ -41,60 +53,70 @@ from llamina.backends.cpu.kernels.vector.simd import (
 from llamina.backends.cpu.tiling import FLOAT_TOKENS, PART
 
 ROWS, PANEL = 8, 64  # of a tile, and of a panel
-AT_ONCE = 2 if HAS_AVX512 else 1  # rows of a register
 REGISTERS = 4  # of weights that are multiplied together
 TOKENS = 6 if HAS_AVX512 else 3  # with so many tokens, so that all sums stay in registers
-ROW_STEP, STEP, SUMS = 32 * ROWS, 32 * TOKENS, 32 * ROWS * TOKENS  # bytes of a tile's and a group's step, and of sums
-WIDE = ir.VectorType(F32, 8 * AT_ONCE)
+WIDTH = 64 if HAS_AVX512 else 32  # bytes of a register
+SUMS = ir.VectorType(F32, WIDTH // 4)
+REST = 4 * 7 * ROWS  # bytes of the elements of a tile past the last whole eight
 
 
-def _multiply(b: Any, tile: Any, group: Any, steps: Any, sums: Any) -> None:
-    """Some rows of a tile times a group, onto their sums; at least one step."""
-    start, loop, done = b.block, b.append_basic_block("step"), b.append_basic_block("done")
-    at = [[b.add(sums, I64(ROW_STEP * t + 32 * AT_ONCE * j)) for t in range(TOKENS)] for j in range(REGISTERS)]
-    before = [[_load(b, address, WIDE) for address in row] for row in at]
-    b.branch(loop)
-    b.position_at_end(loop)
-    step, totals = b.phi(I64), [[b.phi(WIDE) for _ in range(TOKENS)] for _ in range(REGISTERS)]
-    step.add_incoming(I64(0), start)
-    here, there = b.add(tile, b.mul(step, I64(ROW_STEP))), b.add(group, b.mul(step, I64(STEP)))
-    weights = [_load(b, b.add(here, I64(32 * AT_ONCE * j)), WIDE) for j in range(REGISTERS)]
-    for t in range(TOKENS):
-        x = _load(b, b.add(there, I64(32 * t)), ir.VectorType(F32, 8))
-        x = b.shuffle_vector(x, x, ir.Constant(ir.VectorType(I32, 8 * AT_ONCE), [*range(8)] * AT_ONCE))
-        for j, w in enumerate(weights):
-            total = totals[j][t]
-            total.add_incoming(before[j][t], start)
-            totals[j][t] = intrinsic_call(b, f"llvm.fma.v{8 * AT_ONCE}f32", WIDE, [w, x, total])
-            total.add_incoming(totals[j][t], loop)
-    following = b.add(step, I64(1))
-    step.add_incoming(following, loop)
-    b.cbranch(b.icmp_signed("<", following, steps), loop, done)
-    b.position_at_end(done)
-    for addresses, values in zip(at, totals, strict=True):
-        for address, value in zip(addresses, values, strict=True):
-            b.store(value, pointer(b, address, WIDE)).align = 4
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How weights are unpacked and multiplied."""
+
+    elements: int  # of a line
+    size: int  # bytes of an element as it is stored
+    line: int  # bytes
+    load: Any  # a line as it is stored, as it is in a tile
+    load_part: Any  # its first elements, zeros after them; None where those are multiplied one by one
+    read: Any  # such an element
+    store: Any
+    total: Any  # the sum of each of eight lines of sums
+    combine: Callable[..., Any]  # of registers of a tile and a token, and sums
 
 
-def _load(b: Any, address: Any, kind: ir.VectorType) -> Any:
-    value = b.load(pointer(b, address, kind))
-    value.align = 4
-    return value
+def multiplier(form: Form) -> Any:
+    """An intrinsic (tile, group, steps, sums): some rows of a tile times a group, onto their sums; at least a step."""
+    line, at_once = form.line, WIDTH // form.line
+    kind = SUMS if form.elements == 8 else pairs.ir
 
+    def load(b: Any, address: Any, kind: ir.Type) -> Any:
+        value = b.load(pointer(b, address, kind))
+        value.align = 4
+        return value
 
-multiply_rows = op(types.void, (types.intp,) * 4, _multiply)
+    def token(b: Any, address: Any) -> Any:
+        if at_once == 1:
+            return load(b, address, kind)
+        x = load(b, address, ir.VectorType(F32, 8))
+        return b.shuffle_vector(x, x, ir.Constant(ir.VectorType(I32, 8 * at_once), [*range(8)] * at_once))
 
+    def body(b: Any, tile: Any, group: Any, steps: Any, sums: Any) -> None:
+        start, loop, done = b.block, b.append_basic_block("step"), b.append_basic_block("done")
+        at = [[b.add(sums, I64(line * ROWS * t + WIDTH * j)) for t in range(TOKENS)] for j in range(REGISTERS)]
+        before = [[load(b, address, SUMS) for address in row] for row in at]
+        b.branch(loop)
+        b.position_at_end(loop)
+        step, totals = b.phi(I64), [[b.phi(SUMS) for _ in range(TOKENS)] for _ in range(REGISTERS)]
+        step.add_incoming(I64(0), start)
+        here, there = b.add(tile, b.mul(step, I64(line * ROWS))), b.add(group, b.mul(step, I64(line * TOKENS)))
+        weights = [load(b, b.add(here, I64(WIDTH * j)), kind) for j in range(REGISTERS)]
+        for t in range(TOKENS):
+            x = token(b, b.add(there, I64(line * t)))
+            for j, w in enumerate(weights):
+                total = totals[j][t]
+                total.add_incoming(before[j][t], start)
+                totals[j][t] = form.combine(b, w, x, total)
+                total.add_incoming(totals[j][t], loop)
+        following = b.add(step, I64(1))
+        step.add_incoming(following, loop)
+        b.cbranch(b.icmp_signed("<", following, steps), loop, done)
+        b.position_at_end(done)
+        for addresses, values in zip(at, totals, strict=True):
+            for address, value in zip(addresses, values, strict=True):
+                b.store(value, pointer(b, address, SUMS)).align = 4
 
-@device
-def multiply(tile, group, steps, sums):
-    for half in range(0, ROW_STEP, 32 * AT_ONCE * REGISTERS):
-        multiply_rows(tile + half, group, steps, sums + half)
-
-
-@device
-def clear(sums):
-    for i in range(0, SUMS, 32):
-        store_f32(sums + i, zero_f32())
+    return op(types.void, (types.intp,) * 4, body)
 
 
 @device
@@ -103,61 +125,70 @@ def token_at(x, x_item, i, items, order, share):
     return x + item_at(order, i, items) // share * x_item
 
 
-@routine
-def gather_tokens(x, x_item, first, n, items, steps, order, share, groups):
-    """Tokens as groups."""
-    for i in range(-(-n // TOKENS) * TOKENS):
-        token = token_at(x, x_item, first + i, items, order, share)
-        target = groups + i // TOKENS * steps * STEP + i % TOKENS * 32
-        for step in range(steps):
-            store_f32(target + step * STEP, load_f32(token + 32 * step))
-
-
-@device
-def put_tile(sums, rest, x, x_item, at, end, items, order, share, whole, k, out, out_item, last):
-    """A group's results with a tile to where they belong."""
-    for i in range(at, min(at + TOKENS, end)):
-        s, token = sums + (i - at) * ROW_STEP, token_at(x, x_item, i, items, order, share)
-        total = row_sums_f32(
-            load_f32(s), load_f32(s + 32), load_f32(s + 64), load_f32(s + 96),
-            load_f32(s + 128), load_f32(s + 160), load_f32(s + 192), load_f32(s + 224),
-        )  # fmt: skip
-        for j in range(whole, k):
-            total = fma(load_f32(rest + (j - whole) * 4 * ROWS), splat_f32(f32(token + 4 * j)), total)
-        target = out + item_at(order, i, items) * out_item
-        if last == ROWS - 1:
-            store_f32(target, total)
-        else:
-            store_f32_part(target, total, last + 1)
-
-
-def unpack_float(load: Any, size: int) -> Any:
+def unpacker(form: Form) -> Any:
     """Steps of eight rows as a tile, of which those up to `last` are there; those of the next eight are prefetched."""
+    size, line, elements, load, part, store = (
+        form.size, form.line, form.elements, form.load, form.load_part, form.store,
+    )  # fmt: skip
+    step_bytes, per_step = size * elements, size * elements // 8
 
     @device
-    def unpack(p0, w_row, last, steps, tile):
+    def unpack(p0, w_row, last, steps, tile, left):
         p1, p2, p3, p4, p5, p6, p7 = rows_after(p0, w_row, last)
         ahead = p0 + ROWS * w_row
         for step in range(steps):
-            at = 8 * size * step
-            for line in range(size * step, size * step + size):
-                prefetch(ahead + line % ROWS * w_row + line // ROWS * 64)
-            store_f32(tile, load(p0 + at))
-            store_f32(tile + 32, load(p1 + at))
-            store_f32(tile + 64, load(p2 + at))
-            store_f32(tile + 96, load(p3 + at))
-            store_f32(tile + 128, load(p4 + at))
-            store_f32(tile + 160, load(p5 + at))
-            store_f32(tile + 192, load(p6 + at))
-            store_f32(tile + 224, load(p7 + at))
-            tile += ROW_STEP
+            at = step_bytes * step
+            for i in range(per_step * step, per_step * step + per_step):
+                prefetch(ahead + i % ROWS * w_row + i // ROWS * 64)
+            if part is not None and left < elements * (step + 1):
+                n = left - elements * step
+                store(tile, part(p0 + at, n))
+                store(tile + line, part(p1 + at, n))
+                store(tile + 2 * line, part(p2 + at, n))
+                store(tile + 3 * line, part(p3 + at, n))
+                store(tile + 4 * line, part(p4 + at, n))
+                store(tile + 5 * line, part(p5 + at, n))
+                store(tile + 6 * line, part(p6 + at, n))
+                store(tile + 7 * line, part(p7 + at, n))
+            else:
+                store(tile, load(p0 + at))
+                store(tile + line, load(p1 + at))
+                store(tile + 2 * line, load(p2 + at))
+                store(tile + 3 * line, load(p3 + at))
+                store(tile + 4 * line, load(p4 + at))
+                store(tile + 5 * line, load(p5 + at))
+                store(tile + 6 * line, load(p6 + at))
+                store(tile + 7 * line, load(p7 + at))
+            tile += ROWS * line
 
     return unpack
 
 
-def gemm_float(load: Any, read: Any, size: int) -> Any:
+def gemm_float(form: Form) -> Any:
     """Rows [low, high) of a matrix times `items` tokens; `scratch`, `order` and `share` as in `gemm_rows`."""
-    unpack = unpack_float(load, size)
+    elements, size, line, read, total_of = form.elements, form.size, form.line, form.read, form.total
+    unpack, multiply_rows, has_rest = unpacker(form), multiplier(form), form.load_part is None
+    tile_step, group_step, sums_size, most = line * ROWS, line * TOKENS, line * ROWS * TOKENS, PART // form.elements
+
+    @device
+    def multiply(tile, group, steps, sums):
+        for some in range(0, tile_step, WIDTH * REGISTERS):
+            multiply_rows(tile + some, group, steps, sums + some)
+
+    @device
+    def clear(sums):
+        for i in range(0, sums_size, 32):
+            store_f32(sums + i, zero_f32())
+
+    @routine
+    def gather_tokens(x, x_item, first, n, items, steps, order, share, groups):
+        """Tokens as groups."""
+        for i in range(-(-n // TOKENS) * TOKENS):
+            token = token_at(x, x_item, first + i, items, order, share)
+            target = groups + i // TOKENS * steps * group_step + i % TOKENS * line
+            for step in range(steps):
+                for j in range(0, line, 32):
+                    store_f32(target + step * group_step + j, load_f32(token + line * step + j))
 
     @device
     def unpack_rest(p, w_row, last, whole, k, rest):
@@ -165,44 +196,86 @@ def gemm_float(load: Any, read: Any, size: int) -> Any:
             for i in range(ROWS):
                 set_f32(rest + (j - whole) * 4 * ROWS + 4 * i, read(p + min(i, last) * w_row + size * j))
 
+    @device
+    def put_tile(sums, rest, x, x_item, at, end, items, order, share, whole, k, out, out_item, last):
+        """A group's results with a tile to where they belong."""
+        for i in range(at, min(at + TOKENS, end)):
+            total = total_of(sums + (i - at) * tile_step)
+            if has_rest:
+                token = token_at(x, x_item, i, items, order, share)
+                for j in range(whole, k):
+                    total = fma(load_f32(rest + (j - whole) * 4 * ROWS), splat_f32(f32(token + 4 * j)), total)
+            target = out + item_at(order, i, items) * out_item
+            if last == ROWS - 1:
+                store_f32(target, total)
+            else:
+                store_f32_part(target, total, last + 1)
+
     @routine
     def run(w, w_row, low, high, x, x_item, items, out, out_item, k, scratch, order, share):
-        steps, whole, most = k // 8, k & ~7, PART // 8
-        rest, panel = scratch, scratch + 28 * PANEL
-        sums = panel + 4 * PANEL * min(whole, PART)
-        kept = PANEL // ROWS * SUMS if steps > most else 0  # a group's sums, if they wait for another part of the rows
-        groups = sums + max(kept * (FLOAT_TOKENS // TOKENS), PANEL // ROWS * SUMS)
+        steps = k // elements if has_rest else (k + elements - 1) // elements
+        whole, tile = steps * elements, tile_step * min(steps, most)
+        rest, panel = scratch, scratch + REST * PANEL // ROWS
+        sums = panel + PANEL // ROWS * tile
+        kept = PANEL // ROWS * sums_size if steps > most else 0  # a group's sums, if they wait for other parts
+        groups = sums + max(kept * (FLOAT_TOKENS // TOKENS), PANEL // ROWS * sums_size)
         for first in range(0, items, FLOAT_TOKENS):
             end = min(first + FLOAT_TOKENS, items)
             gather_tokens(x, x_item, first, end - first, items, steps, order, share, groups)
             for r in range(low, high, PANEL):
                 rows = min(high - r, PANEL)
                 for start in range(0, max(steps, 1), most):
-                    length, at = min(steps - start, most), w + r * w_row + 8 * size * start
+                    length, at = min(steps - start, most), w + r * w_row + size * elements * start
                     for i in range(0, rows, ROWS):
-                        last = min(rows - i, ROWS) - 1
-                        unpack(at + i * w_row, w_row, last, length, panel + i // ROWS * ROW_STEP * length)
-                        unpack_rest(w + (r + i) * w_row, w_row, last, whole, k, rest + 28 * i)
+                        last, n = min(rows - i, ROWS) - 1, i // ROWS
+                        unpack(at + i * w_row, w_row, last, length, panel + n * tile, k - start * elements)
+                        if has_rest:
+                            unpack_rest(w + (r + i) * w_row, w_row, last, whole, k, rest + n * REST)
                     for token in range(first, end, TOKENS):
                         number = (token - first) // TOKENS
-                        group = groups + (number * steps + start) * STEP
+                        group = groups + (number * steps + start) * group_step
                         for i in range(0, rows, ROWS):
-                            s = sums + number * kept + i // ROWS * SUMS
+                            n = i // ROWS
+                            s = sums + number * kept + n * sums_size
                             if start == 0:
                                 clear(s)
                             if length:
-                                multiply(panel + i // ROWS * ROW_STEP * length, group, length, s)
+                                multiply(panel + n * tile, group, length, s)
                             if start + most >= steps:
                                 put_tile(
-                                    s, rest + 28 * i, x, x_item, token, end, items, order, share, whole, k,
+                                    s, rest + n * REST, x, x_item, token, end, items, order, share, whole, k,
                                     out + 4 * (r + i), out_item, min(rows - i, ROWS) - 1,
                                 )  # fmt: skip
 
     return run
 
 
+@device
+def total_of_eights(s):
+    return row_sums_f32(
+        load_f32(s), load_f32(s + 32), load_f32(s + 64), load_f32(s + 96),
+        load_f32(s + 128), load_f32(s + 160), load_f32(s + 192), load_f32(s + 224),
+    )  # fmt: skip
+
+
+@device
+def total_of_sixteens(s):
+    return row_sums_f32(
+        fold(load_sums(s)), fold(load_sums(s + 64)), fold(load_sums(s + 128)), fold(load_sums(s + 192)),
+        fold(load_sums(s + 256)), fold(load_sums(s + 320)), fold(load_sums(s + 384)), fold(load_sums(s + 448)),
+    )  # fmt: skip
+
+
+def by_eights(load: Any, read: Any, size: int) -> Form:
+    def combine(b: Any, *args: Any) -> Any:
+        return intrinsic_call(b, f"llvm.fma.v{WIDTH // 4}f32", SUMS, list(args))
+
+    return Form(8, size, 32, load, None, read, store_f32, total_of_eights, combine)
+
+
+BY_PAIRS = Form(32, 2, 64, load_pairs, load_pairs_part, None, store_pairs, total_of_sixteens, lower_add_pairs)
 GEMM = {
-    "F32": gemm_float(load_f32, f32, 4),
-    "F16": gemm_float(load_f16, f16, 2),
-    "BF16": gemm_float(load_bf16, bf16, 2),
+    "F32": gemm_float(by_eights(load_f32, f32, 4)),
+    "F16": gemm_float(by_eights(load_f16, f16, 2)),
+    "BF16": gemm_float(BY_PAIRS if HAS_BF16 else by_eights(load_bf16, bf16, 2)),
 }

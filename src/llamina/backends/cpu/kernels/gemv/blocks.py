@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from llamina.backends.cpu.features import HAS_BF16
 from llamina.backends.cpu.kernels.device import device
 from llamina.backends.cpu.kernels.formats.blocks import BLOCKS_32, Block32, gather_min
+from llamina.backends.cpu.kernels.vector.brain import add_pairs, fold, load_pairs, load_pairs_part, zero_sums
 from llamina.backends.cpu.kernels.vector.memory import bf16, f16, f32, i32, prefetch, set_f32, stack_of
 from llamina.backends.cpu.kernels.vector.products import (
     high_nibbles,
@@ -102,6 +104,37 @@ def gemv_float(load: Any, read: Any, size: int) -> Any:
     return gemv
 
 
+@device
+def gemv_pairs(p0, w_row, last, x, k):
+    """BF16 weights against bfloat16 activations, by pairs; past the end of the row there are zeros."""
+    p1, p2, p3, p4, p5, p6, p7 = rows_after(p0, w_row, last)
+    ahead = p0 + 8 * w_row
+    a = b = c = d = e = f = g = h = zero_sums()
+    whole = k & ~31
+    for at in range(0, 2 * whole, 64):
+        v = load_pairs(x + at)
+        prefetch_lines(ahead + 8 * at, 512)
+        a = add_pairs(load_pairs(p0 + at), v, a)
+        b = add_pairs(load_pairs(p1 + at), v, b)
+        c = add_pairs(load_pairs(p2 + at), v, c)
+        d = add_pairs(load_pairs(p3 + at), v, d)
+        e = add_pairs(load_pairs(p4 + at), v, e)
+        f = add_pairs(load_pairs(p5 + at), v, f)
+        g = add_pairs(load_pairs(p6 + at), v, g)
+        h = add_pairs(load_pairs(p7 + at), v, h)
+    if whole < k:
+        at, n, v = 2 * whole, k - whole, load_pairs(x + 2 * whole)
+        a = add_pairs(load_pairs_part(p0 + at, n), v, a)
+        b = add_pairs(load_pairs_part(p1 + at, n), v, b)
+        c = add_pairs(load_pairs_part(p2 + at, n), v, c)
+        d = add_pairs(load_pairs_part(p3 + at, n), v, d)
+        e = add_pairs(load_pairs_part(p4 + at, n), v, e)
+        f = add_pairs(load_pairs_part(p5 + at, n), v, f)
+        g = add_pairs(load_pairs_part(p6 + at, n), v, g)
+        h = add_pairs(load_pairs_part(p7 + at, n), v, h)
+    return row_sums_f32(fold(a), fold(b), fold(c), fold(d), fold(e), fold(f), fold(g), fold(h))
+
+
 # ---- blocks of 32 (64, 128) against q32 activations ---------------------------------------------------------
 
 
@@ -185,6 +218,6 @@ def gemv_32(form: Block32) -> Any:
 GEMV = {
     "F32": gemv_float(load_f32, f32, 4),
     "F16": gemv_float(load_f16, f16, 2),
-    "BF16": gemv_float(load_bf16, bf16, 2),
+    "BF16": gemv_pairs if HAS_BF16 else gemv_float(load_bf16, bf16, 2),
 }
 GEMV |= {name: gemv_32(form) for name, form in BLOCKS_32.items()}
