@@ -63,11 +63,19 @@ def speaking(files: Callable[[str], Path]) -> Callable[[str], GGUF]:
 def ranker(golden: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny model that tells stories, with a classifier of random numbers and a template for it."""
     file, path = open_model(golden("stories260K.gguf")), tmp_path_factory.mktemp("rank") / "ranker.gguf"
-    tensors = [(name, t.shape, t.type, t.data) for name, t in file.tensors.items()]
     numbers = np.random.default_rng(1).standard_normal((1, 64), np.float32)
-    tensors.append(("cls.output.weight", (1, 64), tensor_type("F32"), numbers.view(np.uint8)))
+    classifier = ("cls.output.weight", (1, 64), tensor_type("F32"), numbers.view(np.uint8))
     template = {"tokenizer.chat_template.rerank": "Q: {query} A: {document}"}
-    write(path, {**file.metadata, **template, "llama.pooling_type": 4}, tensors)
+    write(path, {**file.metadata, **template, "llama.pooling_type": 4}, [*file.tensors.values(), classifier])
+    return path
+
+
+@pytest.fixture(scope="session")
+def talker(golden: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model that tells stories, with a chat template."""
+    file, path = open_model(golden("stories260K.gguf")), tmp_path_factory.mktemp("talk") / "talker.gguf"
+    template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
+    write(path, {**file.metadata, "tokenizer.chat_template": template}, file.tensors.values())
     return path
 
 

@@ -8,9 +8,9 @@ import asyncio
 import inspect
 import os
 import re
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from live_server import PATIENCE, Live
 
 import llamina
 from convert.convert_folders import folder
+from llamina.cli.app import INTERRUPTED
 from lora_files import draw, save
 from skips import import_peer, skip
 
@@ -42,20 +43,19 @@ def blocks(*languages: str) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def place(smollm2: Path, ranker: Path, golden: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with all that the pages name."""
-    here, stories = tmp_path_factory.mktemp("place"), golden("stories260K.gguf")
-    files = {"model": smollm2, "big": stories, "small": stories, "minilm": stories, "reranker": ranker}
-    for name, file in files.items():
+def place(smollm2: Path, talker: Path, ranker: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all that the pages name. Models are tiny, but for smollm2."""
+    here = tmp_path_factory.mktemp("place")
+    for name, file in {"model": talker, "big": talker, "small": talker, "minilm": talker, "reranker": ranker}.items():
         (here / f"{name}.gguf").symlink_to(file)
-    for name in ("lora", "pirate"):
-        save(here / f"{name}.gguf", "llama", draw(smollm2, ["blk.0.ffn_down.weight", "blk.1.ffn_down.weight"], 4, 1))
+    for name, file in {"pirate": talker, "adapter": smollm2}.items():
+        save(here / f"{name}.gguf", "llama", draw(file, ["blk.0.ffn_down.weight", "blk.1.ffn_down.weight"], 4, 1))
     folder(here / "Qwen3-0.6B", "qwen3")
     (here / "notes").mkdir()
     for name, text in NOTES.items():
         (here / "notes" / name).write_text(text)
     (here / "notes.txt").write_text("\n".join(NOTES.values()))
-    (here / "text.txt").write_text((ROOT / "README.md").read_text(encoding="utf-8"), encoding="utf-8")
+    (here / "text.txt").write_text(120 * "The quick brown fox jumps over the lazy dog. ")
     command = here / "bin" / "llamina"
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m llamina "$@"\n')
@@ -66,7 +66,6 @@ def place(smollm2: Path, ranker: Path, golden: Callable[[str], Path], tmp_path_f
 # ---- Python ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore")  # of other packages
 @pytest.mark.parametrize(("lack", "why", "code"), blocks("python"))
 def test_programs(
     lack: Any, why: str, code: str, live: Live, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
@@ -97,7 +96,7 @@ def commands(code: str) -> list[str]:
 
 
 COMMANDS = [
-    pytest.param(*param.values[:2], command, id=f"{param.id}:{command.partition(' #')[0]}")
+    pytest.param(*param.values[:2], command, id=f"{param.id}:{command.partition('#')[0].strip()}")
     for param in blocks("sh", "console")
     for command in commands(str(param.values[2]))
 ]
@@ -105,25 +104,27 @@ COMMANDS = [
 
 @pytest.mark.parametrize(("lack", "why", "command"), COMMANDS)
 def test_commands(lack: Any, why: str, command: str, place: Path) -> None:
+    """The line as a shell has it. A talk is given a question, and a server ended with Ctrl-C when it is ready."""
     if lack:
         skip(lack, why)
+    serves, talks = command.startswith("llamina serve"), command.startswith("llamina chat")
     path = os.pathsep.join([str(place / "bin"), os.environ["PATH"]])
-    own = {"PATH": path, "LLAMINA_MODEL": "smollm2", "LLAMINA_PORT": "0", "LLAMINA_DATA": str(place / "data")}
+    own = {"PATH": path, "LLAMINA_MODEL": "model.gguf", "LLAMINA_PORT": "0", "LLAMINA_DATA": str(place / "data")}
     running = subprocess.Popen(
-        ["sh", "-c", f"exec {command}" if command.startswith("llamina serve") else command],
+        ["sh", "-c", f"exec {command}" if serves else command],
         cwd=place,
         env=os.environ | own,
-        stdin=subprocess.PIPE if command.startswith("llamina chat") else subprocess.DEVNULL,
+        stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    if command.startswith("llamina serve"):
+    if serves:
         assert running.stderr is not None and any(" is ready" in line for line in running.stderr)
-        running.terminate()
-    said, told = running.communicate("hello\n" if command.startswith("llamina chat") else None, timeout=PATIENCE)
-    assert running.returncode == 0, told
-    assert said or command.startswith("llamina serve")
+        running.send_signal(signal.SIGINT)
+    said, told = running.communicate("hello\n" if talks else None, timeout=PATIENCE)
+    assert running.returncode == (INTERRUPTED if serves else 0), told
+    assert said or serves
 
 
 def test_what_is_not_run() -> None:
