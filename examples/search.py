@@ -15,13 +15,14 @@ import numpy as np
 import llamina
 
 DOCUMENT, QUERY = "search_document: ", "search_query: "  # what nomic-embed-text was trained to be told
-LONGEST = 2000  # characters of a piece; longer paragraphs are several
+PARAGRAPH = re.compile(r"(?:#.*\n\s*)*(?:.+\n)+")  # with the headings right above it
+LONGEST = 1000  # characters of a piece; longer paragraphs are several
 
 
 def pieces(folder: Path) -> list[str]:
     """`file: text` of every paragraph of the Markdown and text files in a folder."""
     files = sorted(path for path in folder.rglob("*") if path.suffix in (".md", ".txt"))
-    found = [(path, part) for path in files for part in re.split(r"\n\s*\n", path.read_text("utf-8"))]
+    found = [(path, part) for path in files for part in PARAGRAPH.findall(path.read_text("utf-8") + "\n")]
     return [f"{path.relative_to(folder)}: {text}" for path, part in found for text in textwrap.wrap(part, LONGEST)]
 
 

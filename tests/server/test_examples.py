@@ -92,7 +92,7 @@ def test_search(run: Run, smollm2: Path, tmp_path: Path) -> None:
     (folder / "b.txt").write_text("The tower is made of iron.")
     search = ("search", folder, "Llamas live in the mountains.", "--model", smollm2, "--top", 2)
     first = run(*search)
-    assert re.match(r"\n0\.\d+  a\.md: Llamas live in the mountains\.\n\n0\.\d+  ", first)
+    assert re.match(r"\n0\.\d+  a\.md: # Animals Llamas live in the mountains\.\n\n0\.\d+  ", first)
     kept = (folder / ".vectors.npz").stat().st_mtime_ns
     assert run(*search) == first and (folder / ".vectors.npz").stat().st_mtime_ns == kept
     (folder / "b.txt").write_text("The tower is made of wood.")
