@@ -132,4 +132,7 @@ def test_what_is_not_run() -> None:
     marked = [param for param in blocks("python", "sh", "console") if param.values[0]]
     assert len(marked) <= 5 and all(param.values[0] in ("hardware", "peer") for param in marked)
     text = "".join((ROOT / page).read_text(encoding="utf-8") for page in PAGES)
+    assert {match[3] for match in BLOCK.finditer(text)} == {"python", "sh", "console", "text"}, (
+        "those that are looked for"
+    )
     assert text.count("<!-- not run") == len(marked), "the comment stands right before its block"
