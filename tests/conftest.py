@@ -11,7 +11,7 @@ import pytest
 import skips
 from golden import arch_models
 from golden_facts import SPECS, unpack
-from llamina.gguf import GGUF, open_model
+from llamina.gguf import GGUF, open_model, tensor_type, write
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -57,6 +57,26 @@ def speaking(files: Callable[[str], Path]) -> Callable[[str], GGUF]:
         return file
 
     return find
+
+
+@pytest.fixture(scope="session")
+def ranker(golden: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model that tells stories, with a classifier of random numbers and a template for it."""
+    file, path = open_model(golden("stories260K.gguf")), tmp_path_factory.mktemp("rank") / "ranker.gguf"
+    numbers = np.random.default_rng(1).standard_normal((1, 64), np.float32)
+    classifier = ("cls.output.weight", (1, 64), tensor_type("F32"), numbers.view(np.uint8))
+    template = {"tokenizer.chat_template.rerank": "Q: {query} A: {document}"}
+    write(path, {**file.metadata, **template, "llama.pooling_type": 4}, [*file.tensors.values(), classifier])
+    return path
+
+
+@pytest.fixture(scope="session")
+def talker(golden: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model that tells stories, with a chat template."""
+    file, path = open_model(golden("stories260K.gguf")), tmp_path_factory.mktemp("talk") / "talker.gguf"
+    template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
+    write(path, {**file.metadata, "tokenizer.chat_template": template}, file.tensors.values())
+    return path
 
 
 def pulled(name: str) -> Path:

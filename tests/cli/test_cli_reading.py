@@ -10,22 +10,9 @@ from click.testing import Result
 
 import llamina
 from llamina.bench.perplexity import measure_perplexity
-from llamina.gguf import open_model, tensor_type, write
 from lora_files import draw, save
 
 Invoke = Callable[..., Result]
-
-
-@pytest.fixture(scope="module")
-def ranker(golden: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model that tells stories, with a classifier of random numbers and a template for it."""
-    file, path = open_model(golden("stories260K.gguf")), tmp_path_factory.mktemp("rank") / "ranker.gguf"
-    tensors = [(name, t.shape, t.type, t.data) for name, t in file.tensors.items()]
-    numbers = np.random.default_rng(1).standard_normal((1, 64), np.float32)
-    tensors.append(("cls.output.weight", (1, 64), tensor_type("F32"), numbers.view(np.uint8)))
-    template = {"tokenizer.chat_template.rerank": "Q: {query} A: {document}"}
-    write(path, {**file.metadata, **template, "llama.pooling_type": 4}, tensors)
-    return path
 
 
 def test_embed(invoke: Invoke, stories: Path) -> None:

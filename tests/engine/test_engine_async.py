@@ -33,6 +33,18 @@ def play(stories: Path, scene: Callable[[AsyncEngine], Coroutine[Any, Any, None]
     return asyncio.run(main())
 
 
+def test_without_a_name_it_is_the_default_model(stories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llamina.hub.DEFAULT", str(stories))
+    monkeypatch.setattr("llamina.hub.obtain", lambda name, progress: Path(name))
+
+    async def main() -> str:
+        async with await AsyncEngine.load(threads=1) as engine:
+            return (await engine.generate("Once upon a time", **GREEDY)).text
+
+    with llamina.load(stories, threads=1) as named:
+        assert asyncio.run(main()) == named.generate("Once upon a time", **GREEDY).text
+
+
 def test_many_at_once(stories: Path, engine: Engine) -> None:
     """All in one batch, each as if alone."""
     expected = [engine.generate(prompt, **GREEDY) for prompt in PROMPTS]

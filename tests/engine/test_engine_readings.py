@@ -90,7 +90,7 @@ def test_what_cannot_be_read(engine: Engine) -> None:
         engine.rerank("a", "b")
     with pytest.raises(UnsupportedModel, match="no classifier"):
         engine.rerank("a", ["b"])
-    with pytest.raises(ContextTooLong):
+    with pytest.raises(ContextTooLong, match=r"shorten it, or load the model with a larger context$"):
         engine.embed(["fine", [1] * (engine.context + 1)])
     with pytest.raises(RequestError, match="both need a token"):
         engine.score("a", "")

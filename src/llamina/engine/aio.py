@@ -23,6 +23,7 @@ from llamina.engine.tasks.completion import Completion, completion_of
 from llamina.engine.tasks.n_best import check_count
 from llamina.engine.tasks.scoring import Text
 from llamina.engine.tasks.tools import ToolRun
+from llamina.gguf import GGUF
 
 Result = TypeVar("Result")
 Params = ParamSpec("Params")
@@ -66,8 +67,8 @@ class AsyncEngine:
         engine.stepper.serve()
 
     @classmethod
-    async def load(cls, model: str | os.PathLike[str], **options: Any) -> Self:
-        """Load a model while the event loop goes on; options are those of `load`."""
+    async def load(cls, model: str | os.PathLike[str] | GGUF | None = None, **options: Any) -> Self:
+        """Load a model while the event loop goes on; all is as with `load`."""
         return cls(await asyncio.to_thread(load, model, **options))
 
     generate = _awaitable(Engine.generate)

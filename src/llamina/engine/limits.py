@@ -34,13 +34,12 @@ class Limits:
             )
 
     def check_fit(self, sequence: Sequence) -> None:
-        n = len(sequence.known)
-        if n > (self.context if sequence.request.reads is not None else self.context - 1):
-            raise ContextTooLong(
-                f"the prompt has {n} tokens and the context holds {self.context}: shorten it, load the model with a "
-                "larger context, or have old tokens dropped (truncate=True)",
-                "prompt",
-            )
+        n, reads = len(sequence.known), sequence.request.reads is not None
+        if n > (self.context if reads else self.context - 1):
+            fact = f"the prompt has {n} tokens and the context holds {self.context}"
+            load, drop = "load the model with a larger context", "have old tokens dropped (truncate=True)"
+            advice = f"or {load}" if reads else f"{load}, or {drop}"  # outputs are read of all tokens
+            raise ContextTooLong(f"{fact}: shorten it, {advice}", "prompt")
         if n > self.cache:
             raise CapacityError(
                 f"the prompt has {n} tokens and the cache holds {self.cache}: "
