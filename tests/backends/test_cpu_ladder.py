@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from plans import error
 
 from llamina.backends.cpu.features import LADDER
