@@ -9,6 +9,7 @@ from llamina.backends.cpu.features import HAS_AVX512
 from llamina.backends.cpu.kernels.device import device
 from llamina.backends.cpu.kernels.formats.blocks import SUPERBLOCKS, SuperBlock
 from llamina.backends.cpu.kernels.formats.codebooks import signed
+from llamina.backends.cpu.kernels.formats.wide import WIDE
 from llamina.backends.cpu.kernels.gemv.blocks import prefetch_lines, rows_after
 from llamina.backends.cpu.kernels.vector.memory import f32, stack_of
 from llamina.backends.cpu.kernels.vector.products import (
@@ -73,8 +74,8 @@ def store_four(cell, a, b, c, d):
     store_i32x8(cell + 768, d)
 
 
-def gemv_super(form: SuperBlock) -> Any:
-    """d · Σ scale·(dot - offset·Σx) - dmin · Σ min·Σx per block."""
+def gemv_super(form: SuperBlock, wide: tuple[Any, ...]) -> Any:
+    """d · Σ scale·(dot - offset·Σx) - dmin · Σ min·Σx per block; `wide` as in formats/wide.py."""
     values, scales_of, mins_of, nbytes = form.values, form.scales, form.mins, form.nbytes
     product, gather, gather_min = mul_i8_i8 if form.signed else mul_u8_i8, form.gather, form.gather_min
     offset, has_min, times_offset = form.offset, form.mins is not None, times_of(form.offset)
@@ -87,9 +88,17 @@ def gemv_super(form: SuperBlock) -> Any:
             return mul_u8_i8(sizes(p, j), signed(load_i8x32(x), signs(p, j)))
         return product(values(p, j), load_i8x32(x))
 
+    wide_0, wide_1, wide_2, wide_3 = wide
+
     @device
-    def row(p, x, sums):
-        sc = scales_of(p)
+    def dot_wide(p, sc, x):
+        total = add_madd_wide(zero_i32_wide(), product_wide(wide_0(p), load_i8x64(x)), quad_0(sc))
+        total = add_madd_wide(total, product_wide(wide_1(p), load_i8x64(x + 64)), quad_1(sc))
+        total = add_madd_wide(total, product_wide(wide_2(p), load_i8x64(x + 128)), quad_2(sc))
+        return fold_i32(add_madd_wide(total, product_wide(wide_3(p), load_i8x64(x + 192)), quad_3(sc)))
+
+    @device
+    def dot(p, sc, x):
         two = apart(sc)
         total = madd(run(p, 0, x), pair_0(two))
         total = total + madd(run(p, 1, x + 32), pair_1(two))
@@ -98,7 +107,14 @@ def gemv_super(form: SuperBlock) -> Any:
         total = total + madd(run(p, 4, x + 128), pair_4(two))
         total = total + madd(run(p, 5, x + 160), pair_5(two))
         total = total + madd(run(p, 6, x + 192), pair_6(two))
-        total = total + madd(run(p, 7, x + 224), pair_7(two))
+        return total + madd(run(p, 7, x + 224), pair_7(two))
+
+    dot_of = dot_wide if HAS_AVX512 and not has_signs else dot
+
+    @device
+    def row(p, x, sums):
+        sc = scales_of(p)
+        total = dot_of(p, sc, x)
         if offset and not has_signs:
             total = total - times_offset(madd(sc, load_i16x16(sums)))
         if has_min:
@@ -223,6 +239,6 @@ def gemv_super(form: SuperBlock) -> Any:
 GEMV, GEMV_4 = {}, {}
 """GEMV_4: for the formats whose unpacking is worth sharing and no quicker into tiles."""
 for _name, _form in SUPERBLOCKS.items():
-    GEMV[_name], _four = gemv_super(_form)
+    GEMV[_name], _four = gemv_super(_form, WIDE[_name])
     if not _form.pairs_at:
         GEMV_4[_name] = _four
