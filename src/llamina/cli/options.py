@@ -35,7 +35,10 @@ def model_options(function: Function) -> Function:
     """`-m` and `-hf`."""
     function = click.option(
         "-hf",
+        "-hfr",
+        "--hf-repo",
         "--hf",
+        "hf",
         metavar="USER/REPO[:QUANT]",
         help="A model on Hugging Face; the quantization is Q4_K_M unless named.",
     )(function)
@@ -45,17 +48,6 @@ def model_options(function: Function) -> Function:
         metavar="FILE|NAME",
         shell_complete=complete_model,
         help="A GGUF file or the name of a model; by default LLAMINA_MODEL, else a small model that is fetched.",
-    )(function)
-
-
-def kv_option(function: Function) -> Function:
-    """`--kv-type`."""
-    return click.option(
-        "--kv-type",
-        type=click.Choice(["f16", "f32", "q8_0", "q4_0"]),
-        default="f16",
-        show_default=True,
-        help="Format of keys and values in the KV cache.",
     )(function)
 
 
