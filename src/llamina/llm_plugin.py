@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import llm
+from llm.models import EmbeddingModel
 from llm.parts import StreamEvent, TextPart, ToolCallPart, ToolResultPart
 from pydantic import Field, create_model
 
@@ -79,7 +80,7 @@ class LlaminaModel(llm.Model):
         return self._engine
 
 
-class LlaminaEmbeddings(llm.EmbeddingModel):
+class LlaminaEmbeddings(EmbeddingModel):
     """A model that makes vectors."""
 
     batch_size = 32
@@ -113,8 +114,8 @@ def register_embedding_models(register: Callable[..., None]) -> None:
 
 def _known() -> dict[str, str | None]:
     """The kind of each model by its name, if it is known."""
-    pulled = {model.name: model.entry.kind if model.entry else None for model in hub.models()}
-    return {entry.name: entry.kind for entry in hub.CATALOGUE.values()} | pulled
+    known: dict[str, str | None] = {entry.name: entry.kind for entry in hub.CATALOGUE.values()}
+    return known | {model.name: model.entry.kind if model.entry else None for model in hub.models()}
 
 
 def _load(name: str, context: int | None) -> "Engine":
