@@ -47,8 +47,9 @@ def test_pages_are_without_mistakes(pages: list[Path]) -> None:
 
 @needs("peer", shutil.which("mandoc") is not None, "mandoc is not installed")
 def test_pages_are_without_mistakes_elsewhere(pages: list[Path]) -> None:
-    done = subprocess.run(["mandoc", "-Tlint", "-Werror", *map(str, pages)], capture_output=True, encoding="utf-8")
-    assert done.returncode == 0, done.stdout
+    """But for the date, which they have not: a page is that of its version."""
+    done = subprocess.run(["mandoc", "-Tlint", "-Wwarning", *map(str, pages)], capture_output=True, encoding="utf-8")
+    assert [line for line in done.stdout.splitlines() if "missing date" not in line] == []
 
 
 def test_one_page(invoke: Invoke) -> None:

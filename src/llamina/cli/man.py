@@ -10,8 +10,6 @@ import click
 from llamina import __version__
 from llamina.cli.app import VERBS
 
-PARAGRAPH = ".PP"
-
 
 @click.command("man")
 @click.argument("verbs", nargs=-1, metavar="[VERB]...")
@@ -105,9 +103,10 @@ def _short(ctx: click.Context) -> str:
 
 def _text(help: str) -> Iterator[str]:
     """Paragraphs; one that begins with \\b keeps its lines."""
-    for paragraph in re.split(r"\n\s*\n", cleandoc(help)):
+    for at, paragraph in enumerate(re.split(r"\n\s*\n", cleandoc(help))):
         first, *rest = paragraph.splitlines()
-        yield PARAGRAPH
+        if at:
+            yield ".PP"
         yield from (".nf", *map(_roff, rest), ".fi") if first == "\b" else map(_roff, (first, *rest))
 
 
