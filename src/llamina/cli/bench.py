@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from llamina.cli.bench_serve import serve_command
-from llamina.cli.llama_cpp import flash_option, kv_options
+from llamina.cli.llama_cpp import flash_option
 from llamina.cli.measuring import (
     Counts,
     Ticker,
@@ -20,7 +20,7 @@ from llamina.cli.measuring import (
     print_record,
     read_baseline,
 )
-from llamina.cli.options import cores, model_options, threads_option, usable_threads
+from llamina.cli.options import cores, kv_option, model_options, threads_option, usable_threads
 
 
 @click.group("bench", invoke_without_command=True)
@@ -61,7 +61,7 @@ from llamina.cli.options import cores, model_options, threads_option, usable_thr
 )
 @click.option("--warmup", "warmups", type=click.IntRange(min=0), default=1, hidden=True)  # runs before those measured
 @threads_option
-@kv_options
+@kv_option
 @flash_option
 @against_option
 @plot_option

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from llamina.cli.llama_cpp import flash_option, kv_options
+from llamina.cli.llama_cpp import flash_option
 from llamina.cli.measuring import (
     ANY,
     Counts,
@@ -20,7 +20,7 @@ from llamina.cli.measuring import (
     print_record,
     read_baseline,
 )
-from llamina.cli.options import cores, model_options, threads_option
+from llamina.cli.options import cores, kv_option, model_options, threads_option
 from llamina.cli.terminal import Meter
 
 ENGINE_ONLY = {"hf", "prefix", "threads", "kv_type", "against", "repeats"}
@@ -67,7 +67,7 @@ URL_ONLY = {"rates", "total", "dataset", "seed", "api", "api_key", "ignore_eos",
     help="Tokens of the first turn.",
 )
 @threads_option
-@kv_options
+@kv_option
 @flash_option
 @against_option
 @click.option("--rate", "rates", type=Rates(), help="With --url: requests per second, at random times (open loop).")

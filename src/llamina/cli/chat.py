@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from llamina.cli.advice import advised
-from llamina.cli.llama_cpp import always, batch_options, flash_option, kv_options
-from llamina.cli.options import device_options, locate, model_options, open_file
+from llamina.cli.llama_cpp import always, batch_options, flash_option
+from llamina.cli.options import device_options, kv_option, locate, model_options, open_file
 from llamina.cli.sampling import SampledCommand, given, sampling_options
 from llamina.cli.terminal import Meter
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 )
 @sampling_options
 @device_options
-@kv_options
+@kv_option
 @batch_options
 @flash_option
 @always("--jinja")

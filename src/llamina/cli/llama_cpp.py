@@ -1,35 +1,19 @@
 """Flags of llama.cpp that are no option of ours under another name: what they ask for, in our terms."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
-from llamina.cli.options import Function
-
-KV_TYPES = ("f16", "f32", "q8_0", "q4_0")  # the default first, as in llama.cpp
+Function = TypeVar("Function", bound=Callable[..., Any])
+KV_TYPE = "f16"  # of keys or values unless -ctk or -ctv says otherwise
 STEP_TOKENS = 512  # tokens of a step unless -ub says otherwise, there as here
-
-
-def kv_options(function: Function) -> Function:
-    """`--kv-type`, and `-ctk` and `-ctv`, which have to agree."""
-    function = cache_type_options(function)
-    return click.option(
-        "--kv-type",
-        type=click.Choice(KV_TYPES),
-        default=KV_TYPES[0],
-        show_default=True,
-        callback=_kv_type,
-        help="Format of keys and values in the KV cache; also -ctk and -ctv, both the same.",
-    )(function)
 
 
 def cache_type_options(function: Function) -> Function:
     """`-ctk` and `-ctv`, hidden; `agreed` tells what they ask for."""
     for flags in (("-ctv", "--cache-type-v"), ("-ctk", "--cache-type-k")):
-        function = click.option(
-            *flags, type=click.Choice(KV_TYPES), is_eager=True, expose_value=False, hidden=True, callback=_remember
-        )(function)
+        function = click.option(*flags, is_eager=True, expose_value=False, hidden=True, callback=_remember)(function)
     return function
 
 
@@ -38,7 +22,7 @@ def agreed(ctx: click.Context, kv_type: str | None) -> str | None:
     keys, values = (ctx.meta.get(f"llamina.cache_type_{part}") for part in "kv")
     if keys is None and values is None:
         return kv_type
-    keys, values = keys or KV_TYPES[0], values or KV_TYPES[0]
+    keys, values = keys or KV_TYPE, values or KV_TYPE
     if keys != values:
         way = f"give both the same, as -ctk {keys} -ctv {keys}"
         raise click.UsageError(f"keys are to be in {keys} and values in {values}, and both have one format here: {way}")
@@ -47,14 +31,15 @@ def agreed(ctx: click.Context, kv_type: str | None) -> str | None:
     return str(keys)
 
 
+def same_types(ctx: click.Context, param: click.Parameter, value: str) -> Any:
+    """The callback of `--kv-type`: its value, or what `-ctk` and `-ctv` ask for. Raises UsageError."""
+    given = ctx.get_parameter_source(str(param.name)) is click.core.ParameterSource.COMMANDLINE
+    return param.type.convert(agreed(ctx, value if given else None) or value, param, ctx)
+
+
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     if value is not None:
         ctx.meta[f"llamina.{param.name}"] = value
-
-
-def _kv_type(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    given = ctx.get_parameter_source(str(param.name)) is click.core.ParameterSource.COMMANDLINE
-    return agreed(ctx, value if given else None) or value
 
 
 def batch_options(function: Function) -> Function:

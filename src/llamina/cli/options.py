@@ -13,6 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from llamina.backends import BACKENDS
+from llamina.cli.llama_cpp import cache_type_options, same_types
 from llamina.cli.terminal import SOON, Meter, note, warn
 
 if TYPE_CHECKING:
@@ -48,6 +49,19 @@ def model_options(function: Function) -> Function:
         metavar="FILE|NAME",
         shell_complete=complete_model,
         help="A GGUF file or the name of a model; by default LLAMINA_MODEL, else a small model that is fetched.",
+    )(function)
+
+
+def kv_option(function: Function) -> Function:
+    """`--kv-type`, and `-ctk` and `-ctv`, which have to agree."""
+    function = cache_type_options(function)
+    return click.option(
+        "--kv-type",
+        type=click.Choice(["f16", "f32", "q8_0", "q4_0"]),
+        default="f16",
+        show_default=True,
+        callback=same_types,
+        help="Format of keys and values in the KV cache.",
     )(function)
 
 

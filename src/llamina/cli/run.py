@@ -8,11 +8,12 @@ import click
 
 from llamina.cli.advice import advised
 from llamina.cli.constraints import constraint_options, take_constraint
-from llamina.cli.llama_cpp import always, batch_options, flash_option, kv_options
+from llamina.cli.llama_cpp import always, batch_options, flash_option
 from llamina.cli.options import (
     decode,
     device_options,
     json_option,
+    kv_option,
     load_adapters,
     locate,
     lora_option,
@@ -131,7 +132,7 @@ def _mode(ctx: click.Context, param: click.Parameter, value: str) -> str | int:
     "the same.",
 )
 @device_options
-@kv_options
+@kv_option
 @batch_options
 @offload_options
 @flash_option
