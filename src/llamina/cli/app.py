@@ -27,6 +27,7 @@ VERBS = {
     "stop": "Unload a model of a running server, or end the server.",
     "rm": "Delete a downloaded model.",
     "show": "Show what a GGUF file contains and what memory it needs.",
+    "verify": "Check that a GGUF file is sound.",
     "convert": "Convert a Hugging Face folder to a GGUF file.",
     "tokenize": "Show the tokens of a text.",
     "detokenize": "Show the text of tokens.",
