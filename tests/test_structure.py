@@ -42,6 +42,7 @@ ORDER = [
     "repl",
     "bench",
     "cli",
+    "llm_plugin",
     "__main__",
     "__init__",
 ]

@@ -30,6 +30,13 @@ def test_contestants_take_turns_on_the_same_tokens() -> None:
     assert heard[-1] == "tg10 b2 @ d64: b, run 3 of 3"
 
 
+@pytest.mark.parametrize("warmups", [0, 3])
+def test_warm_ups_are_as_many_as_asked_for(warmups: int) -> None:
+    log: list[tuple[str, str, int]] = []
+    race([Task("prompt", 8)], {"a": {"prompt": Known("a", [1.0] * 9, log)}}, 2, lambda _: None, warmups)
+    assert len(log) == warmups + 2 and [seed for _, _, seed in log[-2:]] == [0, 1]
+
+
 def test_a_timing_is_a_median() -> None:
     timing = Timing(Task("prompt", 100), "a", (1.0, 4.0, 2.0))
     assert timing.seconds == 2.0 and timing.rate == 50.0

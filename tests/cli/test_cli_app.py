@@ -123,10 +123,25 @@ def test_help_loads_nothing_heavy() -> None:
     assert not heavy & set(done.stderr.split())
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
 def test_completion_scripts(invoke: Invoke, shell: str) -> None:
     result = invoke("completion", shell)
     assert result.exit_code == 0 and "_LLAMINA_COMPLETE" in result.output
+
+
+@pytest.mark.parametrize(
+    ("line", "word", "expected"),
+    [("llamina to", "to", "plain\ttokenize\t"), ("llamina run --back", "--back", "plain\t--backend\t"),
+     ("llamina run -m ", "", "plain\tsmollm2\t"), ("llamina run -m ./x", "./x", "file\t./x\t")],
+)  # fmt: skip
+def test_completion_of_powershell(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, line: str, word: str, expected: str
+) -> None:
+    for name, value in {"_LLAMINA_COMPLETE": "powershell_complete", "COMP_WORDS": line, "COMP_WORD": word}.items():
+        monkeypatch.setenv(name, value)
+    script = "from llamina.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert any(found.startswith(expected) for found in done.stdout.splitlines()), done.stderr
 
 
 def test_completion_knows_verbs_and_models(empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,15 +39,19 @@ class Timing:
 
 
 def race(
-    tasks: Sequence[Task], entrants: Mapping[str, Mapping[Kind, Runner]], repeats: int, tick: Tick
+    tasks: Sequence[Task], entrants: Mapping[str, Mapping[Kind, Runner]], repeats: int, tick: Tick, warmups: int = 1
 ) -> list[Timing]:
-    """Run each task `repeats` times, each time by all engines one after the other, with the same tokens."""
+    """Run each task `repeats` times, each time by all engines one after the other, with the same tokens.
+
+    Each engine has `warmups` runs before.
+    """
     timings = []
     for task in tasks:
         runs: dict[str, list[float]] = {name: [] for name in entrants}
         for name, by_kind in entrants.items():
-            tick(f"{task.name}: {name}, warm-up")
-            by_kind[task.kind].seconds(_warm_up(task), repeats)
+            for i in range(warmups):
+                tick(f"{task.name}: {name}, warm-up")
+                by_kind[task.kind].seconds(_warm_up(task), repeats + i)
         for i in range(repeats):
             for name, by_kind in entrants.items():
                 tick(f"{task.name}: {name}, run {i + 1} of {repeats}")

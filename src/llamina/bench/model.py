@@ -33,6 +33,7 @@ class Options:
     repeats: int = 5
     kv_type: KvType = "f16"
     peer: Peer | None = None
+    warmups: int = 1  # runs before those that count
 
 
 def measure_model(
@@ -49,7 +50,7 @@ def measure_model(
     bandwidth = read_bandwidth(options.threads)
     session = _Session(options, tick, progress)
     try:
-        timings = race(options.tasks, session.enter(setup), options.repeats, tick)
+        timings = race(options.tasks, session.enter(setup), options.repeats, tick, options.warmups)
         memory = session.memory()
     finally:
         session.close()

@@ -1,7 +1,4 @@
-"""The `llamina` command: finds verbs, and turns errors into one line and an exit code.
-
-Exit codes: 0 done; 1 an error; 2 a mistake on the command line; 3 no such model; 130 interrupted.
-"""
+"""The `llamina` command: finds verbs, and turns errors into one line and an exit code."""
 
 import gc
 import os
@@ -26,8 +23,11 @@ VERBS = {
     "perplexity": "Measure the perplexity of a text.",
     "pull": "Download a model.",
     "list": "List the models on this machine.",
+    "ps": "List the models that a running server has loaded.",
+    "stop": "Unload a model of a running server, or end the server.",
     "rm": "Delete a downloaded model.",
     "show": "Show what a GGUF file contains and what memory it needs.",
+    "verify": "Check that a GGUF file is sound.",
     "convert": "Convert a Hugging Face folder to a GGUF file.",
     "tokenize": "Show the tokens of a text.",
     "detokenize": "Show the text of tokens.",
@@ -35,9 +35,13 @@ VERBS = {
     "bench": "Measure speed and memory, alone or against llama.cpp.",
     "doctor": "Check this machine: CPU, memory, GPU, folders, versions.",
     "completion": "Print a shell completion script.",
+    "man": "Print manual pages.",
+    "version": "Print versions, the backend and the CPU.",
 }
-ALIASES = {"ls": "list"}
+ALIASES = {"ls": "list", "info": "show", "completions": "completion"}
+HIDDEN = ("hub",)
 INTERRUPTED = 130  # 128 + the signal, as shells count
+CODES = {0: "done", 1: "an error", 2: "a mistake on the command line", 3: "no such model", 130: "interrupted"}
 
 
 @dataclass
@@ -55,7 +59,7 @@ class Verbs(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         name = ALIASES.get(cmd_name, cmd_name)
-        if name not in VERBS:
+        if name not in VERBS and name not in HIDDEN:
             return None
         command: click.Command = import_module(f"{__package__}.{name}").command
         if not any(param.name == "debug" for param in command.params):
@@ -77,6 +81,8 @@ class Verbs(click.Group):
 
     def main(self, args: Any = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
         session = Session(bool(os.environ.get("LLAMINA_DEBUG")))
+        if os.environ.get("_LLAMINA_COMPLETE", "").startswith("powershell"):
+            import_module(f"{__package__}.powershell")
         extra = {"color": False if os.environ.get("NO_COLOR") else None, **extra, "standalone_mode": False}
         try:
             code = super().main(args, prog_name or "llamina", obj=session, **extra)
@@ -142,9 +148,9 @@ def _debug() -> click.Option:
     params=[_debug()],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Environment: LLAMINA_CACHE (folder of models and kernels), LLAMINA_MODEL (the default model), "
-    "LLAMINA_THREADS (-t), LLAMINA_PIN (1: pin each thread to a core), LLAMINA_ISA (instruction set), LLAMINA_DEBUG "
-    "(--debug), NO_COLOR (no colours). Exit codes: 0 done, 1 an error, 2 a mistake on the command line, 3 no such "
-    "model, 130 interrupted.",
+    "LLAMINA_THREADS (-t), LLAMINA_BACKEND (what --backend auto means), LLAMINA_PIN (1: pin each thread to a core), "
+    "LLAMINA_ISA (instruction set), LLAMINA_URL and LLAMINA_API_KEY (the server of ps and stop), LLAMINA_DEBUG "
+    f"(--debug), NO_COLOR (no colours). Exit codes: {', '.join(f'{code} {what}' for code, what in CODES.items())}.",
 )
 @click.version_option(__version__, "--version", prog_name="llamina", message="%(prog)s %(version)s")
 def cli() -> None:

@@ -1,11 +1,13 @@
 """`llamina bench`: how fast models and kernels run on this machine, alone or against llama.cpp."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from llamina.cli.bench_serve import serve_command
+from llamina.cli.llama_cpp import flash_option
 from llamina.cli.measuring import (
     Counts,
     Ticker,
@@ -26,6 +28,7 @@ from llamina.cli.options import cores, kv_option, model_options, threads_option,
 @click.option(
     "-p",
     "--prompt-tokens",
+    "--n-prompt",
     "prompts",
     type=Counts(0),
     default="512",
@@ -33,16 +36,33 @@ from llamina.cli.options import cores, kv_option, model_options, threads_option,
     help="Prompt lengths in tokens.",
 )
 @click.option(
-    "-n", "--gen-tokens", "generates", type=Counts(0), default="128", show_default=True, help="Tokens to generate."
+    "-n",
+    "--gen-tokens",
+    "--n-gen",
+    "--n-predict",
+    "generates",
+    type=Counts(0),
+    default="128",
+    show_default=True,
+    help="Tokens to generate.",
 )
 @click.option(
     "-b", "--batch", "batches", type=Counts(1), default="1", show_default=True, help="Batch sizes: sequences at a time."
 )
 @click.option(
-    "-d", "--depth", "depths", type=Counts(0), default="0", show_default=True, help="Tokens in the KV cache before."
+    "-d",
+    "--depth",
+    "--n-depth",
+    "depths",
+    type=Counts(0),
+    default="0",
+    show_default=True,
+    help="Tokens in the KV cache before.",
 )
+@click.option("--warmup", "warmups", type=click.IntRange(min=0), default=1, hidden=True)  # runs before those measured
 @threads_option
 @kv_option
+@flash_option
 @against_option
 @plot_option
 @output_options
@@ -138,6 +158,7 @@ def _measure(path: Path, peer: Any, given: dict[str, Any]) -> dict[str, Any]:
 
     tasks = grid(given["prompts"], given["generates"], given["batches"], given["depths"])
     options = Options(tasks, given["threads"] or cores(), given["repeats"], given["kv_type"], peer)
+    options = replace(options, warmups=given["warmups"])
     with Ticker() as tick:
         return measure_model(path, options, command_line(), tick, tick.loading)
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from llamina.cli.llama_cpp import flash_option
 from llamina.cli.measuring import (
     ANY,
     Counts,
@@ -67,6 +68,7 @@ URL_ONLY = {"rates", "total", "dataset", "seed", "api", "api_key", "ignore_eos",
 )
 @threads_option
 @kv_option
+@flash_option
 @against_option
 @click.option("--rate", "rates", type=Rates(), help="With --url: requests per second, at random times (open loop).")
 @click.option(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from llamina.cli.advice import advised
+from llamina.cli.llama_cpp import always, batch_options, flash_option
 from llamina.cli.options import device_options, kv_option, locate, model_options, open_file
 from llamina.cli.sampling import SampledCommand, given, sampling_options
 from llamina.cli.terminal import Meter
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 @model_options
 @click.option("--url", metavar="URL", help="Talk to a server with OpenAI's API, such as http://127.0.0.1:8080/v1.")
 @click.option("--api-key", envvar="LLAMINA_API_KEY", metavar="KEY", help="With --url: the server's API key.")
-@click.option("--system", metavar="TEXT", help="The system message.")
+@click.option("-sys", "--system", "--system-prompt", "system", metavar="TEXT", help="The system message.")
 @click.option("--load", "saved", type=click.Path(exists=True, dir_okay=False), help="Go on with a saved conversation.")
 @click.option(
-    "-n", "--max-tokens", "--n-predict", type=click.IntRange(min=1), default=1024, show_default=True, metavar="N",
-    help="Most tokens of an answer.",
+    "-n", "--max-tokens", "--predict", "--n-predict", "max_tokens", type=click.IntRange(min=1), default=1024,
+    show_default=True, metavar="N", help="Most tokens of an answer.",
 )  # fmt: skip
 @click.option(
     "-c", "--ctx-size", "--n-ctx", "context", type=click.IntRange(min=2), metavar="N", help="Context size in tokens."
@@ -31,6 +32,11 @@ if TYPE_CHECKING:
 @sampling_options
 @device_options
 @kv_option
+@batch_options
+@flash_option
+@always("--jinja")
+@always("-cnv", "--conversation")
+@always("-mli", "--multiline-input")
 @click.option("--plain", is_flag=True, help="Print answers as they are, without rendering Markdown.")
 @click.option("--no-history", is_flag=True, help="Do not keep what is typed for later.")
 def command(
@@ -46,6 +52,7 @@ def command(
     device: int | None,
     threads: int | None,
     kv_type: str,
+    step_tokens: int | None,
     plain: bool,
     no_history: bool,
     **options: Any,
@@ -70,6 +77,7 @@ def command(
     if url and (hf or context):
         raise click.UsageError("--url names a server, which has its own models: leave -hf and -c out")
     loading = {"backend": backend, "device": device, "threads": threads, "context": context, "kv_type": kv_type}
+    loading |= {"step_tokens": step_tokens}
     partner = _partner(model, hf, url, api_key, loading)
     try:
         talk = Talk(partner, system, {"max_tokens": max_tokens, **given(options)})

@@ -3,9 +3,11 @@
 import click
 from click.shell_completion import ShellComplete, get_completion_class
 
+from llamina.cli import powershell  # noqa: F401  (known to click from now on)
+
 
 @click.command("completion")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish", "powershell"]))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
     """Print the completion script of SHELL; it completes commands, options and names of models.
@@ -15,6 +17,7 @@ def command(ctx: click.Context, shell: str) -> None:
       eval "$(llamina completion bash)"                               # in ~/.bashrc
       eval "$(llamina completion zsh)"                                # in ~/.zshrc
       llamina completion fish > ~/.config/fish/completions/llamina.fish
+      llamina completion powershell | Out-String | Invoke-Expression  # in $PROFILE
     """
     kind = get_completion_class(shell)
     assert kind is not None

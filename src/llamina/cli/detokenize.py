@@ -4,12 +4,14 @@ import re
 
 import click
 
+from llamina.cli.llama_cpp import always
 from llamina.cli.options import locate, model_options, text_of
 
 
 @click.command("detokenize")
 @click.argument("ids", nargs=-1, metavar="IDS...")
 @model_options
+@always("--ids", "ids_follow")
 @click.option("--special", is_flag=True, help="Write control tokens as the vocabulary calls them.")
 def command(ids: tuple[str, ...], model: str | None, hf: str | None, special: bool) -> None:
     """Show the text of token IDS, or of those piped in.

@@ -1,11 +1,12 @@
 """`llamina embed`: embeddings of texts."""
 
 import json
+from typing import Any
 
 import click
 
 from llamina.cli.advice import advised
-from llamina.cli.options import load_adapters
+from llamina.cli.options import decode, load_adapters
 from llamina.cli.reading import lines_of, load_model, reading_options
 from llamina.cli.terminal import busy
 
@@ -18,6 +19,9 @@ from llamina.cli.terminal import busy
     help="Pooling of the tokens' hidden states; by default the file's. rank: scores of the model's classifier.",
 )
 @click.option("--normalize/--no-normalize", default=True, show_default=True, help="Scale each vector to length 1.")
+@click.option("--embd-normalize", type=click.Choice(["-1", "2"]), hidden=True)  # llama.cpp's numbers of norms
+@click.option("-p", "--prompt", "lines", metavar="TEXT", help="Texts, a line for each, beside the arguments.")
+@click.option("-f", "--file", type=click.File("rb"), help="The same, from a file.")
 @reading_options
 def command(
     texts: tuple[str, ...],
@@ -26,10 +30,14 @@ def command(
     adapters: dict[str, float],
     pooling: str | None,
     normalize: bool,
+    embd_normalize: str | None,
+    lines: str | None,
+    file: Any,
     context: int | None,
     threads: int | None,
     backend: str,
     device: int | None,
+    step_tokens: int | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -41,11 +49,11 @@ def command(
       llamina embed -m minilm.gguf --json < sentences.txt
       llamina embed -m qwen3.gguf --pooling last "a llama"
     """
-    found = lines_of(texts, "text")
-    with (
-        advised(),
-        load_model(model, hf, quiet, backend=backend, device=device, threads=threads, context=context) as engine,
-    ):
+    given = (lines or "") + "\n" + (decode(file.read(), file.name) if file else "")
+    found = lines_of([*texts, *(line for line in given.splitlines() if line.strip())], "text")
+    normalize = embd_normalize != "-1" if embd_normalize else normalize
+    loading = {"backend": backend, "device": device, "threads": threads, "context": context, "step_tokens": step_tokens}
+    with advised(), load_model(model, hf, quiet, **loading) as engine:
         scales = load_adapters(engine, adapters)
         with busy(f"computing {len(found)} embeddings", quiet):
             vectors = engine.embed(found, pooling=pooling, normalize=normalize, adapters=scales)  # type: ignore[arg-type]

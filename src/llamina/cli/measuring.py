@@ -69,7 +69,18 @@ class Part(click.ParamType):  # type: ignore[type-arg]
 def output_options(function: Function) -> Function:
     """`-r`, `--json`, `--md`, `--baseline` and `--threshold`."""
     options = [
-        click.option("-r", "--repeats", type=ANY, metavar="N", default=5, show_default=True, help="Runs of each test."),
+        click.option(
+            "-r",
+            "--repeats",
+            "--repetitions",
+            "--iterations",
+            "repeats",
+            type=ANY,
+            metavar="N",
+            default=5,
+            show_default=True,
+            help="Runs of each test.",
+        ),
         json_option,
         click.option("--md", "as_markdown", is_flag=True, help="Print a Markdown table."),
         click.option(

@@ -13,6 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from llamina.backends import BACKENDS
+from llamina.cli.llama_cpp import cache_type_options, same_types
 from llamina.cli.terminal import SOON, Meter, note, warn
 
 if TYPE_CHECKING:
@@ -35,7 +36,10 @@ def model_options(function: Function) -> Function:
     """`-m` and `-hf`."""
     function = click.option(
         "-hf",
+        "-hfr",
+        "--hf-repo",
         "--hf",
+        "hf",
         metavar="USER/REPO[:QUANT]",
         help="A model on Hugging Face; the quantization is Q4_K_M unless named.",
     )(function)
@@ -49,12 +53,14 @@ def model_options(function: Function) -> Function:
 
 
 def kv_option(function: Function) -> Function:
-    """`--kv-type`."""
+    """`--kv-type`, and `-ctk` and `-ctv`, which have to agree."""
+    function = cache_type_options(function)
     return click.option(
         "--kv-type",
         type=click.Choice(["f16", "f32", "q8_0", "q4_0"]),
         default="f16",
         show_default=True,
+        callback=same_types,
         help="Format of keys and values in the KV cache.",
     )(function)
 

@@ -19,6 +19,7 @@ WINDOW = 512  # tokens, as in llama.cpp
 
 @click.command("perplexity")
 @click.argument("file", type=click.File("rb"), required=False)
+@click.option("-f", "--file", "other", type=click.File("rb"), help="The file, instead of the argument.")
 @click.option(
     "--method",
     type=click.Choice(["llama.cpp", "overlap"]),
@@ -30,6 +31,7 @@ WINDOW = 512  # tokens, as in llama.cpp
 @reading_options
 def command(
     file: Any,
+    other: Any,
     model: str | None,
     hf: str | None,
     adapters: dict[str, float],
@@ -39,6 +41,7 @@ def command(
     threads: int | None,
     backend: str,
     device: int | None,
+    step_tokens: int | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -57,13 +60,14 @@ def command(
       llamina perplexity wiki.txt -m model.gguf -c 2048 --json
       echo "Once upon a time" | llamina perplexity --method overlap --tokens
     """
+    if file and other:
+        raise click.UsageError("the file is given twice: as an argument and with -f")
+    file = file or other
     text = text_of(decode(file.read(), file.name) if file else None, "text")
     measure = _in_windows if method == "llama.cpp" else _overlapping
     size = context or (WINDOW if method == "llama.cpp" else None)
-    with (
-        advised(),
-        load_model(model, hf, quiet, backend=backend, device=device, threads=threads, context=size) as engine,
-    ):
+    loading = {"backend": backend, "device": device, "threads": threads, "context": size, "step_tokens": step_tokens}
+    with advised(), load_model(model, hf, quiet, **loading) as engine:
         found = measure(engine, text, load_adapters(engine, adapters), quiet)
         if as_json:
             listed = {"token_ids": found.tokens, "logprobs": found.logprobs} if each else {}

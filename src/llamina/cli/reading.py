@@ -1,9 +1,11 @@
 """What the verbs that read texts share: options, the texts, the model."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from llamina.cli.llama_cpp import batch_options, flash_option
 from llamina.cli.options import (
     Function,
     device_options,
@@ -25,11 +27,11 @@ def reading_options(function: Function) -> Function:
     function = click.option("-q", "--quiet", is_flag=True, help="Print nothing but the result, warnings and errors.")(
         function
     )
-    function = device_options(json_option(function))
+    function = device_options(batch_options(flash_option(json_option(function))))
     size = click.IntRange(min=2)
-    function = click.option("-c", "--ctx-size", "context", type=size, metavar="N", help="Context size in tokens.")(
-        function
-    )
+    function = click.option(
+        "-c", "--ctx-size", "--n-ctx", "context", type=size, metavar="N", help="Context size in tokens."
+    )(function)
     return model_options(lora_option(function))
 
 
@@ -42,7 +44,7 @@ def load_model(model: str | None, hf: str | None, quiet: bool, **options: Any) -
         return load(file, progress=meter, **options)
 
 
-def lines_of(texts: tuple[str, ...], what: str) -> list[str]:
+def lines_of(texts: Sequence[str], what: str) -> list[str]:
     """The arguments; without any, the lines that are piped in, but for empty ones."""
     found = texts or [line for line in piped().splitlines() if line.strip()]
     if not found:

@@ -26,6 +26,7 @@ def command(
     threads: int | None,
     backend: str,
     device: int | None,
+    step_tokens: int | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -39,10 +40,8 @@ def command(
       llamina rerank -m reranker.gguf "what eats grass?" --top 3 --json < documents.txt
     """
     found = lines_of(documents, "document")
-    with (
-        advised(),
-        load_model(model, hf, quiet, backend=backend, device=device, threads=threads, context=context) as engine,
-    ):
+    loading = {"backend": backend, "device": device, "threads": threads, "context": context, "step_tokens": step_tokens}
+    with advised(), load_model(model, hf, quiet, **loading) as engine:
         scales = load_adapters(engine, adapters)
         with busy(f"scoring {len(found)} documents", quiet):
             scores = engine.rerank(query, found, adapters=scales)

@@ -8,6 +8,7 @@ import click
 
 from llamina.cli.advice import advised
 from llamina.cli.constraints import constraint_options, take_constraint
+from llamina.cli.llama_cpp import always, batch_options, flash_option
 from llamina.cli.options import (
     decode,
     device_options,
@@ -41,12 +42,20 @@ def _mode(ctx: click.Context, param: click.Parameter, value: str) -> str | int:
 @click.argument("prompt", nargs=-1, metavar="[PROMPT]")
 @click.option("-p", "--prompt", "text", metavar="TEXT", help="The prompt, instead of the argument.")
 @click.option(
+    "-f",
     "--file",
     type=click.File("rb"),
     help="Read the prompt from a file, or what follows it; - is stdin.",
 )
 @model_options
-@click.option("--system", metavar="TEXT", help="System message for the model's chat template.")
+@click.option(
+    "-sys",
+    "--system",
+    "--system-prompt",
+    "system",
+    metavar="TEXT",
+    help="System message for the model's chat template.",
+)
 @click.option(
     "--session",
     type=click.Path(dir_okay=False),
@@ -54,11 +63,20 @@ def _mode(ctx: click.Context, param: click.Parameter, value: str) -> str | int:
     help="Continue the conversation in FILE, or begin one, and save it there.",
 )
 @lora_option
-@click.option("--raw", is_flag=True, help="Continue the text as it is, without the chat template.")
+@click.option(
+    "--raw",
+    "-no-cnv",
+    "--no-conversation",
+    "raw",
+    is_flag=True,
+    help="Continue the text as it is, without the chat template.",
+)
 @click.option(
     "-n",
     "--max-tokens",
+    "--predict",
     "--n-predict",
+    "max_tokens",
     type=int,
     default=256,
     show_default=True,
@@ -90,15 +108,19 @@ def _mode(ctx: click.Context, param: click.Parameter, value: str) -> str | int:
     help="Context size in tokens; by default what the model was trained with, at most 8192.",
 )
 @click.option(
-    "--context-shift",
-    is_flag=True,
+    "--context-shift/--no-context-shift",
     help="When the context is full, drop the older half of its tokens and continue.",
 )
 @click.option(
     "--keep", type=click.IntRange(min=0), metavar="N", help="With --context-shift: never drop the first N tokens."
 )
 @click.option(
-    "--draft", metavar="FILE", help="Draft model for speculative decoding: a smaller model, or a folder of them."
+    "--draft",
+    "-md",
+    "--model-draft",
+    "draft",
+    metavar="FILE",
+    help="Draft model for speculative decoding: a smaller model, or a folder of them.",
 )
 @click.option(
     "--speculate",
@@ -111,7 +133,12 @@ def _mode(ctx: click.Context, param: click.Parameter, value: str) -> str | int:
 )
 @device_options
 @kv_option
+@batch_options
 @offload_options
+@flash_option
+@always("--jinja")
+@always("-st", "--single-turn")
+@always("--no-display-prompt")
 @json_option
 @click.option("--verbose", is_flag=True, help="Show durations, rates and the seed.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but the answer, warnings and errors.")
@@ -130,6 +157,7 @@ def command(
     device: int | None,
     context: int | None,
     kv_type: str,
+    step_tokens: int | None,
     offload: str,
     memory_budget: int | None,
     draft: str | None,
@@ -186,6 +214,7 @@ def command(
                 context=context,
                 draft=draft,
                 progress=meter,
+                step_tokens=step_tokens,
                 **room,
             )
             options["adapters"] = load_adapters(engine, adapters)

@@ -45,6 +45,7 @@ NUMBERS: list[tuple[tuple[str, ...], Any, str]] = [
     (("--mirostat-ent", "mirostat_tau"), float, "Mirostat: target surprise (tau)."),
     (("--mirostat-lr", "mirostat_eta"), float, "Mirostat: learning rate (eta)."),
 ]
+NUMBER_NAMES = [flags[-1].lstrip("-").replace("-", "_") for flags, _, _ in NUMBERS]
 COMMON = 6  # of these are shown with the other options
 SECTION = "More sampling options"
 
@@ -107,6 +108,11 @@ def sampling_options(function: Function) -> Function:
         callback=lambda ctx, param, value: value and [name.strip() for name in value.split(";") if name.strip()],
         help="The stages to apply, in this order, such as top_k;temperature.",
     )(function)
+    return number_options(function)
+
+
+def number_options(function: Function) -> Function:
+    """Those that are numbers."""
     for at, (flags, kind, text) in reversed(list(enumerate(NUMBERS))):
         seed = {"callback": _seed} if "--seed" in flags else {}
         cls = _More if at >= COMMON else _Sampled

@@ -9,16 +9,25 @@ from typing import Any
 import click
 import msgspec
 
+from llamina.cli.llama_cpp import agreed, always, batch_option, cache_type_options, flash_option, step_tokens
 from llamina.cli.options import complete_model, usable_threads
+from llamina.cli.sampling import NUMBER_NAMES, SampledCommand, given, number_options
 from llamina.cli.terminal import note
 from llamina.server.config import Config
 from llamina.server.settings.table import Setting, settings
 
 SHORT = {  # other names of flags, as llama.cpp's server has them
+    "port": ("-p",),
     "defaults.context": ("-c", "--ctx-size", "--n-ctx"),
     "defaults.threads": ("-t",),
     "defaults.max_sequences": ("-np", "--parallel"),
+    "defaults.step_tokens": ("-ub", "--ubatch-size"),
+    "defaults.keep_alive": ("--sleep-idle-seconds",),
+    "max_models": ("--models-max",),
     "slots": ("--slot-save-path",),
+    "api_keys": ("--api-key",),
+    "certfile": ("--ssl-cert-file",),
+    "keyfile": ("--ssl-key-file",),
 }
 FURTHER_SHARD = re.compile(r"-(?!00001)\d{5}-of-\d{5}$")  # of a model whose first shard names it
 
@@ -42,18 +51,23 @@ def _option(setting: Setting) -> Callable[[Callable[..., Any]], Callable[..., An
     return click.option(setting.flag, *SHORT.get(setting.key, ()), name, metavar=metavar, help=text)
 
 
-@click.command("serve")
+@click.command("serve", cls=SampledCommand)
 @click.argument("models", nargs=-1, shell_complete=complete_model)
 @click.option(
     "-m",
     "--model",
+    "-hf",
+    "--hf-repo",
+    "--models-dir",
     "more",
     multiple=True,
     metavar="MODEL",
     shell_complete=complete_model,
     help="A GGUF file, a folder of them or the name of a model; several times. NAME=FILE gives it another name.",
 )
-@click.option("--alias", multiple=True, metavar="NAME", help="Another name of the first model; several times.")
+@click.option(
+    "-a", "--alias", multiple=True, metavar="NAME", help="Other names of the first model, with commas or several times."
+)
 @click.option(
     "--config",
     type=click.Path(dir_okay=False),
@@ -63,19 +77,31 @@ def _option(setting: Setting) -> Callable[[Callable[..., Any]], Callable[..., An
 )
 @click.option("--check", is_flag=True, help="Check the settings, say what is wrong with them, and end.")
 @setting_options
+@number_options
+@cache_type_options
+@batch_option
+@flash_option
+@always("--jinja")
+@always("-cb", "--cont-batching")
+@always("-kvu", "--kv-unified")
+@always("--cache-prompt")
+@always("--metrics")
+@always("--rerank", "--reranking")
+@always("--ui", "--webui")
 def command(
     models: tuple[str, ...],
     more: tuple[str, ...],
     alias: tuple[str, ...],
     config: str | None,
     check: bool,
-    **flags: str | bool | None,
+    **flags: Any,
 ) -> int:
     """Serve MODELS (by default those of the configuration, else the model that `run` uses) until Ctrl-C.
 
     A folder stands for all GGUF files in it. Each loaded model is a process of its own; others are loaded when they are
     asked for, and the least recently used makes room. Clients of OpenAI (/v1), Anthropic (/v1/messages) and Ollama
     (/api) work unchanged. Each setting is also a variable (LLAMINA_PORT for --port) and a key of the TOML file.
+    Sampling options (--temp, …) are for requests that leave them out.
 
     \b
     Examples:
@@ -87,11 +113,14 @@ def command(
     """
     from llamina.server.settings import InvalidConfig, load_config
 
-    given = {name.replace("__", "."): str(value) for name, value in flags.items() if value is not None}
+    texts = {
+        name.replace("__", "."): str(value) for name, value in _translated(click.get_current_context(), flags).items()
+    }
+    names = tuple(name for text in alias for name in text.split(",") if name)
     try:
-        found = load_config(config, flags=given, models=_named((*models, *more)), aliases=alias)
+        found = load_config(config, flags=texts, models=_named((*models, *more)), aliases=names)
         if not found.models:
-            found = _with_default(config, given, alias)
+            found = _with_default(config, texts, names)
     except InvalidConfig as error:
         for mistake in error.mistakes:
             click.echo(click.style("error: ", fg="red", bold=True) + str(mistake), err=True)
@@ -105,6 +134,21 @@ def command(
     from llamina.server.run import serve
 
     return serve(found, tell=note)
+
+
+def _translated(ctx: click.Context, flags: dict[str, Any]) -> dict[str, Any]:
+    """The settings that flags give, those of llama.cpp's that are parts of one included. Raises UsageError."""
+    numbers = given({name: flags.pop(name) for name in NUMBER_NAMES})
+    found = given(flags)
+    if kv_type := agreed(ctx, found.get("defaults__kv_type")):
+        found["defaults__kv_type"] = kv_type
+    step = found.get("defaults__step_tokens")
+    if (step is None or step.isdecimal()) and (limited := step_tokens(ctx, int(step) if step else None)):
+        found["defaults__step_tokens"] = limited
+    texts = [found.get("defaults__sampling", ""), *(f"{name}={value}" for name, value in numbers.items())]
+    if numbers:
+        found["defaults__sampling"] = ",".join(filter(None, texts))
+    return found
 
 
 def _with_default(config: str | None, flags: dict[str, str], alias: tuple[str, ...]) -> Config:

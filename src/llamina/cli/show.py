@@ -12,11 +12,12 @@ from llamina.cli.terminal import bytes_text, count_text
 
 
 @click.command("show")
-@click.argument("model", metavar="FILE|NAME|URL", shell_complete=complete_model)
+@click.argument("model", metavar="FILE|NAME|URL", required=False, shell_complete=complete_model)
+@click.option("-m", "--model", "other", hidden=True)
 @click.option("--tensors", is_flag=True, help="Also list the tensors.")
 @click.option("--metadata", is_flag=True, help="Also list the metadata, long arrays abbreviated.")
 @json_option
-def command(model: str, tensors: bool, metadata: bool, as_json: bool) -> None:
+def command(model: str | None, other: str | None, tensors: bool, metadata: bool, as_json: bool) -> None:
     """Show what a GGUF file contains, whether it runs here, and how much memory it takes.
 
     The file may also be a pulled model's, or a URL, of which only the header is read.
@@ -29,6 +30,9 @@ def command(model: str, tensors: bool, metadata: bool, as_json: bool) -> None:
     """
     from llamina.gguf import open_model, open_url
 
+    if (model is None) == (other is None):
+        raise click.UsageError("give one file, name or URL of a model" + ("" if model is None else ", and not two"))
+    model = str(model or other)
     file = open_url(model) if model.startswith(("http://", "https://")) else open_model(find_file(model))
     facts = summary(file)
     if as_json:

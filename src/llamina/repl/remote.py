@@ -9,15 +9,10 @@ from typing import Any
 import httpx
 
 from llamina.engine.request import OPTIONS, SAMPLING, check_names
-from llamina.errors import LlaminaError, SnapshotError
+from llamina.errors import SnapshotError
 from llamina.repl import transcript
+from llamina.repl.connection import ServerError, check, connect
 from llamina.repl.partner import Figures, Message, Piece
-
-PATIENCE = httpx.Timeout(10, read=600)
-
-
-class ServerError(LlaminaError):
-    """A server that cannot be reached, or that refuses."""
 
 
 class RemoteReply:
@@ -37,7 +32,7 @@ class RemoteReply:
         self._begun = time.perf_counter()
         try:
             with self._client.stream("POST", self._url, json=self._body) as response:
-                _check(response)
+                check(response)
                 for line in response.iter_lines():
                     if self._stopped:
                         self._reason = "cancelled"
@@ -104,8 +99,7 @@ class RemotePartner:
     def __init__(self, url: str, model: str | None = None, key: str | None = None) -> None:
         """Raises ServerError if the server does not answer, or has no such model."""
         self._url = url.rstrip("/")
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._client = httpx.Client(headers=headers, timeout=PATIENCE)
+        self._client = connect(key)
         self._listed = self._list()
         self.name = ""
         self.use(model or next(iter(self._listed), ""))
@@ -113,7 +107,7 @@ class RemotePartner:
     def _list(self) -> dict[str, dict[str, Any]]:
         try:
             response = self._client.get(f"{self._url}/models")
-            _check(response)
+            check(response)
             return {entry["id"]: entry for entry in response.json()["data"]}
         except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
             raise ServerError(
@@ -160,16 +154,3 @@ class RemotePartner:
 
     def close(self) -> None:
         self._client.close()
-
-
-def _check(response: httpx.Response) -> None:
-    """Raises ServerError with what the server says."""
-    if response.is_success:
-        return
-    response.read()
-    try:
-        error = response.json()["error"]
-        said = error["message"] if isinstance(error, dict) else error
-    except (ValueError, KeyError, TypeError):
-        said = response.text[:200]
-    raise ServerError(f"the server answers {response.status_code}: {said}")

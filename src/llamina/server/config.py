@@ -60,6 +60,9 @@ class ModelDefaults(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
     max_waiting: Annotated[
         Count | None, about("Requests that may wait for their turn; beyond, the answer is 503. By default 4096.")
     ] = None
+    step_tokens: Annotated[
+        Count | None, about("Most tokens that one step computes; fewer take less memory. By default 512.")
+    ] = None
     cache_tokens: Annotated[
         Count | None, about("Size of the KV cache in tokens; by default what memory allows, at most all contexts.")
     ] = None
@@ -96,8 +99,8 @@ class ModelProfile(ModelDefaults, forbid_unknown_fields=True, frozen=True):
 
 
 LOADED = (
-    "context", "threads", "backend", "device", "kv_type", "max_sequences", "max_waiting", "cache_tokens", "draft",
-    "template",
+    "context", "threads", "backend", "device", "kv_type", "max_sequences", "max_waiting", "step_tokens",
+    "cache_tokens", "draft", "template",
 )  # fmt: skip
 
 

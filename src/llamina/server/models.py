@@ -44,6 +44,15 @@ class Entry:
         """Bytes that it has, or is about to have."""
         return resident(self.model) if self.model is not None else self.reserved or 0
 
+    @property
+    def idle_seconds_left(self) -> float | None:
+        """How long it stays loaded if nobody asks for it; None: for ever."""
+        keeps = self.profile.keep_alive
+        if keeps is None or keeps < 0:
+            return None
+        idle = time.monotonic() - self.last_used if self.last_used and not self.users else 0.0
+        return max(keeps - idle, 0.0)
+
 
 class Models:
     """`use` gives a loaded model for as long as a request needs it."""

@@ -17,6 +17,7 @@ from llamina.engine.speculation.draft_file import open_draft
 from llamina.engine.speculation.drafter import Drafter
 from llamina.errors import RequestError, UnsupportedModel
 from llamina.gguf import GGUF, open_model
+from llamina.hub.bar import progress_bar
 from llamina.hub.sampling import sampling_for
 from llamina.models import build
 from llamina.ops import Weight
@@ -51,6 +52,8 @@ def load(
     `step_tokens` how many tokens one step computes at the most, `max_waiting` how many requests may wait. With
     `offload` the weights are read as they are needed, within a `memory_budget` in bytes. `template` is a chat template
     in place of the file's; `sampling` are parameters that requests have unless they say otherwise, before the file's.
+    `progress(what, done, total)` is told of fetching and compiling; without it a bar is shown, on a terminal or as a
+    widget of a notebook.
     """
     check_names(options, LoadOptions.__optional_keys__ | NAMED)
     _check_whole("threads", threads, 1)
@@ -68,7 +71,10 @@ def load(
     smaller = None if draft is None else open_draft(locate(draft, progress), file)
     own: dict[str, Any] = {name: value for name, value in options.items() if name != "max_waiting"}
     own["sampling"] = {**sampling_for(file), **given}
-    runner = ModelRunner(file, built, backend=backend, device=device, threads=threads, progress=progress, **own)
+    shown = progress_bar("parts") if progress is None else None
+    with shown or nullcontext():
+        told = progress or shown
+        runner = ModelRunner(file, built, backend=backend, device=device, threads=threads, progress=told, **own)
     engine = Engine(Core(runner, options.get("max_waiting", MAX_WAITING)))
     if smaller is not None:
         same = {name: value for name, value in own.items() if name in ("kv_type", "step_tokens", "max_sequences")}
@@ -94,10 +100,9 @@ def locate(model: str | os.PathLike[str] | None, progress: Progress | None = Non
         raise RequestError(f"model is of type {type(model).__name__}: it must be a path or a model's name", "model")
     if model is not None and Path(model).exists():
         return Path(model)
-    from llamina.hub import DEFAULT, obtain, progress_bar
+    from llamina.hub import DEFAULT, obtain
 
-    with progress_bar() if progress is None else nullcontext(progress) as told:
-        return obtain(DEFAULT if model is None else os.fspath(model), told)
+    return obtain(DEFAULT if model is None else os.fspath(model), progress)
 
 
 def weights_of(file: GGUF, read: bool = True) -> dict[str, Weight]:

@@ -57,6 +57,12 @@ class Completion:
     def __str__(self) -> str:
         return self.text
 
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        from llamina.engine.tasks.display import html_of
+
+        return html_of(self)
+
 
 def completion_of(sequence: Sequence) -> Completion:
     """What a sequence has generated; the token that ended it is left out."""

@@ -1,7 +1,6 @@
 """`/api/tags`, `/api/show`, `/api/ps` and `/api/version`."""
 
 import asyncio
-import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -59,10 +58,8 @@ async def running(request: Request) -> Response:
 
 
 def _running(entry: Entry) -> dict[str, Any]:
-    info, keeps = entry.model.info if entry.model is not None else None, entry.profile.keep_alive
-    idle = time.monotonic() - entry.last_used if entry.last_used else 0.0
-    left = NEVER if keeps is None or keeps < 0 else timedelta(seconds=keeps - idle)
-    now = entry.progress
+    info, seconds, now = entry.model.info if entry.model is not None else None, entry.idle_seconds_left, entry.progress
+    left = NEVER if seconds is None else timedelta(seconds=seconds)
     loading = {"stage": now.stage, "done": now.done, "total": now.total} if now is not None else {}
     return _named(entry) | {
         **({"loading": loading} if info is None else {}),
