@@ -9,5 +9,5 @@ __all__ = ["Found", "find_gpus", "instruction_sets"]
 def instruction_sets() -> list[str]:
     """Those that kernels are compiled for; none means portable code."""
     sets = {"AVX2": features.HAS_AVX2, "AVX-512": features.HAS_AVX512, "VNNI": features.HAS_VNNI}
-    sets |= {"AMX": features.HAS_AMX, "NEON dot products": features.HAS_SDOT}
+    sets |= {"BF16": features.HAS_BF16, "AMX": features.HAS_AMX, "NEON dot products": features.HAS_SDOT}
     return [name for name, there in sets.items() if there]
