@@ -108,7 +108,7 @@ sampling.top_p = 7
     found = [text.removeprefix(str(tmp_path) + "/") for text in mistakes(file, environ={"LLAMINA_MAX_MODELS": "none"})]
     expected = {
         "config.toml:2": "did you mean port?",
-        "config.toml:3": '"8GiB" is expected',
+        "config.toml:3": 'must be a number of bytes, or a size like "8GiB"',
         "config.toml:4": "65535",
         "config.toml:7": "did you mean limits.messages?",
         "config.toml:10": "backend is 'tpu'",
