@@ -18,7 +18,7 @@ from llamina.server.model.frames import Loading
 from llamina.server.record import current
 
 Status = Literal["unloaded", "loading", "ready", "failed"]
-LOOK_AGAIN = 0.1  # seconds until a model whose time is over, and that has something under way, is looked at again
+LOOK_AGAIN = 0.1  # seconds until a model whose time is over is looked at: it may have something under way
 
 
 @dataclass(eq=False)
@@ -208,7 +208,8 @@ class Models:
             return
         seconds = 0 if entry.leaving else entry.profile.keep_alive
         if seconds is not None and seconds >= 0:
-            entry.timer = asyncio.get_running_loop().call_later(seconds, self._expire, entry)
+            soonest = max(seconds, LOOK_AGAIN)  # a stream's answer uses the model again after its handler
+            entry.timer = asyncio.get_running_loop().call_later(soonest, self._expire, entry)
 
     def _expire(self, entry: Entry) -> None:
         """A model's time is over: unload it, or look again if it has something under way."""

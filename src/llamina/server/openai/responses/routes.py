@@ -29,7 +29,7 @@ async def create(request: Request) -> HttpResponse:
     asked = await prepare(server, caller(request).id, body)
     headers = {WARNINGS: _header(asked.warnings)} if asked.warnings else {}
     if body.background:
-        run = await start(server, asked)
+        run = await server.jobs.whole(start(server, asked))
         if run.log is not None:
             return _streamed(request, run.log.follow(), headers)
         return json(run.response, headers=headers)
