@@ -200,6 +200,16 @@ def test_nobody_is_let_in_while_keys_are_read() -> None:
     asyncio.run(scene())
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/completion"])
+def test_only_administrators_go_before_others(path: str, server: Protected) -> None:
+    body = CHAT if "chat" in path else {"model": "scripted", "input": "x"} if "resp" in path else {"prompt": "x"}
+    refused = server.ask(path, body | {"priority": 1}, CLIENT)
+    assert refused.status_code == 403 and refused.json()["error"]["param"] == "priority"
+    if path != "/completion":  # which asks more of a model than the scripted one says
+        assert server.ask(path, body | {"priority": 1}, ADMIN).status_code == 200
+        assert server.ask(path, body | {"priority": -1}, CLIENT).status_code == 200
+
+
 def test_a_batch_is_no_way_around_a_key_s_scopes() -> None:
     narrow = ApiKey(hashed("sk-chat"), "chat", ["chat:read", "chat:write"])
     body = {"input_jsonl": "{}", "endpoint": "/v1/embeddings"}

@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from llamina.server.caller import CALLER, TIMEOUT, Caller
+from llamina.server.caller import CALLER, CLIENT_SCOPES, SCOPES, TIMEOUT, Caller
 from llamina.server.mistake import where
 
 log = logging.getLogger("llamina.server")
@@ -51,7 +51,8 @@ class Jobs:
 
     async def _run(self, work: Coroutine[Any, Any, None], owner: str | None) -> None:
         if owner is not None:
-            CALLER.set(Caller(owner, salt="" if self._share else owner))
+            # the request was checked when it came; a key's scopes are not known any more
+            CALLER.set(Caller(owner, CLIENT_SCOPES if owner else SCOPES, "" if self._share else owner))
         TIMEOUT.set(None)  # that of the request that started it
         try:
             await work
