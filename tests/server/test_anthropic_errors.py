@@ -106,6 +106,7 @@ def test_an_answer_that_takes_too_long(client: anthropic.Anthropic, live: Live, 
     with pytest.raises(anthropic.APIStatusError, match="not done within") as raised:
         client.messages.create(model="late", max_tokens=5, messages=QUESTION)
     assert raised.value.type == "timeout_error"
+    live.models.entries.pop("late")
 
 
 @pytest.mark.parametrize(

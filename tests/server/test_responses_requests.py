@@ -118,6 +118,7 @@ def test_fields_that_tell_of_an_item_ask_nothing(live: Live) -> None:
     assert [message["role"] for message in asked.messages] == ["user", "assistant", "tool", "assistant"]
     kept = httpx.get(f"{live.url}/v1/responses/{answer.json()['id']}/input_items?order=asc").json()["data"]
     assert [item.get("namespace") for item in kept] == [None, "mcp", "mcp", None] and kept[2]["name"] == "f"
+    live.models.entries.pop("telling")
 
 
 def test_what_is_not_there(live: Live) -> None:

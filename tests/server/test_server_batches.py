@@ -154,6 +154,7 @@ def test_a_line_asked_again_is_the_response_that_is_kept(live: Live) -> None:
     assert isinstance(first, Generate) and first.options["priority"] == PRIORITY
     assert live.call(live.server.store.get("response", made["id"], "key_1")) is not None
     assert live.call(live.server.store.get("response", made["id"], "")) is None
+    live.models.entries.pop("once")
 
 
 def test_lines_that_fail_are_in_the_error_file(client: openai.OpenAI) -> None:

@@ -82,6 +82,11 @@ class Run:
         self._stream: ChunkStream | None = None
         self._first: Chunk | None = None
 
+    @property
+    def streams(self) -> list[ChunkStream]:
+        """What it reads from the model, once it has begun."""
+        return [self._stream] if self._stream is not None else []
+
     def event(self, type: str, **fields: Any) -> Event:
         return {"type": type, "sequence_number": next(self._numbers), **fields}
 
