@@ -13,7 +13,9 @@ import asyncio
 import json
 import subprocess
 import sys
+import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -63,6 +65,8 @@ def process(command: list[str]) -> Iterator[tuple[str, int]]:
                 break
         else:
             raise SystemExit(f"{command[:4]} ended")
+        rest = threading.Thread(target=lambda: deque(server.stderr or (), 0))  # a full pipe would stop the server
+        rest.start()
         yield url, server.pid
     finally:
         server.terminate()
@@ -165,6 +169,8 @@ def idle_connections(path: Path, count: int) -> dict[str, Any]:
             writer.write(f"GET /health HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode())
             await reader.readuntil(b"}")
             open_ones.append(writer)
+        held = [c for c in psutil.Process(pid).net_connections("tcp") if c.status == psutil.CONN_ESTABLISHED]
+        assert len(held) >= count, f"{len(held)} of {count} connections are still open"
         grown: int = psutil.Process(pid).memory_info().rss - before
         for writer in open_ones:
             writer.close()

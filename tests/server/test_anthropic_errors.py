@@ -9,6 +9,7 @@ from anthropic.types.shared import ErrorResponse
 from anthropic_objects import QUESTION, WEATHER, official_client, raw_events, strict
 from live_server import PATIENCE, Live, Scripted, done, said
 
+from llamina.server.errors import ApiError, anthropic_shape
 from llamina.server.model.frames import ErrorInfo
 
 
@@ -93,6 +94,33 @@ def test_errors_of_the_official_client(client: anthropic.Anthropic, live: Live) 
     response = httpx.post(f"{live.url}/v1/messages", content=b"{", timeout=PATIENCE)
     assert response.status_code == 400 and "JSON" in strict(ErrorResponse, response.content).error.message
     assert httpx.get(f"{live.url}/v1/messages", timeout=PATIENCE).json()["type"] == "error"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_that_takes_too_long(client: anthropic.Anthropic, live: Live, stream: bool) -> None:
+    late = done("error", error=ErrorInfo("Timeout", "the answer was not done within 1 s"))
+    live.adopt("late", lambda: Scripted([late]))
+    response = live.post("/v1/messages", {"model": "late", "max_tokens": 5, "messages": QUESTION, "stream": stream})
+    assert response.status_code == 504
+    assert strict(ErrorResponse, response.content).error.type == "timeout_error"
+    with pytest.raises(anthropic.APIStatusError, match="not done within") as raised:
+        client.messages.create(model="late", max_tokens=5, messages=QUESTION)
+    assert raised.value.type == "timeout_error"
+    live.models.entries.pop("late")
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, "invalid_request_error"), (401, "authentication_error"), (403, "permission_error"),
+        (404, "not_found_error"), (408, "timeout_error"), (409, "invalid_request_error"), (413, "request_too_large"),
+        (429, "rate_limit_error"), (500, "api_error"), (503, "overloaded_error"), (504, "timeout_error"),
+        (507, "api_error"),
+    ],
+)  # fmt: skip
+def test_kinds_of_errors(status: int, kind: str) -> None:
+    """As Anthropic's documentation lists them."""
+    assert anthropic_shape(ApiError(status, "so it is"))["error"] == {"type": kind, "message": "so it is"}
 
 
 def test_error_in_the_middle_of_a_stream(client: anthropic.Anthropic, live: Live) -> None:

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 from live_server import Live, Scripted, done, said, wait_for
+from protected_server import CHAT, protected
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
+from websockets.typing import Origin
 
 from llamina.server.model.frames import CallDelta
 
@@ -114,6 +116,23 @@ def test_a_client_that_goes_away_cancels(live: Live) -> None:
         connection.recv(20)
         connection.socket.shutdown(socket.SHUT_RDWR)  # without a farewell
         assert wait_for(lambda: live.idle("smollm2"))
+
+
+def test_a_page_of_a_listed_origin_may_connect() -> None:
+    with (
+        protected(cors_origins=["http://app.example"]) as server,
+        connect(server.url.replace("http", "ws") + "/v1/chat/ws", origin=Origin("http://app.example")) as connection,
+    ):
+        assert ask(connection, CHAT)[-1]["type"] == "done"
+
+
+def test_a_message_that_is_nested_deeply(live: Live) -> None:
+    deep: Any = "x"
+    for _ in range(150):
+        deep = [deep]
+    with opened(live) as connection:
+        (found,) = ask(connection, {"model": "smollm2", "messages": HI, "chat_template_kwargs": {"a": deep}})
+        assert found["type"] == "error" and "100 levels" in found["message"]
 
 
 def test_pages_of_other_sites_may_not_connect(live: Live) -> None:

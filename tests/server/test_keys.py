@@ -1,5 +1,6 @@
 """API keys: what is denied without one, what their scopes allow, how they are made and revoked."""
 
+import asyncio
 import re
 import time
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ from llamina.server.config import Config
 from llamina.server.protection.keys import Keys, hashed, new_key
 from llamina.server.protection.scopes import PUBLIC, scope_for
 from llamina.server.protection.settings import ApiKey
+from llamina.server.store import Kept
+from llamina.server.store.store import made
 
 
 @pytest.fixture(scope="module")
@@ -167,6 +170,56 @@ def test_models_are_changed_by_administrators(path: str, method: str, server: Pr
     assert answer.status_code == 403 and "admin:write" in answer.json()["error"]
     allowed = server.ask(path, {}, ADMIN, method)
     assert allowed.status_code == 400
+
+
+def test_nobody_is_let_in_while_keys_are_read() -> None:
+    """Two requests at a server's start: the second does not pass before the first knows whether there are keys."""
+
+    class Slow:
+        def __init__(self) -> None:
+            self.gate, self.broken = asyncio.Event(), True
+
+        async def all(self, kind: str) -> list[Kept]:
+            await self.gate.wait()
+            if self.broken:
+                raise OSError("the database is away")
+            scopes = ["chat:write"]
+            return [made(kind, "key_1", {"sha256": hashed("k"), "scopes": scopes, "expires": None, "rates": None})]
+
+    async def scene() -> None:
+        keys, store = Keys(Config()), Slow()
+        first, second = (asyncio.ensure_future(keys.refresh(store)) for _ in range(2))  # type: ignore[arg-type]
+        await asyncio.sleep(0.01)
+        assert not second.done()
+        store.gate.set()
+        assert all(isinstance(found, OSError) for found in await asyncio.gather(first, second, return_exceptions=True))
+        store.broken = False
+        await keys.refresh(store)  # type: ignore[arg-type]
+        assert keys.required and keys.find("k") is not None
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/completion"])
+def test_only_administrators_go_before_others(path: str, server: Protected) -> None:
+    body = CHAT if "chat" in path else {"model": "scripted", "input": "x"} if "resp" in path else {"prompt": "x"}
+    refused = server.ask(path, body | {"priority": 1}, CLIENT)
+    assert refused.status_code == 403 and refused.json()["error"]["param"] == "priority"
+    if path != "/completion":  # which asks more of a model than the scripted one says
+        assert server.ask(path, body | {"priority": 1}, ADMIN).status_code == 200
+        assert server.ask(path, body | {"priority": -1}, CLIENT).status_code == 200
+
+
+def test_a_batch_is_no_way_around_a_key_s_scopes() -> None:
+    narrow = ApiKey(hashed("sk-chat"), "chat", ["chat:read", "chat:write"])
+    body = {"input_jsonl": "{}", "endpoint": "/v1/embeddings"}
+    with protected(keys=[narrow], api_keys=[CLIENT]) as server:
+        assert server.ask("/v1/embeddings", {"input": "x"}, "sk-chat").status_code == 403
+        assert server.ask("/v1/batch_jobs", body, "sk-chat").status_code == 403
+        file = {"input_file_id": "file-1", "endpoint": "/v1/embeddings", "completion_window": "24h"}
+        assert server.ask("/v1/batches", file, "sk-chat").status_code == 403
+        assert server.ask("/v1/batch_jobs", body, CLIENT).status_code == 202
+        assert server.ask("/v1/batch_jobs", body | {"endpoint": "/v1/chat/completions"}, "sk-chat").status_code == 202
 
 
 def test_a_websocket_without_a_key_is_refused(server: Protected) -> None:

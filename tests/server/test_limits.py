@@ -114,6 +114,26 @@ def test_over_a_limit_it_is_400(limit: str, body: Any, change: Any, server: Prot
     assert len(server.scripted.asked) == asked, "nothing of it reaches the model"  # type: ignore[attr-defined]
 
 
+def test_a_thread_has_a_most_of_messages(server: Protected) -> None:
+    """However they come: a run reads them all."""
+    thread = server.ask("/v1/threads", {"messages": HI}).json()["id"]
+    assistant = server.ask("/v1/assistants", {"model": "scripted"}).json()["id"]
+    run = {"assistant_id": assistant, "additional_messages": HI * 2}
+    for path, body in (
+        (f"/v1/threads/{thread}/runs", run),
+        ("/v1/threads/runs", run | {"thread": {"messages": HI}}),
+    ):
+        answer = server.ask(path, body)
+        assert answer.status_code == 400 and "2 are allowed" in answer.text, answer.text
+    codes = [server.ask(f"/v1/threads/{thread}/messages", HI[0]).status_code for _ in range(2)]
+    assert codes == [200, 400]
+
+
+@pytest.mark.parametrize("content", [b'{"metadata": {"a": "\xff"}}', b'{"messages":' + b"[" * 5000, b"["])
+def test_a_thread_of_what_is_none_is_400(content: bytes, server: Protected) -> None:
+    assert server.ask("/v1/threads", method="POST", content=content).status_code == 400
+
+
 OWN = {"file_bytes", "batch_lines", "batch_pending_bytes"}  # of files and batches, which have tests of their own
 
 

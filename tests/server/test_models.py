@@ -17,7 +17,7 @@ from llamina.server.errors import ApiError
 from llamina.server.memory import SEQUENCES, Estimate, estimate
 from llamina.server.model import ModelError
 from llamina.server.model.frames import ErrorInfo, Loading
-from llamina.server.models import Entry, Models
+from llamina.server.models import LOOK_AGAIN, Entry, Models
 from llamina.server.openai.models import described
 from llamina.server.settings.table import settings
 
@@ -197,6 +197,25 @@ def test_keep_alive(play: Any) -> None:
         await until(lambda: entry.model is None)
 
     play(Config(models=sized(a=1), defaults=ModelDefaults(keep_alive=0.05)), scene)
+
+
+def test_a_model_is_not_unloaded_under_a_stream(play: Any) -> None:
+    """Between the end of a handler and the begin of its answer nobody uses a model, and a stream is under way."""
+
+    async def scene(models: Models) -> None:
+        entry = models.entries["a"]
+        async with models.use("a") as (_, model):
+            stream = model.generate(prompt="x")
+        await asyncio.sleep(3 * LOOK_AGAIN)
+        assert entry.model is model, "its time is over, but not the stream"
+        with pytest.raises(ApiError, match="no room"):
+            await touch(models, "b")
+        with pytest.raises(ApiError, match="use 'a'"):
+            await models.remove(entry)
+        stream.cancel()
+        await until(lambda: entry.model is None)
+
+    play(Config(models=sized(a=1, b=1), max_models=1, defaults=ModelDefaults(keep_alive=0)), scene)
 
 
 def test_a_model_that_was_given_up_is_begun_anew(play: Any) -> None:

@@ -10,6 +10,7 @@ import openai
 import pytest
 from live_server import Scripted, said, wait_for
 from protected_server import CHAT, Protected, protected
+from websockets.sync.client import connect
 
 from llamina.server.caller import Caller
 from llamina.server.config import Config
@@ -97,6 +98,29 @@ def test_a_stream_is_charged_as_it_comes(server: Protected) -> None:
         ) as stream:
             assert stream.status_code == 200 and "Hello" in stream.read().decode()
         assert other.ask("/v1/models", key="x").status_code == 429
+
+
+def test_a_response_in_the_background_is_charged() -> None:
+    with protected(api_keys=["x"], key_rates=Rates(tokens=20)) as other:
+        body = {"model": "scripted", "input": "x", "background": True}
+        path = f"/v1/responses/{other.ask('/v1/responses', body, 'x').json()['id']}"
+        assert wait_for(lambda: other.ask(path, key="x").json()["status"] == "completed")
+        assert int(other.ask(path, key="x").headers["x-ratelimit-remaining-tokens"]) <= 15
+
+
+def test_requests_of_a_websocket_are_counted() -> None:
+    """Its handshake is one, and each chat another: neither many requests nor many tokens get around the rates."""
+    for rates, allowed in ((Rates(requests=3, concurrent=1), 2), (Rates(tokens=9), 2)):
+        with protected(api_keys=["x"], key_rates=rates) as other:
+            url = other.url.replace("http", "ws") + "/v1/chat/ws"
+            with connect(url, additional_headers={"x-api-key": "x"}) as socket:
+                for turn in range(allowed + 1):
+                    socket.send(json.dumps(CHAT))
+                    found = json.loads(socket.recv(20))
+                    while found["type"] not in ("done", "error"):
+                        found = json.loads(socket.recv(20))
+                    assert found["type"] == ("done" if turn < allowed else "error"), found
+                assert found["code"] == "rate_limit_exceeded"
 
 
 def test_requests_at_a_time(server: Protected) -> None:

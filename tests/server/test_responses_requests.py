@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from live_server import Live, Scripted, done, said
 from responses_objects import CAPITAL
@@ -13,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from llamina.server.app import build_app
 from llamina.server.config import Config, Limits
 from llamina.server.errors import ApiError
+from llamina.server.model.frames import Generate
 from llamina.server.models import Models
 from llamina.server.openai.responses.items import ItemIds, normalized, response_of
 from llamina.server.openai.responses.messages import to_messages
@@ -36,6 +38,14 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"input": [{"type": "function_call_output", "call_id": "c"}]}, "input[0].output"),
     ({"input": [{"type": "reasoning", "summary": "x", "content": 7}]}, "input[0].content"),
     ({"input": [{"type": "item_reference"}]}, "input[0].id"),
+    ({"input": [{"role": "user", "content": "x", "weight": 2}]}, "input[0].weight"),
+    ({"input": [{"role": "user", "content": "x", "phase": "late"}]}, "input[0].phase"),
+    (
+        {"input": [{"role": "user", "content": [{"type": "input_text", "text": "x", "voice": 1}]}]},
+        "input[0].content[0].voice",
+    ),
+    ({"input": [{"role": "user", "content": [{"type": ["text"], "text": "x"}]}]}, "input[0].content[0].type"),
+    ({"input": [{"type": "item_reference", "id": "msg_1", "as": "x"}]}, "input[0].as"),
     ({"input": "x", "unknown": 1}, "unknown"),
     ({"input": "x", "n": 2}, "n"),
     ({"input": "x", "prompt": {"id": "p"}}, "prompt"),
@@ -60,6 +70,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"input": "x", "tools": [{"type": "function"}]}, "tools[0].name"),
     ({"input": "x", "tools": [{"type": "function", "name": "f", "parameters": 7}]}, "tools[0].parameters"),
     ({"input": "x", "tools": [{"type": "function", "name": "f", "strict": "yes"}]}, "tools[0].strict"),
+    ({"input": "x", "tools": [CAPITAL | {"timeout": 5}]}, "tools[0].timeout"),
+    ({"input": "x", "tools": [CAPITAL | {"allowed_callers": ["programmatic"]}]}, "tools[0].allowed_callers"),
+    ({"input": "x", "tools": [CAPITAL | {"allowed_callers": 7}]}, "tools[0].allowed_callers"),
     ({"input": "x", "tools": [CAPITAL] * 129}, "tools"),
     ({"input": "x", "tool_choice": "sometimes"}, "tool_choice"),
     ({"input": "x", "tool_choice": "required"}, "tool_choice"),
@@ -73,6 +86,39 @@ def test_what_is_refused(live: Live, body: dict[str, Any], param: str) -> None:
         answer = live.post("/v1/responses", {"model": "smollm2"} | body | also)
         assert answer.status_code == 400, answer.text
         assert answer.json()["error"]["param"] == param, answer.text
+
+
+def test_an_unknown_parameter_is_called_so(live: Live) -> None:
+    item = {"role": "user", "content": "x", "temperature": 0}
+    for body in ({"input": "x", "colour": 1}, {"input": [item]}):
+        error = live.post("/v1/responses", {"model": "smollm2"} | body).json()["error"]
+        assert error["code"] == "unknown_parameter" and error["type"] == "invalid_request_error"
+
+
+def test_fields_that_tell_of_an_item_ask_nothing(live: Live) -> None:
+    """What coding agents and SDKs send along; what tells whose call it is comes back."""
+    model = live.adopt("telling", lambda: Scripted([said(text="yes"), done()]))
+    assert isinstance(model, Scripted)
+    call = {"call_id": "c1", "namespace": "mcp", "caller": {"type": "direct"}}
+    items = [
+        {"type": "message", "role": "user", "content": [
+            {"type": "input_text", "text": "x", "prompt_cache_breakpoint": {"mode": "explicit"}}
+        ], "metadata": {"turn": "1"}, "end_turn": None},
+        {"type": "function_call", "name": "f", "arguments": "{}", "parsed_arguments": None, **call},
+        {"type": "function_call_output", "name": "f", "output": "y", "created_by": "me", **call},
+        {"type": "reasoning", "summary": [], "encrypted_content": "gAAAA"},
+    ]  # fmt: skip
+    tools = [CAPITAL | {"defer_loading": True, "output_schema": {"type": "string"}, "allowed_callers": ["direct"]}]
+    answer = live.post("/v1/responses", {"model": "telling", "input": items, "tools": tools})
+    assert answer.status_code == 200, answer.text
+    for name in ("encrypted reasoning", "defer_loading", "output_schema"):
+        assert name in answer.headers["x-llamina-warnings"]
+    asked = model.asked[-1]
+    assert isinstance(asked, Generate) and asked.messages is not None
+    assert [message["role"] for message in asked.messages] == ["user", "assistant", "tool", "assistant"]
+    kept = httpx.get(f"{live.url}/v1/responses/{answer.json()['id']}/input_items?order=asc").json()["data"]
+    assert [item.get("namespace") for item in kept] == [None, "mcp", "mcp", None] and kept[2]["name"] == "f"
+    live.models.entries.pop("telling")
 
 
 def test_what_is_not_there(live: Live) -> None:

@@ -8,18 +8,22 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from live_server import Live, Scripted, done, serving, wait_for
+from live_server import Live, Scripted, done, said, serving, wait_for
 from openai.types import Batch
 from openai.types.chat import ChatCompletion
 from openai_objects import official_client, strict
+from responses_objects import strict_response
 
 from llamina.engine import Engine, load
 from llamina.server.batch import run as run_batch
+from llamina.server.batch.endpoints import ENDPOINTS, From
 from llamina.server.batch.execute import LOSSES, PRIORITY
 from llamina.server.config import Config, Limits
 from llamina.server.model.frames import ErrorInfo, Failed, Generate, ToModel
+from llamina.server.openai.responses.request import ResponseRequest
 
 CHAT, COMPLETIONS, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
+RESPONSES = "/v1/responses"
 ENDED = ("completed", "failed", "expired", "cancelled")
 GREEDY: dict[str, Any] = {"model": "stories", "temperature": 0, "max_tokens": 8}
 ENDLESS: dict[str, Any] = {
@@ -105,6 +109,52 @@ def test_chats_and_embeddings(client: openai.OpenAI, live: Live, monkeypatch: py
     found = lines_of(client, batch.output_file_id)["b"]["response"]["body"]
     live_answer = client.embeddings.create(**embedding, encoding_format="float")  # type: ignore[arg-type]
     assert [x["embedding"] for x in found["data"]] == [x.embedding for x in live_answer.data]
+
+
+def test_responses_are_kept_for_the_batch_s_owner(client: openai.OpenAI, live: Live) -> None:
+    first = client.responses.create(model="smollm2", input="Say A.", max_output_tokens=4, temperature=0)
+    body = {"model": "smollm2", "input": "Say B.", "max_output_tokens": 4, "temperature": 0}
+    bodies = {
+        "alone": body,
+        "follows": body | {"previous_response_id": first.id},
+        "not kept": body | {"store": False},
+        "background": body | {"background": True},
+        "streamed": body | {"stream": True},
+        "unknown": body | {"input": [{"role": "user", "content": "x", "colour": 1}]},
+    }
+    lines = [line(name, RESPONSES, one) for name, one in bodies.items()]
+    batch = ended(client, create(client, jsonl(lines), RESPONSES).id)
+    found, failed = lines_of(client, batch.output_file_id), lines_of(client, batch.error_file_id)
+    assert list(found) == ["alone", "follows", "not kept"] and list(failed) == ["background", "streamed", "unknown"]
+    answers = {name: strict_response(json.dumps(one["response"]["body"]).encode()) for name, one in found.items()}
+    expected = client.responses.create(**body)
+    assert answers["alone"].output_text == answers["not kept"].output_text == expected.output_text
+    assert answers["follows"].previous_response_id == first.id
+    assert client.responses.retrieve(answers["follows"].id).output_text == answers["follows"].output_text
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(answers["not kept"].id)
+    for name in failed:
+        assert failed[name]["response"]["body"]["error"]["param"] == {
+            "streamed": "stream",
+            "unknown": "input[0].colour",
+        }.get(name, name)
+
+
+def test_a_line_asked_again_is_the_response_that_is_kept(live: Live) -> None:
+    """A server that is killed after a response is kept, and before its line is, makes no second one."""
+    live.adopt("once", lambda: Scripted([said(text="yes"), done()]))
+    request = ResponseRequest(model="once", input="x")
+    one, other = From("key_1", "batch_1:000000001"), From("key_1", "batch_1:000000002")
+    answer = ENDPOINTS[RESPONSES].answer
+    made, again = (live.call(answer(live.server, request, one, priority=PRIORITY)) for _ in range(2))
+    assert again == made and live.call(answer(live.server, request, other))["id"] != made["id"]
+    model = live.models.entries["once"].model
+    assert isinstance(model, Scripted) and len(model.asked) == 2
+    first = model.asked[0]
+    assert isinstance(first, Generate) and first.options["priority"] == PRIORITY
+    assert live.call(live.server.store.get("response", made["id"], "key_1")) is not None
+    assert live.call(live.server.store.get("response", made["id"], "")) is None
+    live.models.entries.pop("once")
 
 
 def test_lines_that_fail_are_in_the_error_file(client: openai.OpenAI) -> None:

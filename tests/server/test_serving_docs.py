@@ -10,9 +10,11 @@ import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
+import yaml  # type: ignore[import-untyped]
 from live_server import PATIENCE, Live
 
 from llamina.server.config import ModelProfile
@@ -98,29 +100,62 @@ def test_other_configurations() -> None:
 
 # ---- deploy/ ---------------------------------------------------------------------------------------------
 
-PROMISED = """
-requests_total active_requests http_request_seconds model_loaded tokens_generated_total prompt_tokens_total
-cached_tokens_total queue_depth sequences_running queue_seconds time_to_first_token_seconds inter_token_seconds
-preemptions_total
-"""
+DEPLOY = ROOT / "deploy"
 
 
 def test_the_dashboard_shows_metrics_that_there_are(live: Live) -> None:
+    assert httpx.get(f"{live.url}/health").status_code == 200  # a request to be counted
     scraped = httpx.get(f"{live.url}/metrics")
-    told = set(re.findall(r"^# TYPE llamina_(\w+)", scraped.text, re.MULTILINE)) or set(PROMISED.split())
-    board = json.loads((ROOT / "deploy" / "grafana" / "llamina.json").read_text())
-    shown = {
-        re.sub(r"_bucket$", "", name)
-        for panel in board["panels"]
-        for target in panel["targets"]
-        for name in re.findall(r"llamina_(\w+)", target["expr"])
-    }
-    assert len(shown) > 8 and shown <= told
+    told = set(re.findall(r"^# TYPE llamina_(\w+)", scraped.text, re.MULTILINE))
+    labels = set(re.findall(r"[{,](\w+)=\"", scraped.text))
+    board = json.loads((DEPLOY / "grafana" / "llamina.json").read_text())
+    expressions = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    named = [re.findall(r"llamina_(\w+)", expression) for expression in expressions]
+    assert len(board["panels"]) > 8 and all(named), "every panel shows something of ours"
+    assert {re.sub(r"_bucket$", "", name) for names in named for name in names} <= told
+    grouped = {name for text in expressions for by in re.findall(r"by \(([^)]*)\)", text) for name in by.split(", ")}
+    assert grouped <= labels
+
+
+def test_the_dashboard_asks_the_source_that_is_provided() -> None:
+    source = yaml.safe_load((DEPLOY / "grafana" / "datasources.yaml").read_text())["datasources"][0]
+    board = json.loads((DEPLOY / "grafana" / "llamina.json").read_text())
+    assert {panel["datasource"]["uid"] for panel in board["panels"]} == {source["uid"]}
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    asked = urlsplit(source["url"])
+    assert any(port.endswith(f":{asked.port}") for port in services[asked.hostname or ""]["ports"])
+    (job,) = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())["scrape_configs"]
+    (target,) = job["static_configs"][0]["targets"]
+    name, _, port = target.partition(":")
+    assert any(published.endswith(f":{port}") for published in services[name]["ports"])
+    assert f"EXPOSE {port}\n" in (DEPLOY / "Dockerfile").read_text()
+
+
+def test_what_is_copied_and_mounted_is_there() -> None:
+    """But for the models, which are the reader's own."""
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    for sources in re.findall(r"^COPY (?!--from)(.+) \S+$", dockerfile, re.MULTILINE):
+        assert all((ROOT / source).exists() for source in sources.split()), sources
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (extras,) = re.findall(r"'\.\[(.+)\]'", dockerfile)
+    assert set(extras.split(",")) <= set(project["optional-dependencies"])
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    built = compose["services"]["llamina"]["build"]
+    assert (DEPLOY / built["context"]).resolve() == ROOT and (ROOT / built["dockerfile"]).is_file()
+    provided = yaml.safe_load((DEPLOY / "grafana" / "dashboards.yaml").read_text())["providers"][0]["options"]["path"]
+    volumes = [volume.split(":") for service in compose["services"].values() for volume in service["volumes"]]
+    for source, target, *_ in volumes:
+        if not source.startswith("."):
+            assert source in compose["volumes"]
+        elif source != "./models":
+            assert (DEPLOY / source).is_file(), source
+        if source.endswith("llamina.json"):
+            assert target.startswith(f"{provided}/")
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "compose.yaml", "llamina.service"])
 def test_variables_and_flags_in_deploy_are_settings(name: str) -> None:
-    text = (ROOT / "deploy" / name).read_text()
+    text = (DEPLOY / name).read_text()
     known = {setting.variable for setting in settings()} | {"LLAMINA_CACHE", "LLAMINA_ADMIN_KEY"}
     assert set(re.findall(r"LLAMINA_\w+", text)) <= known
     flags = {setting.flag for setting in settings()} | {"--config", "--check"}
@@ -130,7 +165,7 @@ def test_variables_and_flags_in_deploy_are_settings(name: str) -> None:
 @needs("peer", shutil.which("systemd-analyze") is not None, "systemd is not installed")
 def test_the_unit_is_valid(tmp_path: Path) -> None:
     """But for the program, which is not installed here."""
-    unit = (ROOT / "deploy" / "llamina.service").read_text().replace("/opt/llamina/bin/llamina", "/bin/true")
+    unit = (DEPLOY / "llamina.service").read_text().replace("/opt/llamina/bin/llamina", "/bin/true")
     (tmp_path / "llamina.service").write_text(unit)
     command = ["systemd-analyze", "verify", str(tmp_path / "llamina.service")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)

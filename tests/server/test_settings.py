@@ -108,7 +108,7 @@ sampling.top_p = 7
     found = [text.removeprefix(str(tmp_path) + "/") for text in mistakes(file, environ={"LLAMINA_MAX_MODELS": "none"})]
     expected = {
         "config.toml:2": "did you mean port?",
-        "config.toml:3": '"8GiB" is expected',
+        "config.toml:3": 'must be a number of bytes, or a size like "8GiB"',
         "config.toml:4": "65535",
         "config.toml:7": "did you mean limits.messages?",
         "config.toml:10": "backend is 'tpu'",
@@ -177,13 +177,13 @@ def test_sizes(text: str, bytes: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "-1", "8 gigs", "1e9", "GiB"])
 def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(ValueError, match="expected"):
+    with pytest.raises(ValueError, match="must be"):
         units.size(text)
 
 
 def test_durations() -> None:
     assert [units.duration(text) for text in ("5", "-1", "1h30m", "250ms", "-5m")] == [5, -1, 5400, 0.25, -300]
-    with pytest.raises(ValueError, match="expected"):
+    with pytest.raises(ValueError, match="must be"):
         units.duration("soon")
 
 

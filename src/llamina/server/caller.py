@@ -11,6 +11,7 @@ from llamina.server.protection.rates import Rates
 SCOPES = frozenset({"chat:read", "chat:write", "embed:read", "admin:read", "admin:write"})
 CLIENT_SCOPES = frozenset({"chat:read", "chat:write", "embed:read"})  # of a key that is given none
 NOBODY_COUNTS: Callable[[int], None] = lambda tokens: None  # noqa: E731
+EVERYONE_MAY: Callable[[], None] = lambda: None  # noqa: E731
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Caller:
     salt: str = ""  # prefixes in the KV cache are shared by requests with the same one
     rates: Rates | None = None  # of a key that has its own
     spend: Callable[[int], None] = NOBODY_COUNTS  # is told of every token that is read or made
+    admit: Callable[[], None] = EVERYONE_MAY  # raises ApiError if one more request is over a rate, else counts it
 
 
 EVERYBODY = Caller()

@@ -92,7 +92,8 @@ def _of_validation(message: str) -> ApiError:
     path = where[1] if where else ""
     field = (unknown or missing or [None, None])[1]
     param = ".".join(part for part in (path, field) if part) or None
-    return ApiError(400, message, param=param)
+    code = "unknown_parameter" if unknown else "missing_required_parameter" if missing else None
+    return ApiError(400, message, param=param, code=code)
 
 
 # ---- shapes ----------------------------------------------------------------------------------------------
@@ -105,14 +106,16 @@ def openai_shape(error: ApiError) -> dict[str, Any]:
 
 
 def anthropic_shape(error: ApiError) -> dict[str, Any]:
-    kinds = {
+    kinds = {  # Anthropic tells of a full server by 529, which clients of other APIs do not know
         400: "invalid_request_error",
         401: "authentication_error",
         403: "permission_error",
         404: "not_found_error",
+        408: "timeout_error",
         413: "request_too_large",
         429: "rate_limit_error",
         503: "overloaded_error",
+        504: "timeout_error",
     }
     kind = kinds.get(error.status, "api_error" if error.status >= 500 else "invalid_request_error")
     return {"type": "error", "error": {"type": kind, "message": error.message}}

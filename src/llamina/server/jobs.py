@@ -1,15 +1,16 @@
-"""Work that goes on when its request is answered: batches, background responses, runs."""
+"""Work that goes on without its request: batches, background responses, runs."""
 
 import asyncio
 import logging
 from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
-from llamina.server.caller import CALLER, TIMEOUT, Caller
+from llamina.server.caller import CALLER, CLIENT_SCOPES, SCOPES, TIMEOUT, Caller
 from llamina.server.mistake import where
 
 log = logging.getLogger("llamina.server")
+T = TypeVar("T")
 
 
 class Jobs:
@@ -19,6 +20,17 @@ class Jobs:
         self._share = share_prefixes
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._states: dict[str, Any] = {}
+        self._steps: set[asyncio.Task[Any]] = set()
+
+    async def whole(self, step: Coroutine[Any, Any, T]) -> T:
+        """What a step returns, which is done to its end even if the client that waits for it leaves.
+
+        For what is kept first and worked on then: half of it would wait for the next start of the server.
+        """
+        task = asyncio.get_running_loop().create_task(step)
+        self._steps.add(task)
+        task.add_done_callback(self._steps.discard)
+        return await asyncio.shield(task)
 
     def start(self, id: str, work: Coroutine[Any, Any, None], state: Any = None, owner: str | None = None) -> None:
         """Let `work` run until it is done or cancelled. Its own errors are for it to keep; others go to the log.
@@ -27,11 +39,11 @@ class Jobs:
         """
         task = asyncio.get_running_loop().create_task(self._run(work, owner), name=id)
         self._tasks[id], self._states[id] = task, state
-        task.add_done_callback(lambda _: self._forget(id))
+        task.add_done_callback(lambda _: self._forget(id, task))
 
-    def _forget(self, id: str) -> None:
-        self._tasks.pop(id, None)
-        self._states.pop(id, None)
+    def _forget(self, id: str, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(id) is task:  # else another was started for the object meanwhile
+            del self._tasks[id], self._states[id]
 
     def state(self, id: str) -> Any:
         """What a running job was started with for others to see, or None."""
@@ -39,7 +51,8 @@ class Jobs:
 
     async def _run(self, work: Coroutine[Any, Any, None], owner: str | None) -> None:
         if owner is not None:
-            CALLER.set(Caller(owner, salt="" if self._share else owner))
+            # the request was checked when it came; a key's scopes are not known any more
+            CALLER.set(Caller(owner, CLIENT_SCOPES if owner else SCOPES, "" if self._share else owner))
         TIMEOUT.set(None)  # that of the request that started it
         try:
             await work
@@ -61,6 +74,7 @@ class Jobs:
 
     async def close(self) -> None:
         """Interrupt all of them: what they have kept lets them go on at the next start."""
+        await asyncio.gather(*self._steps, return_exceptions=True)
         for task in list(self._tasks.values()):
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)

@@ -18,6 +18,7 @@ from llamina.server.model.frames import Loading
 from llamina.server.record import current
 
 Status = Literal["unloaded", "loading", "ready", "failed"]
+LOOK_AGAIN = 0.1  # seconds until a model whose time is over is looked at: it may have something under way
 
 
 @dataclass(eq=False)
@@ -38,6 +39,11 @@ class Entry:
     reserved: int | None = None  # bytes that it may take while it is loaded
     timer: asyncio.TimerHandle | None = None  # that unloads it
     leaving: bool = False  # to be unloaded as soon as nobody uses it
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody uses it. A stream may be under way between a handler's end and the begin of its answer."""
+        return self.users > 0 or (self.model is not None and self.model.active > 0)
 
     @property
     def memory(self) -> int:
@@ -170,7 +176,7 @@ class Models:
                 others = [e for e in self.entries.values() if e.model is not None or e.reserved is not None]
                 if len(others) < most and (not budget or sum(e.memory for e in others) + need <= budget):
                     break
-                idle = [e for e in others if e.model is not None and not e.users]
+                idle = [e for e in others if e.model is not None and not e.busy]
                 if not idle:
                     message = f"there is no room for {wanted.id}: {len(others)} models are loaded and in use"
                     raise ApiError(
@@ -199,7 +205,7 @@ class Models:
         else:
             kept = None if math.isinf(seconds) else seconds
             entry.profile = msgspec.structs.replace(entry.profile, keep_alive=kept)
-        if entry.leaving and not entry.users:
+        if entry.leaving and not entry.busy:
             await self.unload(entry)
         else:
             self._idle(entry)
@@ -211,8 +217,16 @@ class Models:
             return
         seconds = 0 if entry.leaving else entry.profile.keep_alive
         if seconds is not None and seconds >= 0:
-            loop = asyncio.get_running_loop()
-            entry.timer = loop.call_later(seconds, lambda: self._start(self.unload(entry)))
+            soonest = max(seconds, LOOK_AGAIN)  # a stream's answer uses the model again after its handler
+            entry.timer = asyncio.get_running_loop().call_later(soonest, self._expire, entry)
+
+    def _expire(self, entry: Entry) -> None:
+        """A model's time is over: unload it, or look again if it has something under way."""
+        if entry.busy:
+            entry.timer = asyncio.get_running_loop().call_later(LOOK_AGAIN, self._expire, entry)
+        else:
+            entry.timer = None
+            self._start(self.unload(entry))
 
     def _stop_timer(self, entry: Entry) -> None:
         if entry.timer is not None:
@@ -221,8 +235,8 @@ class Models:
 
     async def remove(self, entry: Entry) -> None:
         """Unload a model and forget it. Raises ApiError if a request uses it."""
-        if entry.users:
-            raise ApiError(409, f"{entry.users} requests use {entry.id!r}: ask again later", "conflict_error")
+        if entry.busy:
+            raise ApiError(409, f"requests use {entry.id!r}: ask again later", "conflict_error")
         del self.entries[entry.id]
         await self.unload(entry)
 

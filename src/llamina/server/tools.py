@@ -25,5 +25,5 @@ def read_schema(schema: dict[str, Any], param: str) -> dict[str, Any]:
     """
     given = {key: value for key, value in schema.items() if value is not None}
     if not isinstance(given.get("properties", {}), dict):
-        raise ApiError(400, f"{param}.properties is not an object: names with their schemas are expected", param=param)
+        raise ApiError(400, f"{param}.properties must be an object: names with their schemas", param=param)
     return given

@@ -14,7 +14,7 @@ def size(text: str) -> int:
     """Bytes. K, M, G, T and KiB … are powers of 1024, KB … powers of 1000. Raises ValueError for anything else."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
     if match is None or match[2] not in SIZES:
-        raise ValueError('a number of bytes, or a size like "8GiB" is expected')
+        raise ValueError('must be a number of bytes, or a size like "8GiB"')
     return int(float(match[1]) * SIZES[match[2]])
 
 
@@ -25,6 +25,6 @@ def duration(text: str) -> float:
         return float(given)
     parts = re.findall(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h|d)", given)
     if not parts or "".join(number + unit for number, unit in parts) != given.lstrip("+-"):
-        raise ValueError('seconds, or a duration like "5m" or "1h30m" is expected')
+        raise ValueError('must be seconds, or a duration like "5m" or "1h30m"')
     total = sum(float(number) * DURATIONS[unit] for number, unit in parts)
     return -total if given.startswith("-") else total

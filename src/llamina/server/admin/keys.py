@@ -33,7 +33,7 @@ async def create(request: Request) -> Response:
     if not 1 <= len(body.name) <= 100:
         raise ApiError(400, "name must have 1 to 100 characters", param="name")
     if body.expires_in is not None and not 1 <= body.expires_in <= LONGEST:
-        message = f"expires_in is {body.expires_in}: seconds from 1 to {LONGEST} are expected"
+        message = f"expires_in is {body.expires_in}: must be seconds from 1 to {LONGEST}"
         raise ApiError(400, message, param="expires_in")
     scopes = check_scopes(CLIENT_SCOPES if body.scopes is None else body.scopes)
     key = new_key()

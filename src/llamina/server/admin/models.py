@@ -104,8 +104,8 @@ async def unload(request: Request) -> Response:
     server = request.app.state.server
     body = await read(request, UnloadRequest)
     entry: Entry = server.models.find(body.id)
-    if entry.users and not body.force:
-        message = f"{entry.users} requests use {entry.id!r}: ask again later, or with force"
+    if entry.busy and not body.force:
+        message = f"requests use {entry.id!r}: ask again later, or with force"
         raise ApiError(409, message, "conflict_error", param="force")
     await server.jobs.cancel(f"load {entry.id}")
     await server.models.unload(entry)

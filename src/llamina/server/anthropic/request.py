@@ -151,7 +151,7 @@ class CountRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
                 message = f"context_management asks for {edit!r}: this server drops nothing of a conversation"
                 raise ApiError(400, message, param="context_management.edits")
         if self.thinking is not None and self.thinking.type == "between_tools":
-            message = "thinking.type is between_tools: enabled, adaptive or disabled is expected"
+            message = "thinking.type is between_tools: must be enabled, adaptive or disabled"
             raise ApiError(400, message, param="thinking.type")
 
 
@@ -177,7 +177,7 @@ class MessagesRequest(CountRequest, kw_only=True, forbid_unknown_fields=True):
             if getattr(self, name) is not None:
                 raise ApiError(400, f"{name} is given: this server has nothing of the kind", param=name)
         if self.max_tokens < 0:
-            raise ApiError(400, f"max_tokens is {self.max_tokens}: at least 0 is expected", param="max_tokens")
+            raise ApiError(400, f"max_tokens is {self.max_tokens}: must be at least 0", param="max_tokens")
         given["max_tokens"] = max(self.max_tokens, 1)  # with 0 the prompt is computed, and the token is not told
         self._check_budget()
         for name in ("temperature", "top_p", "top_k"):
@@ -194,7 +194,7 @@ class MessagesRequest(CountRequest, kw_only=True, forbid_unknown_fields=True):
             return
         budget = self.thinking.budget_tokens
         if budget is None or not LEAST_BUDGET <= budget < self.max_tokens:
-            expected = f"at least {LEAST_BUDGET} and less than max_tokens, which is {self.max_tokens}, is expected"
+            expected = f"must be at least {LEAST_BUDGET} and less than max_tokens, which is {self.max_tokens}"
             raise ApiError(400, f"thinking.budget_tokens is {budget}: {expected}", param="thinking.budget_tokens")
 
 

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from llamina.server.batch.batch import LINE
-from llamina.server.batch.endpoints import ENDPOINTS
+from llamina.server.batch.endpoints import ENDPOINTS, From
 from llamina.server.batch.lines import decode, lines
 from llamina.server.errors import ApiError, api_error, openai_shape
 from llamina.server.http import parse
@@ -56,13 +56,14 @@ class Execution:
     async def _answered(self, number: int, line: bytes) -> Kept:
         """The answer to a line, as the line of a file."""
         request = decode(line)
-        status, body = await self._answer(bytes(request.body))
+        id = f"{self._batch.id}:{number:09d}"
+        status, body = await self._answer(bytes(request.body), From(self._batch.owner, id))
         response = {"status_code": status, "request_id": new_id("req_"), "body": body}
         kept = {"id": new_id("batch_req_"), "custom_id": request.custom_id, "response": response, "error": None}
-        id, state = f"{self._batch.id}:{number:09d}", "completed" if status == 200 else "failed"
+        state = "completed" if status == 200 else "failed"
         return made(LINE, id, kept, owner=self._batch.owner, parent=self._batch.id, status=state)
 
-    async def _answer(self, body: bytes) -> tuple[int, dict[str, Any]]:
+    async def _answer(self, body: bytes, origin: From) -> tuple[int, dict[str, Any]]:
         """Status and body, as the live endpoint would give them; where that says to come back later, we do."""
         losses = 0
         while True:
@@ -70,7 +71,7 @@ class Execution:
                 request = parse(body, self._endpoint.request, self._server.config.limits.depth)
                 if getattr(request, "stream", None):
                     raise ApiError(400, "stream is true: a batch has whole answers, leave it out", param="stream")
-                return 200, await self._endpoint.answer(self._server, request, priority=PRIORITY)
+                return 200, await self._endpoint.answer(self._server, request, origin, priority=PRIORITY)
             except Exception as error:
                 found = api_error(error)
                 losses += found.code == "model_lost"

@@ -148,10 +148,10 @@ def _described(slot: Slot) -> dict[str, Any]:
 def _inside(folder: str, filename: str) -> Path:
     """The path of a plain file name in a folder. Raises RequestError for anything that leads elsewhere."""
     if not FILE_NAME.fullmatch(filename) or ".." in filename:
-        message = f"filename is {filename!r}: up to 201 letters, digits, '.', '_' and '-' are expected"
+        message = f"filename is {filename!r}: must be up to 201 letters, digits, '.', '_' and '-'"
         raise RequestError(message, "filename")
     root = Path(folder).resolve()
     path = root / filename
     if path.is_symlink() or not path.resolve().is_relative_to(root):
-        raise RequestError(f"{filename} is a link: a plain file is expected", "filename")
+        raise RequestError(f"{filename} is a link: must be a plain file", "filename")
     return path

@@ -24,9 +24,9 @@ class EmbeddingRequest(msgspec.Struct, forbid_unknown_fields=True):
     def check(self) -> Any:
         """What is embedded. Raises ApiError."""
         if (self.content is None) == (self.input is None):
-            raise ApiError(400, "either content or input is expected", param="content")
+            raise ApiError(400, "give either content or input", param="content")
         if self.embd_normalize not in (-1, 2):
-            message = f"embd_normalize is {self.embd_normalize}: -1 (as they are) or 2 (of length 1) is expected"
+            message = f"embd_normalize is {self.embd_normalize}: must be -1 (as they are) or 2 (of length 1)"
             raise ApiError(400, message, param="embd_normalize")
         return self.content if self.content is not None else self.input
 

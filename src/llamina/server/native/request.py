@@ -54,14 +54,14 @@ class NativeFields(EngineFields, kw_only=True, forbid_unknown_fields=True):
             raise ApiError(400, f"n_predict and max_tokens differ: {given}: give one of them", param="n_predict")
         most = given.pop() if given else -1
         if most is not None and most < -1:
-            raise ApiError(400, f"n_predict is {most}: -1 (no limit), 0 or more is expected", param="n_predict")
+            raise ApiError(400, f"n_predict is {most}: must be -1 (no limit), 0 or more", param="n_predict")
         return None if most == -1 else most
 
     def answers(self, most: int) -> int:
         """How many answers to each prompt. Raises ApiError for too many."""
         n = self.n_cmpl if self.n_cmpl is not None else self.n if self.n is not None else 1
         if not 1 <= n <= most:
-            raise ApiError(400, f"n_cmpl is {n}: a number from 1 to {most} is expected", param="n_cmpl")
+            raise ApiError(400, f"n_cmpl is {n}: must be a number from 1 to {most}", param="n_cmpl")
         return n
 
     def engine_options(self, limits: Limits, adapters: list[str]) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class NativeFields(EngineFields, kw_only=True, forbid_unknown_fields=True):
         if given.get("top_n_sigma", 0) < 0:
             given["top_n_sigma"] = 0.0  # off, as llama.cpp says it
         if not 0 <= self.n_probs <= limits.top_logprobs:
-            message = f"n_probs is {self.n_probs}: a number from 0 to {limits.top_logprobs} is expected"
+            message = f"n_probs is {self.n_probs}: must be a number from 0 to {limits.top_logprobs}"
             raise ApiError(400, message, param="n_probs")
         if self.n_probs:
             given["logprobs"] = self.n_probs
@@ -97,16 +97,16 @@ class NativeFields(EngineFields, kw_only=True, forbid_unknown_fields=True):
             message = f"adaptive_target is {self.adaptive_target}: there is no such sampler here: leave it out"
             raise ApiError(400, message, param="adaptive_target")
         if self.n_keep is not None and self.n_keep < 0:
-            raise ApiError(400, f"n_keep is {self.n_keep}: 0 or more is expected", param="n_keep")
+            raise ApiError(400, f"n_keep is {self.n_keep}: must be 0 or more", param="n_keep")
         for name in ("n_indent", "t_max_predict_ms", "t_max_prompt_ms"):
             if getattr(self, name) < 0:
-                raise ApiError(400, f"{name} is {getattr(self, name)}: 0 or more is expected", param=name)
+                raise ApiError(400, f"{name} is {getattr(self, name)}: must be 0 or more", param=name)
 
 
 def _pair(pair: Any) -> tuple[Any, Any]:
     """A token and its bias; false bans the token."""
     if not isinstance(pair, list | tuple) or len(pair) != 2 or isinstance(pair[0], bool):
-        message = "logit_bias is expected as pairs [token id, bias], or an object of them"
+        message = "logit_bias must be pairs [token id, bias], or an object of them"
         raise ApiError(400, message, param="logit_bias")
     return pair[0], float("-inf") if pair[1] is False else pair[1]
 

@@ -34,7 +34,7 @@ class RerankRequest(msgspec.Struct, forbid_unknown_fields=True):
         if self.max_chunks_per_doc not in (None, 1):
             raise ApiError(400, "documents are not cut into chunks here: leave it out", param="max_chunks_per_doc")
         if self.top_n is not None and self.top_n < 1:
-            raise ApiError(400, f"top_n is {self.top_n}: 1 or more is expected", param="top_n")
+            raise ApiError(400, f"top_n is {self.top_n}: must be 1 or more", param="top_n")
         return texts  # type: ignore[return-value]
 
 

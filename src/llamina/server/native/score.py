@@ -31,7 +31,7 @@ class ScoreRequest(msgspec.Struct, forbid_unknown_fields=True):
         first = [self.text_1] if isinstance(self.text_1, str) else self.text_1
         first = first * len(second) if len(first) == 1 else first
         if len(first) != len(second):
-            message = f"text_1 has {len(first)} texts and text_2 {len(second)}: one, or as many, are expected"
+            message = f"text_1 has {len(first)} texts and text_2 {len(second)}: text_1 must have one, or as many"
             raise ApiError(400, message, param="text_1")
         if not 1 <= len(second) <= most or not all(first) or not all(second):
             message = f"text_2 has {len(second)} texts: 1 to {most} are allowed, each with a character"

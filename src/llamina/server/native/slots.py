@@ -57,7 +57,7 @@ async def act(request: Request) -> Response:
     server = request.app.state.server
     id, action = request.path_params["id"], request.query_params.get("action", "")
     if action not in ("save", "restore", "erase"):
-        raise ApiError(400, f"action is {action!r}: save, restore or erase is expected", param="action")
+        raise ApiError(400, f"action is {action!r}: must be save, restore or erase", param="action")
     body = msgspec.json.decode(await read_bytes(request) or b"{}", type=SlotRequest)
     async with server.models.use(body.model or request.query_params.get("model", "")) as (_, model):
         if action == "erase":

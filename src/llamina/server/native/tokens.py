@@ -31,7 +31,7 @@ class TokenizeRequest(msgspec.Struct, forbid_unknown_fields=True):
 
     def check(self) -> None:
         if sum(given is not None for given in (self.content, self.prompt, self.messages)) != 1:
-            message = "one of content (as for llama.cpp), prompt and messages (as for vLLM) is expected"
+            message = "give one of content (as for llama.cpp), prompt and messages (as for vLLM)"
             raise ApiError(400, message, param="content")
         if self.continue_final_message:
             message = "continue_final_message is not supported: an answer is begun"

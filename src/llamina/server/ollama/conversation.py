@@ -43,7 +43,7 @@ def conversation(messages: list[Message], limit: int) -> list[dict[str, Any]]:
     for i, message in enumerate(messages):
         role = message.role.lower()
         if role not in ROLES:
-            expected = f"{', '.join(ROLES)} are expected"
+            expected = f"must be one of {', '.join(ROLES)}"
             raise ApiError(400, f"messages[{i}].role is {role!r}: {expected}", param=f"messages[{i}].role")
         check_images(message.images, f"messages[{i}].images")
         plain: dict[str, Any] = {"role": role, "content": message.content or ""}

@@ -23,7 +23,7 @@ def find(models: Models, name: str) -> Entry:
 def new_name(name: str, param: str = "model") -> str:
     """The id for a new model. Raises ApiError for a name that cannot be one."""
     if not NAME.fullmatch(name) or ".." in name:
-        message = f"{param} is {name!r}: letters, digits, '.', '_', '-', '/' and a tag after ':' are expected"
+        message = f"{param} is {name!r}: must be letters, digits, '.', '_', '-', '/' and a tag after ':'"
         raise ApiError(400, message, param=param)
     return name.removesuffix(LATEST)
 

@@ -96,7 +96,7 @@ def constraint(format: str | dict[str, Any] | None) -> dict[str, Any]:
     if isinstance(format, dict):
         return {"json_schema": closed(format)}
     if format not in (None, "", "json"):
-        raise ApiError(400, f'format is {format!r}: "json" or a JSON schema is expected', param="format")
+        raise ApiError(400, f'format is {format!r}: must be "json" or a JSON schema', param="format")
     return {"json_schema": {"type": "object"}} if format == "json" else {}
 
 
@@ -124,7 +124,9 @@ def closed(schema: Any) -> Any:
 def thinking(think: bool | str | None, able: bool, model: str) -> dict[str, Any]:
     """Variables of the chat template. Raises ApiError if a model is to think that cannot."""
     if isinstance(think, str) and think not in LEVELS:
-        raise ApiError(400, f"think is {think!r}: true, false, {', '.join(LEVELS)} are expected", param="think")
+        raise ApiError(
+            400, f"think is {think!r}: must be true, false, {', '.join(LEVELS[:-1])} or {LEVELS[-1]}", param="think"
+        )
     if think is None:
         return {}
     if think and not able:

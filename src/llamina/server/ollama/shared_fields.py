@@ -60,7 +60,7 @@ class GenerationRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
     def _top_logprobs(self, most: int) -> int:
         n = self.top_logprobs or 0
         if not 0 <= n <= most:
-            raise ApiError(400, f"top_logprobs is {n}: a number from 0 to {most} is expected", param="top_logprobs")
+            raise ApiError(400, f"top_logprobs is {n}: must be a number from 0 to {most}", param="top_logprobs")
         return n
 
 

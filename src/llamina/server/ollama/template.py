@@ -89,7 +89,7 @@ class Template:
 
     def _error(self, what: str) -> ApiError:
         known = ", ".join(f".{name}" for name in FIELDS)
-        message = f"{self._param}: {what}: a Go template of {known} with if, else, and, or, not is expected"
+        message = f"{self._param}: {what}: must be a Go template of {known} with if, else, and, or, not"
         return ApiError(400, message, param=self._param)
 
 

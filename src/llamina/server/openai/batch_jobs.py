@@ -7,13 +7,13 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
-from llamina.server.batch import described, find_batch, new_batch, run
+from llamina.server.batch import described, find_batch, new_batch
 from llamina.server.batch.batch import ACTIVE, as_object, batch_of
 from llamina.server.caller import caller
 from llamina.server.errors import ApiError
 from llamina.server.files import DAY, file_id, find_file, new_file
 from llamina.server.http import json, read
-from llamina.server.openai.batches import batches, cancelled
+from llamina.server.openai.batches import batches, begin, cancelled, check_endpoint
 from llamina.server.openai.lists import listed
 from llamina.server.store import Kept
 
@@ -32,6 +32,7 @@ async def create(request: Request) -> Response:
     """POST /v1/batch_jobs."""
     server, owner = request.app.state.server, caller(request).id
     body = await read(request, BatchJobRequest)
+    check_endpoint(request, body.endpoint)
     if (body.input_jsonl is None) == (body.input_file_id is None):
         raise ApiError(400, "either input_jsonl or input_file_id must be given", param="input_jsonl")
     if body.input_file_id is not None:
@@ -43,23 +44,22 @@ async def create(request: Request) -> Response:
             completion_window=body.completion_window,
             metadata=body.metadata,
         )
-        await server.store.insert_all([batch])
+        new = [batch]
     else:
-        batch = await _with_input(server, owner, body)
-    server.jobs.start(batch.id, run(server, batch.id))
-    return json(_job(as_object(batch, {})), 202)
+        new = await _with_input(server, owner, body)
+    await server.jobs.whole(begin(server, *new))
+    return json(_job(as_object(new[-1], {})), 202)
 
 
-async def _with_input(server: Any, owner: str, body: BatchJobRequest) -> Kept:
-    """A batch with the file that its input becomes, both kept at once."""
+async def _with_input(server: Any, owner: str, body: BatchJobRequest) -> list[Kept]:
+    """The file that the input becomes, and its batch: to be kept together."""
     id, content = file_id(), (body.input_jsonl or "").encode()
     batch = await batch_of(server, owner, body.endpoint, id, len(content), body.completion_window, body.metadata)
     with server.store.contents.write(id) as writing:
         await writing.write(content)
         await writing.finish()
     file = new_file(id, owner, f"{batch.id}.jsonl", "batch", writing.size, batch.created + 30 * DAY)
-    await server.store.insert_all([file, batch])
-    return batch
+    return [file, batch]
 
 
 async def list_jobs(request: Request) -> Response:

@@ -9,10 +9,13 @@ from starlette.routing import Route
 
 from llamina.server.batch import cancel_batch, described, new_batch, resume_all, run
 from llamina.server.batch.batch import ACTIVE, KIND, as_object
+from llamina.server.batch.endpoints import ENDPOINTS
 from llamina.server.caller import caller
 from llamina.server.http import json, read
 from llamina.server.openai.files import expiry_seconds
 from llamina.server.openai.lists import asked_page, kept_page, listed
+from llamina.server.protection.authenticate import check_scope
+from llamina.server.store import Kept
 
 MOST = 100  # of a list
 
@@ -34,6 +37,7 @@ async def create(request: Request) -> Response:
     """POST /v1/batches."""
     server, owner = request.app.state.server, caller(request).id
     body = await read(request, BatchRequest)
+    check_endpoint(request, body.endpoint)
     expires = body.output_expires_after
     seconds = None if expires is None else expiry_seconds(expires.seconds, "output_expires_after.seconds")
     batch = await new_batch(
@@ -45,9 +49,20 @@ async def create(request: Request) -> Response:
         metadata=body.metadata,
         output_expires_after=seconds,
     )
-    await server.store.insert_all([batch])
-    server.jobs.start(batch.id, run(server, batch.id))
+    await server.jobs.whole(begin(server, batch))
     return json(as_object(batch, {}))
+
+
+def check_endpoint(request: Request, endpoint: str) -> None:
+    """Raise ApiError if the caller may not ask an endpoint: a batch is no way around the scopes of a key."""
+    if endpoint in ENDPOINTS:
+        check_scope(caller(request), endpoint, "POST")
+
+
+async def begin(server: Any, *new: Kept) -> None:
+    """Keep a batch, the last of what is new, and let it run."""
+    await server.store.insert_all(list(new))
+    server.jobs.start(new[-1].id, run(server, new[-1].id))
 
 
 async def list_batches(request: Request) -> Response:

@@ -92,7 +92,7 @@ class ChatRequest(SamplingFields, kw_only=True, forbid_unknown_fields=True):
 
 def _top_logprobs(n: int, most: int) -> int:
     if not 0 <= n <= most:
-        raise ApiError(400, f"top_logprobs is {n}: a number from 0 to {most} is expected", param="top_logprobs")
+        raise ApiError(400, f"top_logprobs is {n}: must be a number from 0 to {most}", param="top_logprobs")
     return n
 
 
@@ -269,7 +269,7 @@ class Choice:
 
 def check_n(n: int | None, most: int) -> int:
     if n is not None and not 1 <= n <= most:
-        raise ApiError(400, f"n is {n}: a number from 1 to {most} is expected", param="n")
+        raise ApiError(400, f"n is {n}: must be a number from 1 to {most}", param="n")
     return n or 1
 
 

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from llamina.server.caller import caller
 from llamina.server.errors import ApiError, api_error
-from llamina.server.http import encode
+from llamina.server.http import encode, parse
 from llamina.server.model import Chunk
 from llamina.server.model.frames import Usage
 from llamina.server.openai.chat import ChatRequest, Choice, check_n, logprobs, usage
@@ -29,20 +29,11 @@ class Cancel(Kind, forbid_unknown_fields=True):
 
 async def chat(socket: WebSocket) -> None:
     """One connection, until the client leaves. Nothing that it sends ends more than its own answer."""
-    if not _same_origin(socket):
-        await socket.close(1008, "pages of other sites may not connect")
-        return
     await socket.accept()
     try:
         await Session(socket).serve()
     except WebSocketDisconnect:
         return
-
-
-def _same_origin(socket: WebSocket) -> bool:
-    """Whether no web page asks, or one of this server's: browsers let any page open a WebSocket."""
-    origin = socket.headers.get("origin")
-    return origin is None or urlsplit(origin).netloc == socket.headers.get("host")
 
 
 class Session:
@@ -72,7 +63,7 @@ class Session:
             raise WebSocketDisconnect(message.get("code", 1000))
         text: str | None = message.get("text")
         if text is None:
-            raise ApiError(400, "a binary message: JSON in a text message is expected")
+            raise ApiError(400, "the message is binary: must be JSON in a text message")
         most = self._server.config.limits.body_bytes
         if len(text) > most or len(text.encode()) > most:
             raise ApiError(413, f"the message is larger than {most} bytes")
@@ -91,7 +82,8 @@ class Session:
             return
         if busy:
             raise ApiError(409, "an answer is being generated: wait until it is done, or cancel it")
-        body = msgspec.json.decode(data, type=ChatRequest)
+        caller(self._socket).admit()
+        body = parse(data.encode(), ChatRequest, self._server.config.limits.depth)
         n = check_n(body.n, self._server.config.limits.answers)
         options = body.chat_options(self._server.config.limits)
         self._answer = Answer(body, n)

@@ -55,7 +55,7 @@ class CompletionRequest(SamplingFields, kw_only=True, forbid_unknown_fields=True
             raise ApiError(400, message, param="stream")
         if self.logprobs is not None:
             if not 0 <= self.logprobs <= limits.top_logprobs:
-                message = f"logprobs is {self.logprobs}: a number from 0 to {limits.top_logprobs} is expected"
+                message = f"logprobs is {self.logprobs}: must be a number from 0 to {limits.top_logprobs}"
                 raise ApiError(400, message, param="logprobs")
             options["logprobs"] = self.logprobs
             if self.echo:
@@ -72,7 +72,7 @@ class CompletionRequest(SamplingFields, kw_only=True, forbid_unknown_fields=True
         if self.best_of is None:
             return n, n
         if not n <= self.best_of <= limits.answers:
-            message = f"best_of is {self.best_of}: a number from n, which is {n}, to {limits.answers} is expected"
+            message = f"best_of is {self.best_of}: must be a number from n, which is {n}, to {limits.answers}"
             raise ApiError(400, message, param="best_of")
         if self.stream and self.best_of > n:
             raise ApiError(400, "best_of cannot be streamed: the likeliest is known at the end", param="best_of")

@@ -66,7 +66,7 @@ def first_dimensions(vectors: Any, dimensions: int | None, normalize: bool) -> A
     if dimensions is None:
         return vectors
     if not 1 <= dimensions <= vectors.shape[1]:
-        message = f"dimensions is {dimensions}: a number from 1 to {vectors.shape[1]} is expected"
+        message = f"dimensions is {dimensions}: must be a number from 1 to {vectors.shape[1]}"
         raise ApiError(400, message, param="dimensions")
     cut = vectors[:, :dimensions]
     return cut / np.maximum(np.linalg.norm(cut, axis=1, keepdims=True), 1e-12) if normalize else cut

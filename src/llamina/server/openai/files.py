@@ -33,12 +33,17 @@ async def create(request: Request) -> Response:
     kept = new_file(id, caller(request).id, form.filename or "", purpose, writing.size, None)
     if seconds is not None:
         kept.body["expires_at"] = kept.created + seconds
+    await server.jobs.whole(_keep(server, kept))
+    return json(described(kept))
+
+
+async def _keep(server: Any, kept: Kept) -> None:
+    """Keep a file whose contents are on disk; they are deleted if that fails."""
     try:
         await server.store.insert_all([kept])
-    except BaseException:
-        await server.store.contents.delete(id)
+    except Exception:
+        await server.store.contents.delete(kept.id)
         raise
-    return json(described(kept))
 
 
 def _checked(form: Form) -> tuple[str, int | None]:

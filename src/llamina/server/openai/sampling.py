@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from llamina.server.caller import CALLER
 from llamina.server.config import Limits
 from llamina.server.errors import ApiError
 
@@ -91,6 +92,9 @@ class EngineFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
                 given[ours] = value
         if self.min_tokens:
             raise ApiError(400, "min_tokens is not supported: use ignore_eos and max_tokens", param="min_tokens")
+        if given.get("priority", 0) > 0 and "admin:write" not in CALLER.get().scopes:
+            message = f"priority is {self.priority}: must be at most 0, as only an administrator's requests go first"
+            raise ApiError(403, message, "permission_error", param="priority", code="insufficient_scope")
         check_limits(given, limits)
         return given
 

@@ -53,13 +53,17 @@ class Account:
         if self.tokens is not None:
             self.tokens.take(tokens)
 
-    def obstacle(self) -> tuple[str, float] | None:
+    def take_request(self) -> None:
+        if self.requests is not None:
+            self.requests.take(1)
+
+    def obstacle(self, under_way: int = 0) -> tuple[str, float] | None:
         """(what is used up, seconds until it is not) if another request may not come now.
 
         A request is let in while any tokens are there, and charged as it uses them: so a bucket may go into debt, and
-        nobody is let in until that is paid.
+        nobody is let in until that is paid. `under_way`: how many of those that run are the one that asks.
         """
-        if self.concurrent and self.running >= self.concurrent:
+        if self.concurrent and self.running - under_way >= self.concurrent:
             return f"{self.concurrent} requests are under way, as many as may be at a time", 1.0
         if self.requests is not None and (wait := self.requests.wait_for(1)) > 0:
             return f"{self.requests.capacity} requests a minute are allowed", wait

@@ -1,5 +1,6 @@
 """API keys: those of the configuration, and those that were made at run time. Only hashes of them are kept."""
 
+import asyncio
 import hashlib
 import hmac
 import re
@@ -13,7 +14,7 @@ from llamina.server.caller import CLIENT_SCOPES, SCOPES
 from llamina.server.config import Config
 from llamina.server.protection.rates import Rates
 from llamina.server.protection.settings import ApiKey
-from llamina.server.store import Store
+from llamina.server.store import Kept, Store
 
 KIND = "key"  # in the store
 REVOKED = "revoked"
@@ -64,6 +65,7 @@ class Keys:
         self._made: list[Key] = []
         self._ever_made = False
         self._read_at: float | None = None
+        self._reading = asyncio.Lock()
 
     @property
     def required(self) -> bool:
@@ -76,11 +78,19 @@ class Keys:
         return self._jwt or any("admin:write" in key.scopes for key in (*self._configured, *self._made))
 
     async def refresh(self, store: Store, now: bool = False) -> None:
-        """Read the keys that were made at run time, if that was some time ago."""
-        if not now and self._read_at is not None and time.monotonic() - self._read_at < FRESH:
+        """Read the keys that were made at run time, if that was some time ago. Nobody is let in before it is done."""
+        if self._is_fresh and not now:
             return
-        self._read_at = time.monotonic()
-        kept = await store.all(KIND)
+        async with self._reading:
+            if now or not self._is_fresh:
+                self._take(await store.all(KIND))
+                self._read_at = time.monotonic()
+
+    @property
+    def _is_fresh(self) -> bool:
+        return self._read_at is not None and time.monotonic() - self._read_at < FRESH
+
+    def _take(self, kept: list[Kept]) -> None:
         self._ever_made = bool(kept)
         self._made = [
             Key(
@@ -109,14 +119,14 @@ def _given(text: str, scopes: frozenset[str], param: str) -> Key:
     kind, _, value = text.partition(":")
     sha256 = value if kind == "sha256" else hashed(text)
     if not HASH.fullmatch(sha256) or not text.strip():
-        message = f"{param} has a hash that is none: a key, or sha256: and 64 hexadecimal digits, is expected"
+        message = f"{param} has a hash that is none: must be a key, or sha256: and 64 hexadecimal digits"
         raise RequestError(message, param)
     return Key(_id(sha256), sha256, scopes)
 
 
 def _described(key: ApiKey) -> Key:
     if not HASH.fullmatch(key.sha256):
-        message = f"the key {key.name!r} has a sha256 that is none: 64 hexadecimal digits are expected"
+        message = f"the key {key.name!r} has a sha256 that is none: must be 64 hexadecimal digits"
         raise RequestError(message, "keys")
     return Key(_id(key.sha256), key.sha256, check_scopes(key.scopes), key.expires, key.rates)
 

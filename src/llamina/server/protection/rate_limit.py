@@ -31,21 +31,25 @@ class RateLimit:
         caller: Caller = scope.get("caller", EVERYBODY)
         own = self._account(caller)
         accounts = (own, self._all)
-        for account, whose in ((own, "this key"), (self._all, "all callers together")):
-            if (found := account.obstacle()) is not None:
-                await refuse(_over(account, whose, *found), scope, receive, send)
-                return
+        if (error := _refused(own, self._all)) is not None:
+            await refuse(error, scope, receive, send)
+            return
 
         def spend(tokens: int) -> None:
             for account in accounts:
                 account.spend(tokens)
 
-        scope["caller"] = counted = replace(caller, spend=spend)
+        def admit() -> None:
+            if (error := _refused(own, self._all, under_way=1)) is not None:
+                raise error
+            for account in accounts:
+                account.take_request()
+
+        scope["caller"] = counted = replace(caller, spend=spend, admit=admit)
         CALLER.set(counted)
         for account in accounts:
             account.running += 1
-            if account.requests is not None:
-                account.requests.take(1)
+            account.take_request()
         try:
             await self._app(scope, receive, _telling(send, self._all.headers() | own.headers()))
         finally:
@@ -62,6 +66,14 @@ class RateLimit:
 
 def _account(rates: Rates) -> Account:
     return Account(rates.requests, rates.tokens, rates.concurrent)
+
+
+def _refused(own: Account, everyones: Account, under_way: int = 0) -> ApiError | None:
+    """The error of a request that is over a limit. `under_way`: requests that are its own connection."""
+    for account, whose in ((own, "this key"), (everyones, "all callers together")):
+        if (found := account.obstacle(under_way)) is not None:
+            return _over(account, whose, *found)
+    return None
 
 
 def _over(account: Account, whose: str, what: str, seconds: float) -> ApiError:

@@ -25,7 +25,7 @@ class Tokens:
         self._keys: dict[str, Any] = {}
         if settings.secret:
             if len(settings.secret.encode()) < SHORTEST:
-                raise RequestError(f"jwt.secret is too short: at least {SHORTEST} bytes are expected", "jwt.secret")
+                raise RequestError(f"jwt.secret is too short: must have at least {SHORTEST} bytes", "jwt.secret")
             self._keys["HS256"] = settings.secret
         if settings.public_key:
             self._keys["RS256"] = self._public(settings.public_key)
@@ -37,7 +37,7 @@ class Tokens:
         try:
             key = self._jwt.get_algorithm_by_name("RS256").prepare_key(text)
         except (ValueError, TypeError, self._jwt.PyJWTError) as error:
-            message = "jwt.public_key is no RSA key: PEM with BEGIN PUBLIC KEY is expected"
+            message = "jwt.public_key is no RSA key: must be PEM with BEGIN PUBLIC KEY"
             raise RequestError(message, "jwt.public_key") from error
         if hasattr(key, "private_numbers"):
             raise RequestError("jwt.public_key is a private key: give the public one", "jwt.public_key")

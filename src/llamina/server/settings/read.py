@@ -39,7 +39,7 @@ def _read_struct(
 ) -> dict[str, Any]:
     if isinstance(value, dict):
         return read_table(value, struct, where, mistakes, path)
-    mistakes.append(Mistake(where(path), f"{'.'.join(path)} is {value!r}: a table is expected"))
+    mistakes.append(Mistake(where(path), f"{'.'.join(path)} is {value!r}: must be a table"))
     return {}
 
 
@@ -53,5 +53,5 @@ def _read_several(
         return {name: _read_struct(inner, struct, where, mistakes, (*path, name)) for name, inner in value.items()}
     if get_origin(kind) is list and isinstance(value, list):
         return [_read_struct(inner, struct, where, mistakes, (*path, str(at))) for at, inner in enumerate(value)]
-    mistakes.append(Mistake(where(path), f"{'.'.join(path)} is {value!r}: tables are expected"))
+    mistakes.append(Mistake(where(path), f"{'.'.join(path)} is {value!r}: must be tables"))
     return {} if get_origin(kind) is dict else []

@@ -1,6 +1,8 @@
 """The objects of the Assistants API as they are kept and answered, and the lists of them."""
 
 import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, Literal
 
 from starlette.requests import Request
@@ -18,6 +20,7 @@ from llamina.server.store.store import made
 # Kinds in the store are OpenAI's names of the objects.
 ASSISTANT, THREAD, MESSAGE, RUN, STEP = "assistant", "thread", "thread.message", "thread.run", "thread.run.step"
 MOST = 100  # objects of a page
+FindOne = Callable[[Request], Awaitable[Kept]]
 
 
 def now() -> int:
@@ -89,6 +92,17 @@ async def find(request: Request, kind: str, id: str, parent: str = "") -> Kept:
     if kept is None or kept.parent != parent:
         raise ApiError(404, f"there is no {kind} {id!r}", "not_found_error")
     return kept
+
+
+async def change_metadata(request: Request, find_one: FindOne, metadata: dict[str, str] | None) -> Kept:
+    """The object with other metadata, if any are given. What a run changes in it at the same time stays changed."""
+    while True:
+        kept = await find_one(request)
+        if metadata is None:
+            return kept
+        body = kept.body | {"metadata": check_metadata(metadata)}
+        if await request.app.state.server.store.change(kept.kind, kept.id, body=body, if_status=(kept.status,)):
+            return replace(kept, body=body)
 
 
 def deleted(kept: Kept) -> Response:

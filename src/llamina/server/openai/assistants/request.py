@@ -164,9 +164,7 @@ def chat_options(run: dict[str, Any], limits: Limits) -> dict[str, Any]:
 def _format(given: str | dict[str, Any] | None) -> ResponseFormat | None:
     if isinstance(given, str):
         if given != "auto":
-            raise ApiError(
-                400, f"response_format is {given!r}: 'auto' or an object is expected", param="response_format"
-            )
+            raise ApiError(400, f"response_format is {given!r}: must be 'auto' or an object", param="response_format")
         return None
     try:
         return None if given is None else msgspec.convert(given, ResponseFormat)

@@ -16,6 +16,7 @@ from llamina.server.openai.assistants.objects import (
     ASSISTANT,
     RUN,
     STEP,
+    change_metadata,
     find,
     listing,
     new_message,
@@ -33,7 +34,7 @@ from llamina.server.openai.assistants.request import (
     check_resources,
 )
 from llamina.server.openai.assistants.states import ACTIVE, changed, end, shown, up_to_date
-from llamina.server.openai.assistants.threads import thread_and_messages, thread_of
+from llamina.server.openai.assistants.threads import check_room, thread_and_messages, thread_of
 from llamina.server.openai.assistants.work import Listener, resume, start
 from llamina.server.openai.lists import listed
 from llamina.server.store import Kept
@@ -52,10 +53,16 @@ async def create(request: Request) -> Response:
     if before is not None and (await up_to_date(server, before)).status in ACTIVE:
         raise _busy(thread.id)
     messages = [new_message(message, thread.id, thread.owner) for message in asked.additional_messages or []]
-    # The thread's status is the run that works on it: of two requests at a time, one finds it changed.
-    if not await server.store.write([*messages, run], [replace(thread, status=run.id)], (thread.status,)):
-        raise _busy(thread.id)
-    return _begin(request, run, bool(asked.stream))
+    await check_room(server, thread, len(messages))
+
+    async def begin() -> Response:
+        # The thread's status is the run that works on it: of two requests at a time, one finds it changed.
+        if not await server.store.write([*messages, run], [replace(thread, status=run.id)], (thread.status,)):
+            raise _busy(thread.id)
+        return _begin(request, run, bool(asked.stream))
+
+    begun: Response = await server.jobs.whole(begin())
+    return begun
 
 
 def _busy(thread: str) -> ApiError:
@@ -66,11 +73,15 @@ async def create_with_thread(request: Request) -> Response:
     """POST /v1/threads/runs."""
     asked = await read(request, ThreadRunRequest)
     check_resources(asked.tool_resources)
-    thread, *messages = thread_and_messages(request, asked.thread or ThreadRequest())
-    messages += [new_message(message, thread.id, thread.owner) for message in asked.additional_messages or []]
-    run = await _new_run(request, asked, thread.id)
-    await request.app.state.server.store.insert_all([replace(thread, status=run.id), *messages, run])
-    return _begin(request, run, bool(asked.stream), thread)
+    thread, *messages = thread_and_messages(request, asked.thread or ThreadRequest(), asked.additional_messages or ())
+    server, run = request.app.state.server, await _new_run(request, asked, thread.id)
+
+    async def begin() -> Response:
+        await server.store.insert_all([replace(thread, status=run.id), *messages, run])
+        return _begin(request, run, bool(asked.stream), thread)
+
+    begun: Response = await server.jobs.whole(begin())
+    return begun
 
 
 def _begin(request: Request, run: Kept, streamed: bool, thread: Kept | None = None) -> Response:
@@ -141,12 +152,8 @@ async def retrieve(request: Request) -> Response:
 
 async def update(request: Request) -> Response:
     """POST /v1/threads/{id}/runs/{id}."""
-    run = await _run(request)
     asked = await read(request, MetadataUpdate)
-    if asked.metadata is not None:
-        run = replace(run, body=run.body | {"metadata": check_metadata(asked.metadata)})
-        await request.app.state.server.store.change(RUN, run.id, body=run.body)
-    return json(shown(run))
+    return json(shown(await change_metadata(request, _run, asked.metadata)))
 
 
 async def index(request: Request) -> Response:
@@ -181,12 +188,16 @@ async def submit_tool_outputs(request: Request) -> Response:
     steps = await server.store.all(STEP, parent=run.id, status=("in_progress",))
     done = changed(steps[-1], "completed", completed_at=now(), step_details=_with_outputs(steps[-1], asked))
     queued = changed(run, "queued", required_action=None, expires_at=None)
-    if not await server.store.write([], [done, queued], ("requires_action", "in_progress")):
-        raise ApiError(400, f"{run.id} does not wait for tool outputs any more")
     listener = Listener()
-    listener.tell("thread.run.step.completed", shown(done))
-    listener.tell("thread.run.queued", shown(queued))
-    start(server, queued, listener if asked.stream else None)
+
+    async def go_on() -> None:
+        if not await server.store.write([], [done, queued], ("requires_action", "in_progress")):
+            raise ApiError(400, f"{run.id} does not wait for tool outputs any more")
+        listener.tell("thread.run.step.completed", shown(done))
+        listener.tell("thread.run.queued", shown(queued))
+        start(server, queued, listener if asked.stream else None)
+
+    await server.jobs.whole(go_on())
     return events(request, listener.events(), "error") if asked.stream else json(shown(queued))
 
 

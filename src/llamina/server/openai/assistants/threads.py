@@ -1,20 +1,21 @@
 """`/v1/threads` and their messages: conversations that the server keeps."""
 
+from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from llamina.server.caller import caller
 from llamina.server.errors import ApiError
-from llamina.server.http import json, read, read_bytes
+from llamina.server.http import json, parse, read, read_bytes
 from llamina.server.ids import new_id
 from llamina.server.openai.assistants.objects import (
     MESSAGE,
     RUN,
     THREAD,
+    change_metadata,
     deleted,
     find,
     listing,
@@ -37,22 +38,23 @@ from llamina.server.store.store import made
 
 async def create(request: Request) -> Response:
     """POST /v1/threads. A body is not needed."""
-    asked = msgspec.json.decode(await read_bytes(request) or b"{}", type=ThreadRequest)
+    depth = request.app.state.server.config.limits.depth
+    asked = parse(await read_bytes(request) or b"{}", ThreadRequest, depth)
     new = thread_and_messages(request, asked)
     await request.app.state.server.store.insert_all(new)
     return json(new[0].body)
 
 
-def thread_and_messages(request: Request, asked: ThreadRequest) -> list[Kept]:
+def thread_and_messages(request: Request, asked: ThreadRequest, more: Sequence[MessageRequest] = ()) -> list[Kept]:
     """A new thread, and its first messages. Raises ApiError for what cannot be kept."""
     server, owner, id = request.app.state.server, caller(request).id, new_id("thread_")
     check_resources(asked.tool_resources)
-    most = server.config.limits.messages
-    if len(asked.messages) > most:
-        raise ApiError(400, f"there are {len(asked.messages)} messages: {most} are allowed", param="messages")
+    messages, most = [*asked.messages, *more], server.config.limits.messages
+    if len(messages) > most:
+        raise ApiError(400, f"there are {len(messages)} messages: {most} are allowed", param="messages")
     metadata = check_metadata(asked.metadata)
     body = {"id": id, "object": THREAD, "created_at": now(), "metadata": metadata, "tool_resources": {}}
-    return [made(THREAD, id, body, owner), *(new_message(message, id, owner) for message in asked.messages)]
+    return [made(THREAD, id, body, owner), *(new_message(message, id, owner) for message in messages)]
 
 
 async def retrieve(request: Request) -> Response:
@@ -62,19 +64,9 @@ async def retrieve(request: Request) -> Response:
 
 async def update(request: Request) -> Response:
     """POST /v1/threads/{id}."""
-    thread = await thread_of(request)
     asked = await read(request, ThreadUpdate)
     check_resources(asked.tool_resources)
-    return json(await _update_metadata(request, thread, asked.metadata))
-
-
-async def _update_metadata(request: Request, kept: Kept, metadata: dict[str, str] | None) -> dict[str, Any]:
-    """The object with other metadata, if any are given."""
-    if metadata is None:
-        return kept.body
-    body = kept.body | {"metadata": check_metadata(metadata)}
-    await request.app.state.server.store.change(kept.kind, kept.id, body=body)
-    return body
+    return json((await change_metadata(request, thread_of, asked.metadata)).body)
 
 
 async def delete(request: Request) -> Response:
@@ -103,8 +95,16 @@ async def create_message(request: Request) -> Response:
     run = await server.store.get(RUN, thread.status) if thread.status else None
     if run is not None and (await up_to_date(server, run)).status in ACTIVE:
         raise ApiError(400, f"no message can be added to {thread.id} while the run {run.id} is active: cancel it first")
+    await check_room(server, thread, 1)
     await server.store.insert_all([message])
     return json(message.body)
+
+
+async def check_room(server: Any, thread: Kept, more: int) -> None:
+    """Raise ApiError if a thread would have more messages than a conversation may have: a run reads them all."""
+    there, most = sum((await server.store.counts(MESSAGE, parent=thread.id)).values()), server.config.limits.messages
+    if there + more > most:
+        raise ApiError(400, f"{thread.id} has {there} messages: {most} are allowed: begin another thread")
 
 
 async def list_messages(request: Request) -> Response:
@@ -120,8 +120,8 @@ async def retrieve_message(request: Request) -> Response:
 
 async def update_message(request: Request) -> Response:
     """POST /v1/threads/{id}/messages/{id}."""
-    message = await _message(request)
-    return json(await _update_metadata(request, message, (await read(request, MetadataUpdate)).metadata))
+    asked = await read(request, MetadataUpdate)
+    return json((await change_metadata(request, _message, asked.metadata)).body)
 
 
 async def delete_message(request: Request) -> Response:

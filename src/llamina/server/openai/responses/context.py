@@ -11,6 +11,7 @@ from llamina.server.openai.responses.keeping import (
     find_conversation,
     referenced,
 )
+from llamina.server.openai.responses.known import FIELDS, check_known
 from llamina.server.openai.responses.request import ResponseRequest
 
 if TYPE_CHECKING:
@@ -46,14 +47,16 @@ async def gather(server: "Server", owner: str, body: ResponseRequest, new_id: Ne
         if item.get("type") == "item_reference" or (set(item) == {"id"}):
             id = item.get("id")
             if not isinstance(id, str):
-                raise ApiError(400, f"{path}.id is {id!r}: an item's id is expected", param=f"{path}.id")
+                raise ApiError(400, f"{path}.id is {id!r}: must be an item's id", param=f"{path}.id")
+            check_known(item, FIELDS["item_reference"], path)
             found.input.append(await referenced(server, id, owner, body.conversation_id, path))
             continue
         known = normalized(item, path, new_id)
         if known is not None:
             found.input.append(known)
-        elif item["type"] not in found.left_out:
-            found.left_out.append(item["type"])
+        unread = item["type"] if known is None else "encrypted reasoning" if known.get("encrypted_content") else None
+        if unread is not None and unread not in found.left_out:
+            found.left_out.append(unread)
     check_twice(found.items, "input")
     return found
 

@@ -5,6 +5,7 @@ from itertools import count
 from typing import Any
 
 from llamina.server.errors import ApiError
+from llamina.server.openai.responses.known import FIELDS, PARTS, check_known
 from llamina.server.openai.responses.request import LONGEST_KEY
 
 Item = dict[str, Any]
@@ -12,7 +13,7 @@ NewId = Callable[[str], str]
 PREFIXES = {"message": "msg_", "function_call": "fc_", "function_call_output": "fco_", "reasoning": "rs_"}
 ROLES = ("user", "assistant", "system", "developer")
 STATUSES = ("in_progress", "completed", "incomplete")
-TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
+PHASES = ("commentary", "final_answer")
 HEX = 24  # digits that a response's id and those of its items have in common
 
 
@@ -39,9 +40,10 @@ def normalized(item: Item, path: str, new_id: NewId) -> Item | None:
     """
     kind = item.get("type", "message" if "role" in item else None)
     if not isinstance(kind, str):
-        raise ApiError(400, f"{path} has no type: one of {', '.join(PREFIXES)} is expected", param=f"{path}.type")
+        raise ApiError(400, f"{path} has no type: must be one of {', '.join(PREFIXES)}", param=f"{path}.type")
     if kind not in PREFIXES:
         return None
+    check_known(item, FIELDS[kind], path)
     id, status = item.get("id"), item.get("status")
     if id is not None and not (isinstance(id, str) and 0 < len(id) <= LONGEST_KEY and id.isprintable()):
         raise ApiError(400, f"{path}.id must be a text of 1 to {LONGEST_KEY} characters", param=f"{path}.id")
@@ -53,25 +55,30 @@ def normalized(item: Item, path: str, new_id: NewId) -> Item | None:
 
 
 def _message(item: Item, path: str) -> Item:
-    role, content = item.get("role"), item.get("content")
+    role, content, phase = item.get("role"), item.get("content"), item.get("phase")
     if role not in ROLES:
         raise ApiError(400, f"{path}.role is {role!r}: must be one of {', '.join(ROLES)}", param=f"{path}.role")
     texts = _texts(content, f"{path}.content")
     found: Item = {"role": role, "content": [_output_text(x) if role == "assistant" else _input_text(x) for x in texts]}
-    if item.get("phase") in ("commentary", "final_answer"):
-        found["phase"] = item["phase"]
-    return found
+    if phase not in (None, *PHASES):
+        raise ApiError(400, f"{path}.phase is {phase!r}: must be {' or '.join(PHASES)}", param=f"{path}.phase")
+    return found if phase is None else found | {"phase": phase}
 
 
 def _function_call(item: Item, path: str) -> Item:
-    return {key: _string(item, key, path) for key in ("call_id", "name", "arguments")}
+    return {key: _string(item, key, path) for key in ("call_id", "name", "arguments")} | _origin(item, "namespace")
+
+
+def _origin(item: Item, *names: str) -> Item:
+    """What tells whose call it is; the model is not told, but it is kept."""
+    return {name: item[name] for name in (*names, "caller") if item.get(name) is not None}
 
 
 def _function_call_output(item: Item, path: str) -> Item:
     output = item.get("output")
     if not isinstance(output, str):
         output = [_input_text(text) for text in _texts(output, f"{path}.output")]
-    return {"call_id": _string(item, "call_id", path), "output": output}
+    return {"call_id": _string(item, "call_id", path), "output": output} | _origin(item, "name", "namespace")
 
 
 def _reasoning(item: Item, path: str) -> Item:
@@ -96,7 +103,7 @@ MAKERS: dict[str, Callable[[Item, str], Item]] = {
 def _string(item: Item, key: str, path: str) -> str:
     value = item.get(key)
     if not isinstance(value, str) or (key != "arguments" and not value):
-        raise ApiError(400, f"{path}.{key} is {value!r}: a string is expected", param=f"{path}.{key}")
+        raise ApiError(400, f"{path}.{key} is {value!r}: must be a string", param=f"{path}.{key}")
     return value
 
 
@@ -110,9 +117,10 @@ def _texts(content: Any, path: str) -> list[str]:
     for i, part in enumerate(content):
         kind = part.get("type") if isinstance(part, dict) else None
         key = "refusal" if kind == "refusal" else "text"
-        if kind not in TEXTS and kind != "refusal":
+        if not isinstance(kind, str) or kind not in PARTS:
             message = f"{path}[{i}] has the type {kind!r}: models here read text (input_text, output_text)"
             raise ApiError(400, message, param=f"{path}[{i}].type")
+        check_known(part, PARTS[kind], f"{path}[{i}]")
         if not isinstance(part.get(key), str):
             raise ApiError(400, f"{path}[{i}].{key} must be a string", param=f"{path}[{i}].{key}")
         found.append(part[key])

@@ -18,7 +18,7 @@ def to_messages(instructions: str | None, items: list[Item]) -> list[Message]:
     for item in items:
         _append(messages, _message(item, names))
     if not messages:
-        raise ApiError(400, "input is empty: a text or items are expected", param="input")
+        raise ApiError(400, "input is empty: must be a text or items", param="input")
     return messages
 
 

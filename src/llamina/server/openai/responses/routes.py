@@ -1,6 +1,6 @@
 """`/v1/responses`: answers that are kept, chained by id, streamed, or made in the background."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -10,6 +10,7 @@ from starlette.routing import Route
 from llamina.server.caller import caller
 from llamina.server.errors import ApiError, api_error
 from llamina.server.http import DONE, event, events, json, read
+from llamina.server.model.client import ChunkStream
 from llamina.server.openai.lists import asked_page, check_query, cut_page, kept_page, listed, truth, whole
 from llamina.server.openai.responses.keeping import ACTIVE, EVENTS, RESPONSE, find_response
 from llamina.server.openai.responses.output import Event
@@ -29,14 +30,14 @@ async def create(request: Request) -> HttpResponse:
     asked = await prepare(server, caller(request).id, body)
     headers = {WARNINGS: _header(asked.warnings)} if asked.warnings else {}
     if body.background:
-        run = await start(server, asked)
+        run = await server.jobs.whole(start(server, asked))
         if run.log is not None:
             return _streamed(request, run.log.follow(), headers)
         return json(run.response, headers=headers)
     run = Run(server, asked)
     await run.begin()
     if body.stream:
-        return _streamed(request, run.guarded_events(), headers)
+        return _streamed(request, run.guarded_events(), headers, run.streams)
     async for _ in run.events():
         pass
     return json(run.response, headers=headers)
@@ -48,8 +49,10 @@ def _header(warnings: list[str]) -> str:
     return "".join(c if c.isascii() and c.isprintable() else "?" for c in text[:LONGEST_HEADER])
 
 
-def _streamed(request: Request, source: Source, headers: dict[str, str]) -> HttpResponse:
-    response = events(request, _encoded(source), "error")
+def _streamed(
+    request: Request, source: Source, headers: dict[str, str], owns: Sequence[ChunkStream] = ()
+) -> HttpResponse:
+    response = events(request, _encoded(source), "error", owns)
     response.headers.update(headers)
     return response
 

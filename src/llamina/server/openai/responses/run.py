@@ -1,6 +1,7 @@
 """Making a response: from a request to its events, kept in the end; in the background if asked to."""
 
 import asyncio
+import hashlib
 import secrets
 import time
 from collections.abc import AsyncGenerator
@@ -18,7 +19,7 @@ from llamina.server.ids import new_id
 from llamina.server.model import Chunk
 from llamina.server.model.client import ChunkStream
 from llamina.server.openai.responses.context import gather
-from llamina.server.openai.responses.items import Item, ItemIds
+from llamina.server.openai.responses.items import HEX, Item, ItemIds
 from llamina.server.openai.responses.keeping import ACTIVE, CONVERSATION, EVENTS, RESPONSE, item_row
 from llamina.server.openai.responses.log import EventLog
 from llamina.server.openai.responses.messages import to_messages
@@ -50,16 +51,16 @@ class Asked:
         return id
 
 
-async def prepare(server: "Server", owner: str, body: ResponseRequest) -> Asked:
-    """Translate a request. Raises ApiError for anything that is wrong with it."""
+async def prepare(server: "Server", owner: str, body: ResponseRequest, id: str | None = None) -> Asked:
+    """Translate a request, to a response with this id, if one is given. Raises ApiError for what is wrong with it."""
     limits = server.config.limits
     body.check(limits)
     if body.background and body.seed is None:
         body = msgspec.structs.replace(body, seed=secrets.randbelow(1 << 31))  # begun again, it says the same
     entry, tools, options = server.models.find(body.model), body.offered(limits), body.engine_options(limits)
-    id = new_id("resp_")
+    id = id or new_id("resp_")
     context = await gather(server, owner, body, ItemIds(id))
-    warnings = body.warnings()
+    warnings = body.warnings() + tools.warnings
     if tools.left_out:
         warnings.append(f"tools that are not run here were left out: {', '.join(tools.left_out)}")
     if context.left_out:
@@ -80,6 +81,11 @@ class Run:
         self.is_cancelled = False
         self._stream: ChunkStream | None = None
         self._first: Chunk | None = None
+
+    @property
+    def streams(self) -> list[ChunkStream]:
+        """What it reads from the model, once it has begun."""
+        return [self._stream] if self._stream is not None else []
 
     def event(self, type: str, **fields: Any) -> Event:
         return {"type": type, "sequence_number": next(self._numbers), **fields}
@@ -215,6 +221,23 @@ class Run:
         return True
 
 
+async def answer(server: "Server", owner: str, body: ResponseRequest, key: str, **defaults: Any) -> Response:
+    """The whole response, kept once for a key. `defaults` are options of the engine where the request gives none."""
+    if body.background:
+        raise ApiError(400, "background is true: a batch is in the background anyway, leave it out", param="background")
+    id = "resp_" + hashlib.sha256(key.encode()).hexdigest()[:HEX]
+    if (kept := await server.store.get(RESPONSE, id, owner)) is not None:
+        found: Response = kept.body["response"]
+        return found
+    asked = await prepare(server, owner, body, id)
+    asked.options = defaults | asked.options
+    run = Run(server, asked)
+    await run.begin()
+    async for _ in run.events():
+        pass
+    return run.response
+
+
 # ---- in the background -----------------------------------------------------------------------------------
 
 
@@ -227,9 +250,10 @@ async def start(server: "Server", asked: Asked) -> Run:
     return launch(server, asked)
 
 
-def launch(server: "Server", asked: Asked) -> Run:
+def launch(server: "Server", asked: Asked, owner: str | None = None) -> Run:
+    """Begin with it: for the caller of now, who is charged for it, or for an owner whose request is over."""
     run = Run(server, asked)
-    server.jobs.start(asked.id, _work(run), state=run, owner=asked.owner)
+    server.jobs.start(asked.id, _work(run), state=run, owner=owner)
     return run
 
 
@@ -272,7 +296,7 @@ async def resume(server: "Server") -> None:
             body = {"response": response, "input": kept.body["input"]}
             await server.store.change(RESPONSE, kept.id, body=body, status="failed", if_status=ACTIVE)
         else:
-            launch(server, asked)
+            launch(server, asked, kept.owner)
 
 
 def _asked_again(server: "Server", kept: Kept) -> Asked:

@@ -5,6 +5,7 @@ from typing import Any
 
 from llamina.server.config import Limits
 from llamina.server.errors import ApiError
+from llamina.server.openai.responses.known import FUNCTION, check_known
 from llamina.server.tools import check_count, read_schema
 
 CHOICES = ("auto", "none", "required")
@@ -18,6 +19,7 @@ class Offer:
     shown: list[dict[str, Any]] = field(default_factory=list)
     choice: str | dict[str, Any] = "auto"
     left_out: list[str] = field(default_factory=list)  # types of tools that are not functions
+    warnings: list[str] = field(default_factory=list)  # what is asked of functions and not done
 
 
 def offer(tools: list[dict[str, Any]], choice: str | dict[str, Any] | None, limits: Limits) -> Offer:
@@ -27,9 +29,10 @@ def offer(tools: list[dict[str, Any]], choice: str | dict[str, Any] | None, limi
     for i, tool in enumerate(tools):
         kind = tool.get("type")
         if not isinstance(kind, str):
-            raise ApiError(400, f"tools[{i}] has no type: function is expected", param=f"tools[{i}].type")
+            raise ApiError(400, f"tools[{i}] has no type: must be function, or another", param=f"tools[{i}].type")
         if kind == "function":
             found.shown.append(_function(tool, f"tools[{i}]"))
+            found.warnings += _not_done(tool)
         elif kind not in found.left_out:
             found.left_out.append(kind)
     names = [tool["name"] for tool in found.shown]
@@ -42,12 +45,27 @@ def offer(tools: list[dict[str, Any]], choice: str | dict[str, Any] | None, limi
     return found
 
 
+def _not_done(tool: dict[str, Any]) -> list[str]:
+    """What a function asks for beside being offered: there is no search of tools here, and no program calls them."""
+    found = []
+    if tool.get("defer_loading"):
+        found.append(f"{tool['name']} is offered at once: defer_loading needs a tool search")
+    if tool.get("output_schema"):
+        found.append(f"the model is not told the output_schema of {tool['name']}")
+    return found
+
+
 def _function(tool: dict[str, Any], path: str) -> dict[str, Any]:
+    check_known(tool, FUNCTION, path)
     name, parameters = tool.get("name"), tool.get("parameters")
     if not isinstance(name, str) or not name:
-        raise ApiError(400, f"{path}.name is {name!r}: a name is expected", param=f"{path}.name")
+        raise ApiError(400, f"{path}.name is {name!r}: must be a name", param=f"{path}.name")
     if not isinstance(parameters, dict | None):
         raise ApiError(400, f"{path}.parameters must be a JSON schema", param=f"{path}.parameters")
+    callers = tool.get("allowed_callers")
+    if callers is not None and not (isinstance(callers, list) and "direct" in callers):
+        message = f"{path}.allowed_callers is {callers!r}: must have direct, since nobody but the model calls"
+        raise ApiError(400, message, param=f"{path}.allowed_callers")
     for key, kind in (("description", str), ("strict", bool)):
         if not isinstance(tool.get(key), kind | None):
             raise ApiError(400, f"{path}.{key} is {tool[key]!r}: must be a {kind.__name__}", param=f"{path}.{key}")

@@ -1,0 +1,69 @@
+"""Nothing stays of a token when its answer is done: a worker that runs for months has the memory of its first hour."""
+
+import ctypes
+import gc
+import queue
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from live_server import wait_for
+
+from llamina.engine import load
+from llamina.server.model.frames import Chunks, FromModel, Generate, encode
+from llamina.server.model.service import Service
+
+STREAMS, TOKENS = 8, 100
+
+
+class Mallinfo(ctypes.Structure):
+    """glibc's `struct mallinfo2`; `uordblks` are the bytes in use, of all arenas."""
+
+    NAMES = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
+    _fields_ = tuple((name, ctypes.c_size_t) for name in NAMES)
+
+
+def malloced() -> int:
+    """Bytes that native code holds, where the C library tells."""
+    told = getattr(ctypes.CDLL(None), "mallinfo2", None) if sys.platform == "linux" else None
+    if told is None:
+        return 0
+    told.restype = Mallinfo
+    return int(told().uordblks)
+
+
+def test_nothing_stays_of_a_token(golden: Callable[[str], Path]) -> None:
+    """After a warm-up, which fills the KV cache and with it the prefix tree. The sender encodes as in a worker."""
+    engine = load(golden("stories260K.gguf"), max_sequences=STREAMS, threads=1, cache_tokens=STREAMS * 2 * TOKENS)
+    ends: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    def emit(frame: FromModel) -> None:
+        encode(frame)
+        for chunk in frame.chunks if isinstance(frame, Chunks) else ():
+            if chunk.finish_reason is not None:
+                ends.put(chunk.id)
+
+    service, made = Service(engine, emit), 0
+    options = {"max_tokens": TOKENS, "ignore_eos": True, "logprobs": 2}
+
+    def generate(rounds: int) -> tuple[int, int]:
+        """Python's objects and native bytes in use after so many rounds of answers."""
+        nonlocal made
+        for _ in range(rounds):
+            for _ in range(STREAMS):
+                made += 1
+                service.handle(Generate(made, prompt=f"Once upon {made}", options=options | {"seed": made}))
+            for _ in range(STREAMS):
+                ends.get(timeout=60)
+        assert wait_for(lambda: not service._scopes)
+        gc.collect()
+        return sys.getallocatedblocks(), malloced()
+
+    try:
+        blocks, bytes_ = generate(5)
+        more_blocks, more_bytes = generate(4)
+        tokens = 4 * STREAMS * TOKENS
+        assert more_blocks - blocks < tokens / 4, "objects stay of tokens"
+        assert more_bytes - bytes_ < 50 * tokens, "native memory stays of tokens"
+    finally:
+        service.close()
