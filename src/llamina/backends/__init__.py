@@ -5,6 +5,7 @@ from collections.abc import Callable
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
+from llamina.backends.kv_types import KV_TYPES, KvType
 from llamina.errors import RequestError
 
 if TYPE_CHECKING:
@@ -14,17 +15,18 @@ if TYPE_CHECKING:
         Capacity,
         Choice,
         Finished,
-        KvType,
         Pending,
         Program,
         Progress,
         Sampled,
         States,
+        check_kv_type,
         state_bytes,
     )
 
 __all__ = [
     "BACKENDS",
+    "KV_TYPES",
     "UNITS",
     "Backend",
     "Capacity",
@@ -37,6 +39,7 @@ __all__ = [
     "Sampled",
     "States",
     "backend",
+    "check_kv_type",
     "state_bytes",
 ]
 

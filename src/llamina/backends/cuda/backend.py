@@ -4,6 +4,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from llamina.backends.base import Capacity, Program, Progress, check_kernels
+from llamina.backends.cuda.states import TYPES
+from llamina.backends.kv_types import KvType
 from llamina.errors import RequestError
 from llamina.ops.batch import Batch
 from llamina.plan import Plan
@@ -22,6 +24,10 @@ class CudaBackend:
         if offload != "none":
             raise RequestError(f"offload is {offload!r}: backend='cuda' keeps all weights on the GPU", "offload")
         self.device: Device = open_gpu(device)
+
+    @property
+    def kv_types(self) -> tuple[KvType, ...]:
+        return tuple(kind for kind in TYPES if kind != "fp8" or self.device.fp8)
 
     @property
     def formats(self) -> frozenset[str]:

@@ -103,6 +103,11 @@ class Device(Protocol):
     def name(self) -> str: ...
 
     @property
+    def fp8(self) -> bool:
+        """Whether it converts 8-bit floats."""
+        ...
+
+    @property
     def processors(self) -> int:
         """How many programs run side by side, at the least."""
         ...

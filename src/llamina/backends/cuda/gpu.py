@@ -51,7 +51,7 @@ class Gpu:
             for attribute in (PROCESSORS, MAJOR, MINOR, MOST_SHARED)
         )
         self.target = 10 * major + minor
-        self.early = self.target >= 90
+        self.early, self.fp8 = self.target >= 90, self.target >= 89
         self.enter()
         self._stream = self._driver.make("cuStreamCreate", STREAM_NON_BLOCKING)
         self._loaded: dict[Kernel, tuple[int, Code]] = {}
