@@ -94,7 +94,7 @@ def _best(given: "dict[str, Any]") -> str:
     """The backend that is meant, or the fastest that has all the options."""
     if named := os.environ.get("LLAMINA_BACKEND"):
         return named
-    if "device" in given:
+    if "device" in given or "stream" in given:
         return "cuda"
     if any(option in given for option in CPU_OPTIONS) or given.get("offload", "none") != "none":
         return "cpu"

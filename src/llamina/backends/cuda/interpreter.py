@@ -33,6 +33,7 @@ class Interpreter:
     processors = 4
     early = False
     fp8 = True
+    stream = None
     interpreted = True
 
     def __init__(self) -> None:

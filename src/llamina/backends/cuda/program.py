@@ -12,6 +12,7 @@ from llamina.backends.cuda.adapters import Table
 from llamina.backends.cuda.bucket import Bucket
 from llamina.backends.cuda.device import Device, Graph, Launch
 from llamina.backends.cuda.inputs import Inputs
+from llamina.backends.cuda.interop import DeviceArray
 from llamina.backends.cuda.lowering import Calls, lower
 from llamina.backends.cuda.memory import Buffer, Place, Ref, pack
 from llamina.backends.cuda.sampling import STAGES, Sampling, Tokens
@@ -126,6 +127,10 @@ class CudaProgram:
             self._device.download(self._logits.address, rows)
         self._device.mark().wait()
         return rows.view(np.float32).reshape(count, self._plan.vocab)
+
+    def outputs(self, count: int) -> DeviceArray:
+        """The first rows of the last step's logits, or of what else the plan computes, as they are on the device."""
+        return DeviceArray(self._logits.address, (count, self._plan.vocab), "<f4", self._device.stream)
 
     def adapt(self, slot: int, pairs: Mapping[str, LowRank]) -> None:
         for name, table in self._tables.items():

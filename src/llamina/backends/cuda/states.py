@@ -10,6 +10,7 @@ import numpy as np
 
 from llamina.backends.base import UNITS, Bytes, Capacity, Tensor, tensors
 from llamina.backends.cuda.device import Device
+from llamina.backends.cuda.interop import DeviceArray
 from llamina.backends.cuda.memory import Buffer, Ref
 from llamina.backends.kv_types import FLOATS, KvType
 from llamina.ops import State, Unit
@@ -24,12 +25,14 @@ TYPES: dict[KvType, str] = {
     "fp8": "u8",
 }  # of pointers
 
+TYPESTRS = {"f16": "<f2", "f32": "<f4", "bf16": "<u2"}  # of NumPy
+
 
 class DeviceStates:
     """`refs` are the arrays of each state. A page, a window page or a slot is the same row of several of them."""
 
     def __init__(self, device: Device, states: Sequence[State], capacity: Capacity) -> None:
-        self._device = device
+        self._device, self._counts = device, {unit: capacity.count(unit) for unit in UNITS}
         self._rows: dict[Unit, list[tuple[int, Tensor]]] = {unit: [] for unit in UNITS}  # address of the first
         self.refs: dict[State, list[Ref]] = {state: [] for state in states}
         for tensor in tensors(states, capacity):
@@ -77,6 +80,19 @@ class DeviceStates:
         for address, tensor in self._rows[unit]:
             yield address, tensor, slice(start, start + tensor.nbytes)
             start += tensor.nbytes
+
+    def arrays(self, unit: Unit) -> list[tuple[State, DeviceArray]]:
+        """All pages, window pages or slots as they are on the device: keys before values of each state.
+
+        [count, heads, 16, dim] of floats, [count, heads, bytes] of a quantized cache, [count, *shape] of slots.
+        """
+        found = []
+        for address, tensor in self._rows[unit]:
+            floats, heads = TYPESTRS.get(tensor.kind), tensor.shape[0]
+            shape = tensor.shape if floats else (heads, tensor.nbytes // heads)
+            array = DeviceArray(address, (self._counts[unit], *shape), floats or "|u1", self._device.stream)
+            found.append((tensor.state, array))
+        return found
 
     def close(self) -> None:
         for refs in self.refs.values():

@@ -38,6 +38,7 @@ class ModelRunner:
         *,
         backend: str = "auto",
         device: int | None = None,
+        stream: int | None = None,
         threads: int | None = None,
         kv_type: KvType = "f16",
         step_tokens: int | None = None,
@@ -53,7 +54,7 @@ class ModelRunner:
         self.file = file
         self.model = model
         self.backend: Backend = make_backend(
-            backend, device=device, threads=threads, offload=offload, memory_budget=memory_budget
+            backend, device=device, stream=stream, threads=threads, offload=offload, memory_budget=memory_budget
         )
         check_kv_type(self.backend, kv_type)
         self.kv_type = kv_type
