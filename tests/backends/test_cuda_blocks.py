@@ -69,7 +69,9 @@ def block(
     return forward
 
 
-@pytest.mark.parametrize("kind", ["F32", "F16", "Q8_0", "Q4_0"])
+@pytest.mark.parametrize(
+    "kind", ["F32", "Q8_0", *(pytest.param(kind, marks=pytest.mark.thorough) for kind in ("F16", "Q4_0"))]
+)
 @pytest.mark.parametrize(
     "options", [{}, {"bias": True, "up_first": True}, {"value_kind": "Q5_0", "shared": True}], ids=str
 )

@@ -16,7 +16,12 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # a GPU's ari
 FEW = TOKENS[:7]
 
 
-@pytest.mark.parametrize("name", PLANS)
+LONG = {"attention to chosen blocks", "attention to large chosen blocks"}  # others have the same kernels
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.thorough if name in LONG else ()) for name in PLANS]
+)
 def test_equals_its_meaning(name: str) -> None:
     """Tokens at once beside two other sequences, and in two steps."""
     plan, want = PLANS[name], run("reference", PLANS[name], [[whole(FEW)]])
