@@ -2,6 +2,9 @@
 
 A test may skip for hardware that this machine lacks, or for a peer that is not installed or reachable. It says so with
 `skip`, `needs` or `import_peer`. With CI=true any other skip is a failure.
+
+With LLAMINA_BACKEND=cuda, models are computed on a GPU where a test does not say on what; `ON_A_GPU` says which tests
+are left out then.
 """
 
 import importlib
@@ -14,6 +17,10 @@ import pytest
 
 Lack = Literal["hardware", "peer"]
 ALLOWED = ("hardware: ", "peer: ")
+ON_A_GPU = {  # marks of tests that are skipped there, and why
+    "exact_bits": "on a GPU a token's bits may depend on what is computed beside it",
+    "cpu_only": "it is about the CPU backend",
+}
 
 
 def skip(lack: Lack, why: str) -> NoReturn:
@@ -32,6 +39,33 @@ def import_peer(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError:
         skip("peer", f"{name} is not installed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for name, why in ON_A_GPU.items():
+        config.addinivalue_line("markers", f"{name}: skipped where LLAMINA_BACKEND is a GPU: {why}")
+    if on_a_gpu():
+        from llamina.engine.runner import model_runner
+
+        model_runner.make_backend = _without_threads
+
+
+def on_a_gpu() -> bool:
+    return os.environ.get("LLAMINA_BACKEND") in ("cuda", "interpreter")
+
+
+def _without_threads(name: str, **options: Any) -> Any:
+    """The backend that is asked for; tests say how many threads a CPU has, whatever computes."""
+    from llamina.backends import backend
+
+    return backend(name, **(options | {"threads": None} if name == "auto" else options))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items if on_a_gpu() else ():
+        for name in ON_A_GPU:
+            if item.get_closest_marker(name):
+                item.add_marker(pytest.mark.skip(reason=f"hardware: {ON_A_GPU[name]}"))
 
 
 def reason(report: pytest.TestReport | pytest.CollectReport) -> str:

@@ -45,7 +45,7 @@ MODULES = {
 }
 
 
-def run(folder: Path, names: list[str], *options: str, ci: str = "") -> subprocess.CompletedProcess[str]:
+def run(folder: Path, names: list[str], *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """pytest with the plugin on some of the modules above."""
     for name in names:
         (folder / name).write_text("\n".join(line[8:] for line in MODULES[name].splitlines()))
@@ -53,7 +53,7 @@ def run(folder: Path, names: list[str], *options: str, ci: str = "") -> subproce
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "skips", "-p", "no:cacheprovider", *options, *names],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": paths, "CI": ci},
+        env=os.environ | {"PYTHONPATH": paths, "CI": "", "LLAMINA_BACKEND": "cpu"} | variables,
         capture_output=True,
         text=True,
     )
@@ -77,9 +77,17 @@ def test_skips_are_listed_by_reason(tmp_path: Path, options: tuple[str, ...]) ->
 
 @pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["one process", "xdist"])
 def test_in_ci_other_skips_fail(tmp_path: Path, options: tuple[str, ...]) -> None:
-    done = run(tmp_path, list(MODULES)[:-1], *options, ci="true")
+    done = run(tmp_path, list(MODULES)[:-1], *options, CI="true")
     assert done.returncode == 1 and "2 failed, 1 passed, 4 skipped, 2 errors" in done.stdout, done.stdout
     for way in ("call", "mark", "fixture"):
         assert f"skipped in CI, for neither hardware nor a peer: by {way}" in done.stdout
-    done = run(tmp_path, ["test_module.py"], *options, ci="true")
+    done = run(tmp_path, ["test_module.py"], *options, CI="true")
     assert done.returncode != 0 and "skipped in CI, for neither hardware nor a peer: by module" in done.stdout
+
+
+@pytest.mark.parametrize(("device", "found"), [("cpu", "3 passed"), ("cuda", "1 passed, 2 skipped")])
+def test_what_is_left_out_on_a_gpu(tmp_path: Path, device: str, found: str) -> None:
+    marks = "@pytest.mark.exact_bits\ndef test_bits(): pass\n@pytest.mark.cpu_only\ndef test_cpu(): pass"
+    (tmp_path / "test_gpu.py").write_text(f"import pytest\n{marks}\ndef test_any(): pass\n")
+    done = run(tmp_path, [], "--strict-markers", "-v", "test_gpu.py", CI="true", LLAMINA_BACKEND=device)
+    assert done.returncode == 0 and found in done.stdout, done.stdout

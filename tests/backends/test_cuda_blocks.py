@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from plans import Forward, error, float_weight, pieces, run, whole
 
+from llamina.backends import KV_TYPES, KvType
 from llamina.ops import (
     Attention,
     Rope,
@@ -68,7 +69,9 @@ def block(
     return forward
 
 
-@pytest.mark.parametrize("kind", ["F32", "F16", "Q8_0", "Q4_0"])
+@pytest.mark.parametrize(
+    "kind", ["F32", "Q8_0", *(pytest.param(kind, marks=pytest.mark.thorough) for kind in ("F16", "Q4_0"))]
+)
 @pytest.mark.parametrize(
     "options", [{}, {"bias": True, "up_first": True}, {"value_kind": "Q5_0", "shared": True}], ids=str
 )
@@ -78,6 +81,14 @@ def test_a_block(kind: str, options: dict[str, object]) -> None:
     limit = 1e-9 if kind == "F32" and "value_kind" not in options else 1e-3
     for steps in ([[whole(TOKENS)]], pieces(TOKENS[:2], 1)):
         assert error(interpret(plan, steps), run("reference", plan, steps)) < limit
+
+
+@pytest.mark.parametrize("kv_type", KV_TYPES)
+def test_a_block_with_types_of_the_cache(kv_type: KvType) -> None:
+    """Keys that are rotated and kept by one kernel, and what attention reads of them."""
+    plan, steps = block("F32"), [[whole(TOKENS[:3])], *pieces(TOKENS, 1)[3:]]
+    want = run("reference", plan, steps, kv_type=kv_type)
+    assert error(interpret(plan, steps, kv_type), want) < {"f32": 1e-9, "bf16": 1e-4}.get(kv_type, 1e-5)
 
 
 def test_one_token_is_few_launches() -> None:

@@ -12,6 +12,7 @@ import_peer("triton")
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # a GPU's arithmetic does not warn
 
 
+@pytest.mark.thorough
 def test_answers_are_the_references(golden: Callable[[str], Path]) -> None:
     """A greedy sequence and a sampled one at once."""
     found = []

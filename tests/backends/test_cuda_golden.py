@@ -19,7 +19,7 @@ NAMES = [  # rotations, windows, caps, sinks, latent attention, experts, recurre
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [NAMES[0], *(pytest.param(name, marks=pytest.mark.thorough) for name in NAMES[1:])])
 def test_golden_logits(name: str, files: Callable[[str], Path], golden: Callable[[str], Path]) -> None:
     """The first tokens of the prompt, two at a time."""
     truth = np.load(golden("arch_logits.npz"))

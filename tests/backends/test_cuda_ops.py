@@ -5,6 +5,7 @@ import pytest
 from plans import error, pieces, run, whole
 from test_cpu_ops import PLANS, TOKENS, _attention
 
+from llamina.backends import KV_TYPES, KvType
 from llamina.ops import Attention
 from skips import import_peer
 
@@ -15,7 +16,12 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # a GPU's ari
 FEW = TOKENS[:7]
 
 
-@pytest.mark.parametrize("name", PLANS)
+LONG = {"attention to chosen blocks", "attention to large chosen blocks"}  # others have the same kernels
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.thorough if name in LONG else ()) for name in PLANS]
+)
 def test_equals_its_meaning(name: str) -> None:
     """Tokens at once beside two other sequences, and in two steps."""
     plan, want = PLANS[name], run("reference", PLANS[name], [[whole(FEW)]])
@@ -42,7 +48,14 @@ def test_keys_in_parts(depth: int) -> None:
     assert error(interpret(plan, steps), run("reference", plan, steps)) < 1e-9
 
 
-def test_a_cache_of_float16() -> None:
-    plan = PLANS["attention"]
-    want = run("reference", plan, [[whole(FEW)]], kv_type="f16")
-    assert error(interpret(plan, [[whole(FEW)]], "f16"), want) < 1e-5
+KEPT = {name: PLANS[name] for name in ("attention", "latent attention", "latent attention to the chosen")}
+KEPT["attention, keys in two parts"] = _attention(Attention(0.1), dim=72, group=1)
+
+
+@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("kv_type", [kind for kind in KV_TYPES if kind != "f32"])
+def test_types_of_the_cache(name: str, kv_type: KvType) -> None:
+    """As the reference rounds; queries and weights of attention are rounded besides, to float16 or bfloat16."""
+    want = run("reference", KEPT[name], [[whole(FEW)]], kv_type=kv_type)
+    got = interpret(KEPT[name], pieces(FEW, 4), kv_type)
+    assert error(got, want) < (1e-4 if kv_type == "bf16" else 1e-5)

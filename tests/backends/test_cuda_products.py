@@ -211,7 +211,7 @@ def test_rows_are_decoded_exactly(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Q4_K", "MXFP4", "F16", "F32"])
-@pytest.mark.parametrize("items", [7, 45])
+@pytest.mark.parametrize("items", [7, pytest.param(45, marks=pytest.mark.thorough)])
 def test_experts(kind: str, items: int) -> None:
     """Items of several experts, one of which nobody asks for; two items read one row."""
     experts, rows, columns = 5, 21, 256

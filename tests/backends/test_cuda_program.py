@@ -8,7 +8,7 @@ import pytest
 from plans import error, run, whole
 from test_cpu_ops import PLANS, TOKENS, constant, elementwise, project
 
-from llamina.backends.base import Capacity
+from llamina.backends.base import Capacity, check_kv_type
 from llamina.errors import KernelError, RequestError
 from llamina.ops import LowRank, Step, Value, embed, linear, pick, scale
 from llamina.ops.batch import Applied, Batch
@@ -111,8 +111,10 @@ def test_what_is_not_there_is_refused() -> None:
     odd = Step("juggle", plan.steps[1].inputs, (), plan.steps[1].outputs)
     with pytest.raises(KernelError, match="no kernel for juggle"):
         InterpreterBackend().check(replace(plan, steps=(plan.steps[0], odd, *plan.steps[2:])))
-    with pytest.raises(RequestError, match="kv_type is 'q4_0'"):
-        compiled(PLANS["attention"], "q4_0")
+    older = InterpreterBackend()
+    older.device.fp8 = False  # type: ignore[misc]
+    with pytest.raises(RequestError, match=r"kv_type is 'fp8': .* it must be f16 or f32 or bf16 or q8_0 or q4_0"):
+        check_kv_type(older, "fp8")
     with pytest.raises(RequestError, match="offload"):
         InterpreterBackend(offload="budget")
 

@@ -1,14 +1,16 @@
 """States of sequences: begun empty, copied, saved, and moved between backends in the canonical layout."""
 
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from plans import Forward, float_weight, run, whole
 
-from llamina.backends import Capacity, KvType, Program, backend
+from llamina.backends import KV_TYPES, Capacity, KvType, Program, backend
 from llamina.backends.base import UNITS, tensors
+from llamina.backends.cpu import CpuBackend
+from llamina.backends.kv_types import BLOCKS, FLOATS
 from llamina.ops import (
     Attention,
     Ngrams,
@@ -29,6 +31,8 @@ from llamina.ops import (
 )
 from llamina.ops.batch import PAGE, Batch, Span
 from llamina.plan import record
+from llamina.quant import decode, encode
+from llamina.quant.e4m3 import decode_e4m3
 
 RNG = np.random.default_rng(5)
 TABLE, KERNEL = RNG.standard_normal((32, 21)), RNG.standard_normal((21, 4))
@@ -97,7 +101,8 @@ class Memory:
         self.plan = record({**RECURRENT, **PAGED}[name])
         self.batch = Batch(64, 64, 8, 16)
         self.capacity = Capacity(16, 8, kv_type, window_pages=9)
-        self.program: Program = backend(device, threads=2).compile(self.plan, self.batch, self.capacity)
+        options = {} if device == "interpreter" else {"threads": 2}
+        self.program: Program = backend(device, **options).compile(self.plan, self.batch, self.capacity)
 
     def step(
         self, tokens: list[int], position: int, slot: int = 0, pages: Any = (), windows: Any = ()
@@ -141,7 +146,7 @@ def moved(source: Memory, target: Memory, exact: bool = True) -> None:
             assert np.array_equal(target.program.states.export(unit, others), data), "nothing is lost on the way"
 
 
-@pytest.mark.parametrize("kv_type", get_args(KvType))
+@pytest.mark.parametrize("kv_type", CpuBackend.kv_types)
 @pytest.mark.parametrize("name", PAGED)
 def test_pages_move_between_programs(name: str, kv_type: KvType) -> None:
     first, second = (Memory("cpu", name, kv_type) for _ in range(2))
@@ -152,7 +157,7 @@ def test_pages_move_between_programs(name: str, kv_type: KvType) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kv_type"), [*((p, t) for p in PAGED for t in get_args(KvType)), *((r, "f16") for r in RECURRENT)]
+    ("name", "kv_type"), [*((p, t) for p in PAGED for t in CpuBackend.kv_types), *((r, "f16") for r in RECURRENT)]
 )
 def test_states_move_between_backends(name: str, kv_type: KvType) -> None:
     """From the CPU to the reference and back, with the same bits; the reference goes on as the CPU does."""
@@ -165,24 +170,34 @@ def test_states_move_between_backends(name: str, kv_type: KvType) -> None:
     want = first.step(TOKENS[20:], 20)
     assert np.array_equal(second.step(TOKENS[20:], 20), want)
     near = between.step(TOKENS[20:], 20, 6, [9, 7, 8], [0, 8, 4])
-    assert np.allclose(near, want, rtol=1e-4, atol=1e-5 if kv_type in ("f16", "f32") else 0.1)
+    assert np.allclose(near, want, rtol=1e-4, atol=0.1 if kv_type in BLOCKS else 1e-5)
 
 
-@pytest.mark.parametrize("kv_type", get_args(KvType))
-def test_the_canonical_layout(kv_type: KvType) -> None:
+@pytest.mark.parametrize(
+    ("device", "kv_type"), [*(("cpu", t) for t in CpuBackend.kv_types), *(("reference", t) for t in KV_TYPES)]
+)
+def test_the_canonical_layout(device: str, kv_type: KvType) -> None:
     """Pages as the documentation says: [heads, PAGE, dim], keys before values, or blocks of ggml."""
-    from llamina.quant import decode
-
-    memory = Memory("cpu", "attend", kv_type)
+    memory = Memory(device, "attend", kv_type)
     memory.step(TOKENS[:20], 0)
+    check_layout(memory, kv_type)
+
+
+def check_layout(memory: Memory, kv_type: KvType) -> None:
+    """Page 4 holds the first keys and values of TOKENS in the canonical layout."""
     page = memory.program.states.export("page", [4])[0]
     parts = [t for t in tensors(memory.plan.states, memory.capacity) if t.unit == "page"]
     assert [t.shape for t in parts] == [(3, PAGE, 7)] * 2 and page.nbytes == sum(t.nbytes for t in parts)
     keys = page[: parts[0].nbytes].reshape(3, PAGE, -1)
     want = TABLE[TOKENS[:PAGE]].astype(np.float32).reshape(PAGE, 3, 7).swapaxes(0, 1)
-    if kv_type in ("f16", "f32"):
-        dtype: Any = np.float16 if kv_type == "f16" else np.float32
-        assert np.array_equal(keys.view(dtype), want.astype(dtype))
+    if kv_type in FLOATS:
+        assert np.array_equal(keys, encode(want, kv_type.upper()))
+    elif kv_type == "fp8":
+        scale = np.ascontiguousarray(keys[..., :2]).view(np.float16)
+        largest = np.abs(want).max(-1, keepdims=True)
+        enough = (largest <= np.float32(464) * scale) & (largest > np.float32(224) * scale)  # 464 is rounded to 448
+        assert enough.all(), "the least power of two"
+        assert np.allclose(decode_e4m3(keys[..., 2:]) * scale, want, rtol=2**-4, atol=2**-10 * float(scale.max()))
     else:
         assert np.allclose(decode(keys, kv_type.upper())[..., :7], want, atol=0.02 if kv_type == "q8_0" else 0.4)
 

@@ -14,7 +14,10 @@ from skips import needs
 
 PROMPT = [1, 25, 310, 44, 9]
 BUDGET = 75_000_000
-pytestmark = needs("hardware", sys.platform.startswith("linux"), "Linux, where pages are given back")
+pytestmark = [
+    pytest.mark.cpu_only,
+    needs("hardware", sys.platform.startswith("linux"), "Linux, where pages are given back"),
+]
 
 
 def mapped() -> int:

@@ -116,6 +116,8 @@ def test_what_is_refused(smol: Engine, call: Any, message: str, param: str) -> N
         ({"max_tokens": 5}, "unknown option max_tokens"),
         ({"max_sequences": "4"}, "max_sequences is '4'"),
         ({"kv_type": "f8"}, "kv_type"),
+        ({"kv_type": "fp8", "backend": "cpu"}, "with backend='cpu' it must be f16 or f32 or bf16 or q8_0 or q4_0"),
+        ({"stream": 7, "backend": "cpu"}, "the cpu backend has no option 'stream'"),
     ],
 )
 def test_what_cannot_be_loaded_so(stories: Path, options: dict[str, Any], message: str) -> None:

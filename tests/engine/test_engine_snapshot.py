@@ -28,7 +28,7 @@ SAMPLINGS: list[dict[str, Any]] = [
 OTHER_PROCESS = """
 import sys, json, llamina
 path, data = sys.argv[1:]
-with llamina.load(path, threads=2, context=256, step_tokens=7) as engine:
+with llamina.load(path, context=256, step_tokens=7) as engine:
     sequence = engine.resume(open(data, "rb").read())
     first = sequence.computed
     while sequence.finish_reason is None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
+from llamina.backends.kv_types import KV_TYPES, KvType
 from llamina.errors import RequestError
 
 if TYPE_CHECKING:
@@ -14,17 +15,18 @@ if TYPE_CHECKING:
         Capacity,
         Choice,
         Finished,
-        KvType,
         Pending,
         Program,
         Progress,
         Sampled,
         States,
+        check_kv_type,
         state_bytes,
     )
 
 __all__ = [
     "BACKENDS",
+    "KV_TYPES",
     "UNITS",
     "Backend",
     "Capacity",
@@ -37,6 +39,7 @@ __all__ = [
     "Sampled",
     "States",
     "backend",
+    "check_kv_type",
     "state_bytes",
 ]
 
@@ -91,7 +94,7 @@ def _best(given: "dict[str, Any]") -> str:
     """The backend that is meant, or the fastest that has all the options."""
     if named := os.environ.get("LLAMINA_BACKEND"):
         return named
-    if "device" in given:
+    if "device" in given or "stream" in given:
         return "cuda"
     if any(option in given for option in CPU_OPTIONS) or given.get("offload", "none") != "none":
         return "cpu"

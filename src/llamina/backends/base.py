@@ -9,18 +9,18 @@ launched with tokens that nobody has read yet.
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Literal, NamedTuple, Protocol, get_args
+from typing import NamedTuple, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from llamina.errors import KernelError
+from llamina.backends.kv_types import KvType, row_bytes
+from llamina.errors import KernelError, RequestError
 from llamina.ops import LowRank, State, Unit
 from llamina.ops.batch import PAGE, Batch
 from llamina.plan import Plan
 from llamina.plan.fusion import MATRICES
 
-KvType = Literal["f16", "f32", "q8_0", "q4_0"]
 UNITS: tuple[Unit, ...] = get_args(Unit)
 Progress = Callable[[str, int, int], None]
 Bytes = npt.NDArray[np.uint8]
@@ -50,9 +50,11 @@ class Capacity:
 class Tensor:
     """Part of a page, a window page or a slot in the canonical layout, which is the same for every backend.
 
-    Keys and values are [heads, PAGE, dim] of float16 or float32, or ggml's blocks of Q8_0 or Q4_0 along dim, padded
-    with zeros to whole blocks (Q4_0 after the Hadamard rotation of `ops.rotation`). Recurrent states are float32 of
-    the state's shape. A page is its tensors in the order of the plan's states, keys before values.
+    Keys and values are [heads, PAGE, dim] of float16, float32 or bfloat16, or ggml's blocks of Q8_0 or Q4_0 along dim,
+    padded with zeros to whole blocks (Q4_0 after the Hadamard rotation of `ops.rotation`). A row of fp8 is a float16
+    scale and dim 8-bit floats (`quant.e4m3`); the scale is the least power of two, from 2⁻²⁴ on, by which no element is
+    above 448. Recurrent states are float32 of the state's shape. A page is its tensors in the order of the plan's
+    states, keys before values.
     """
 
     state: State
@@ -62,9 +64,7 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
-        if self.kind in ("f32", "f16"):
-            return prod(self.shape) * (4 if self.kind == "f32" else 2)
-        return prod(self.shape[:-1]) * -(-self.shape[-1] // 32) * (34 if self.kind == "q8_0" else 18)
+        return prod(self.shape[:-1]) * row_bytes(self.kind, self.shape[-1])
 
 
 def tensors(states: Sequence[State], capacity: Capacity) -> list[Tensor]:
@@ -235,11 +235,23 @@ def check_kernels(plan: Plan, backend: str, ops: Container[str], formats: Contai
                 raise KernelError(message)
 
 
+def check_kv_type(backend: "Backend", kv_type: str) -> None:
+    """Raise RequestError naming the types of a KV cache that a backend has, unless this is one of them."""
+    if kv_type not in backend.kv_types:
+        known = " or ".join(backend.kv_types)
+        raise RequestError(f"kv_type is {kv_type!r}: with backend={backend.name!r} it must be {known}", "kv_type")
+
+
 class Backend(Protocol):
     """One kind of device, with the options that it was made with."""
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def kv_types(self) -> tuple[KvType, ...]:
+        """The types of keys and values that it can keep."""
+        ...
 
     @property
     def formats(self) -> frozenset[str]:

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from llamina.backends import host
-from llamina.backends.base import Capacity, Finished, KvType, Program, Progress, Tensor, tensors
+from llamina.backends.base import Capacity, Finished, Program, Progress, Tensor, tensors
+from llamina.backends.kv_types import FLOATS, KV_TYPES, KvType
 from llamina.backends.states import HostStates, Stored
 from llamina.errors import KernelError, RequestError
 from llamina.ops import LowRank
@@ -15,6 +16,7 @@ from llamina.ops.rotation import hadamard, hadamard_size
 from llamina.ops.value import State
 from llamina.plan import Plan
 from llamina.quant import FORMATS, decode, encode
+from llamina.quant.e4m3 import LARGEST, decode_e4m3, encode_e4m3
 
 
 class ReferenceBackend:
@@ -22,6 +24,7 @@ class ReferenceBackend:
 
     name = "reference"
     formats = frozenset(form.name for form in FORMATS.values())
+    kv_types = KV_TYPES
 
     def __init__(self, threads: int | None = None, offload: str = "none", memory_budget: int | None = None) -> None:
         if offload != "none" or memory_budget is not None:
@@ -108,17 +111,21 @@ def _stored(tensor: Tensor, capacity: Capacity) -> Stored:
 
 
 def _encode(x: Array, kind: KvType, state: State) -> Array:
-    """Keys, values or a recurrent state [..., dim] in the canonical layout: floats, or the bytes of blocks."""
-    if kind in ("f32", "f16"):
-        return x.astype(np.float16 if kind == "f16" else np.float32)
+    """Bytes of keys, values or a recurrent state [..., dim] in the canonical layout, [..., nbytes]."""
+    if kind in FLOATS:
+        return encode(x, kind.upper())
+    if kind == "fp8":
+        return _encode_fp8(x)
     padding = [*[(0, 0)] * (x.ndim - 1), (0, -x.shape[-1] % 32)]
     return encode(np.pad(_rotated(x, kind, state), padding), kind.upper())
 
 
 def _decode(data: Array, kind: KvType, state: State, dim: int) -> Array:
     """Bytes of the canonical layout [..., nbytes] as float32 [..., dim]."""
-    if kind in ("f32", "f16"):
-        return data.view(np.float16 if kind == "f16" else np.float32).astype(np.float32)
+    if kind in FLOATS:
+        return decode(data, kind.upper())
+    if kind == "fp8":
+        return decode_e4m3(data[..., 2:]) * np.ascontiguousarray(data[..., :2]).view(np.float16)
     return _rotated(decode(data, kind.upper())[..., :dim], kind, state)
 
 
@@ -132,5 +139,13 @@ def _rotated(x: Array, kind: KvType, state: State) -> Array:
 
 def _rounded(x: Array, kind: KvType, state: State) -> Array:
     """Keys or values [tokens, heads, dim] as they come back from the KV cache."""
-    kept = _encode(x, kind, state)
-    return kept if kind in ("f32", "f16") else _decode(kept, kind, state, x.shape[-1])
+    return _decode(_encode(x, kind, state), kind, state, x.shape[-1])
+
+
+def _encode_fp8(x: Array) -> Array:
+    """Rows of a scale, a power of two, and 8-bit floats; NaN is the scale of a row that is not all finite."""
+    largest = np.abs(x).max(-1, keepdims=True).astype(np.float32)
+    fraction, exponent = np.frexp(largest)
+    exponent = np.where(largest > 0, np.maximum(exponent + (fraction > LARGEST / 512) - 9, -24), -24)
+    scale = np.where(np.isfinite(largest), np.ldexp(np.float32(1), exponent), np.nan).astype(np.float16)
+    return np.concatenate([scale.view(np.uint8), encode_e4m3(x / scale)], axis=-1)

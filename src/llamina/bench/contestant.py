@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol
 
 from llamina.backends import KvType
 from llamina.bench.task import Task
+from llamina.errors import RequestError
 
 Progress = Callable[[str, int, int], None]
 STEP = 512  # most tokens of one step: the batch and micro-batch size of every engine
@@ -46,6 +47,8 @@ class Contestant(Protocol):
 
 def enter(setup: Setup, progress: Progress) -> Contestant:
     """Load the model into the engine. Raises CapacityError or ModelFileError if that fails."""
+    if setup.kv_type == "fp8" and setup.engine != "llamina":
+        raise RequestError(f"kv_type is 'fp8': {setup.engine} has no such KV cache, give another", "kv_type")
     name = "ours" if setup.engine == "llamina" else setup.engine
     contestant: Any = import_module(f"llamina.bench.{name}").enter
     result: Contestant = contestant(setup, progress)

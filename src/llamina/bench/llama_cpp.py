@@ -13,7 +13,7 @@ from llamina.bench.contestant import STEP, Progress, Setup
 from llamina.bench.task import Task, Tokens
 from llamina.errors import CapacityError, ModelFileError
 
-TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8}  # of ggml
+TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "bf16": 30}  # of ggml
 
 
 class LlamaCpp:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from llamina.backends import BACKENDS
+from llamina.backends import BACKENDS, KV_TYPES
 from llamina.cli.llama_cpp import cache_type_options, same_types
 from llamina.cli.terminal import SOON, Meter, note, warn
 
@@ -57,8 +57,8 @@ def kv_option(function: Function) -> Function:
     function = cache_type_options(function)
     return click.option(
         "--kv-type",
-        type=click.Choice(["f16", "f32", "q8_0", "q4_0"]),
-        default="f16",
+        type=click.Choice(KV_TYPES),
+        default=KV_TYPES[0],
         show_default=True,
         callback=same_types,
         help="Format of keys and values in the KV cache.",

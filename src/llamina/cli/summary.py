@@ -1,10 +1,10 @@
 """The facts about a GGUF file: sizes, formats, memory, and whether it can be run."""
 
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
-from llamina.backends import KvType, backend, state_bytes
+from llamina.backends import KV_TYPES, backend, state_bytes
 from llamina.cli.model_features import features
 from llamina.engine.runner.load import weights_of
 from llamina.errors import KernelError, LlaminaError
@@ -67,7 +67,7 @@ def kept(plan: Plan) -> dict[str, Any]:
 
     Where layers have a sliding window, tokens outside of it take less.
     """
-    sizes = {kind: state_bytes(plan, kind) for kind in get_args(KvType)}
+    sizes = {kind: state_bytes(plan, kind) for kind in KV_TYPES}
     pages = KEPT // PAGE
     return {
         "per_1024_tokens": {kind: pages * (of["page"] + of["window"]) for kind, of in sizes.items()},

@@ -99,6 +99,7 @@ class LoadOptions(TypedDict, total=False):
     """How a model is loaded; see `load`."""
 
     kv_type: KvType
+    stream: int | None
     step_tokens: int | None
     max_sequences: int
     max_waiting: int

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from llamina.backends import KV_TYPES, KvType
 from llamina.places import data_dir
 from llamina.server.protection.rates import Rates
 from llamina.server.protection.settings import ApiKey, Jwt
@@ -54,7 +55,7 @@ class ModelDefaults(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
     backend: Annotated[str | None, about("What computes: auto, cpu, cuda or reference; by default auto.")] = None
     device: Annotated[Index | None, about("With a GPU: its number.")] = None
     kv_type: Annotated[
-        Literal["f16", "f32", "q8_0", "q4_0"] | None, about("Format of the KV cache; by default f16.")
+        KvType | None, about(f"Format of the KV cache: {', '.join(KV_TYPES)}; by default {KV_TYPES[0]}.")
     ] = None
     max_sequences: Annotated[Count | None, about("Sequences that are computed at a time; by default 16.")] = None
     max_waiting: Annotated[

@@ -6,6 +6,7 @@ from llamina.backends import host
 from llamina.backends.base import Capacity, Program, Progress, check_kernels
 from llamina.backends.cpu.layout import MATRIX_FORMATS
 from llamina.backends.cpu.runtime.offload import Offload
+from llamina.backends.kv_types import KvType
 from llamina.errors import RequestError
 from llamina.ops.batch import Batch
 from llamina.plan import Plan
@@ -23,6 +24,7 @@ class CpuBackend:
 
     name = "cpu"
     formats = MATRIX_FORMATS
+    kv_types: tuple[KvType, ...] = ("f16", "f32", "bf16", "q8_0", "q4_0")
 
     def __init__(self, threads: int | None = None, offload: str = "none", memory_budget: int | None = None) -> None:
         if threads is not None and threads < 1:

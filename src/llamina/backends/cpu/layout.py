@@ -1,5 +1,6 @@
 """What the lowering and the kernels must agree on; without numba, so that a warm start stays quick."""
 
+from llamina.backends.kv_types import KvType, row_bytes
 from llamina.ops.batch import PAGE
 
 MATRIX_FORMATS = frozenset(
@@ -19,11 +20,9 @@ PARTIALS = 8 << 20
 """Bytes of the partial results of a context's chunks, at the most; tasks that would need more are not shared."""
 
 
-def page_bytes(kv_type: str, dim: int) -> int:
+def page_bytes(kv_type: KvType, dim: int) -> int:
     """One head's keys or values of a page of the cache."""
-    if kv_type in ("f32", "f16"):
-        return PAGE * -(-dim // 8) * 8 * (4 if kv_type == "f32" else 2)
-    return PAGE * -(-dim // 32) * (34 if kv_type == "q8_0" else 18)
+    return PAGE * row_bytes(kv_type, -(-dim // 8) * 8)
 
 
 def partial_bytes(dim: int) -> int:

@@ -4,6 +4,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from llamina.backends.base import Capacity, Program, Progress, check_kernels
+from llamina.backends.cuda.states import TYPES
+from llamina.backends.kv_types import KvType
 from llamina.errors import RequestError
 from llamina.ops.batch import Batch
 from llamina.plan import Plan
@@ -14,14 +16,24 @@ if TYPE_CHECKING:
 
 
 class CudaBackend:
-    """One GPU, by its number. Raises RequestError where there is no driver, no such GPU, or no Triton."""
+    """One GPU, by its number; work is done on a stream of its own, or on the caller's.
+
+    Raises RequestError where there is no driver, no such GPU, or no Triton.
+    """
 
     name = "cuda"
 
-    def __init__(self, device: int = 0, offload: str = "none") -> None:
+    def __init__(self, device: int = 0, offload: str = "none", stream: int | None = None) -> None:
         if offload != "none":
             raise RequestError(f"offload is {offload!r}: backend='cuda' keeps all weights on the GPU", "offload")
-        self.device: Device = open_gpu(device)
+        if stream is not None and stream < 3:
+            message = f"stream is {stream}: it must be one that was made, as torch.cuda.Stream().cuda_stream is"
+            raise RequestError(message, "stream")
+        self.device: Device = open_gpu(device, stream)
+
+    @property
+    def kv_types(self) -> tuple[KvType, ...]:
+        return tuple(kind for kind in TYPES if kind != "fp8" or self.device.fp8)
 
     @property
     def formats(self) -> frozenset[str]:
@@ -71,8 +83,8 @@ class InterpreterBackend(CudaBackend):
 
 
 @cache
-def open_gpu(index: int) -> "Device":
-    """A GPU; one object serves all programs of the process."""
+def open_gpu(index: int, stream: int | None = None) -> "Device":
+    """A GPU; one object serves all programs of the process that work on one stream."""
     from llamina.backends.cuda.gpu import Gpu
 
-    return Gpu(index)
+    return Gpu(index, stream)

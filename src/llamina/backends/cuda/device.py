@@ -103,6 +103,16 @@ class Device(Protocol):
     def name(self) -> str: ...
 
     @property
+    def stream(self) -> int | None:
+        """The CUDA stream that work is done on; None where there is none."""
+        ...
+
+    @property
+    def fp8(self) -> bool:
+        """Whether it converts 8-bit floats."""
+        ...
+
+    @property
     def processors(self) -> int:
         """How many programs run side by side, at the least."""
         ...

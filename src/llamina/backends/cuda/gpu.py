@@ -34,11 +34,11 @@ STAGING = 32 << 20  # bytes of pinned memory that uploads of weights go through,
 
 
 class Gpu:
-    """Calls come back before the work is done, unless they read."""
+    """Calls come back before the work is done, unless they read. With a `stream`, work is done on the caller's."""
 
     interpreted = False
 
-    def __init__(self, index: int = 0) -> None:
+    def __init__(self, index: int = 0, stream: int | None = None) -> None:
         self._driver = open_driver()
         count = self._driver.device_count()
         if index >= count:
@@ -52,9 +52,9 @@ class Gpu:
             for attribute in (PROCESSORS, MAJOR, MINOR, MOST_SHARED)
         )
         self.target = 10 * major + minor
-        self.early = self.target >= 90
+        self.early, self.fp8 = self.target >= 90, self.target >= 89
         self.enter()
-        self._stream = self._driver.make("cuStreamCreate", STREAM_NON_BLOCKING)
+        self.stream: int = stream or self._driver.make("cuStreamCreate", STREAM_NON_BLOCKING)
         self._loaded: dict[Kernel, tuple[int, Code]] = {}
         self._pinned: list[int] = []
         self._staging = [(self.pinned(STAGING), GpuMark(self)) for _ in range(2)]
@@ -74,7 +74,7 @@ class Gpu:
     def allocate(self, nbytes: int) -> int:
         self.enter()
         found = self._driver.make("cuMemAlloc_v2", ctypes.c_size_t(nbytes))
-        self._driver.call("cuMemsetD8Async", address(found), 0, ctypes.c_size_t(nbytes), c_void_p(self._stream))
+        self._driver.call("cuMemsetD8Async", address(found), 0, ctypes.c_size_t(nbytes), c_void_p(self.stream))
         return found
 
     def free(self, at: int) -> None:
@@ -108,20 +108,20 @@ class Gpu:
         self.enter()
         self._driver.call(
             "cuMemcpyHtoDAsync_v2", address(at), c_void_p(source.ctypes.data), ctypes.c_size_t(source.nbytes),
-            c_void_p(self._stream),
+            c_void_p(self.stream),
         )  # fmt: skip
 
     def download(self, at: int, target: npt.NDArray[np.uint8]) -> None:
         self.enter()
         self._driver.call(
             "cuMemcpyDtoHAsync_v2", c_void_p(target.ctypes.data), address(at), ctypes.c_size_t(target.nbytes),
-            c_void_p(self._stream),
+            c_void_p(self.stream),
         )  # fmt: skip
 
     def copy(self, source: int, target: int, nbytes: int) -> None:
         self.enter()
         self._driver.call(
-            "cuMemcpyDtoDAsync_v2", address(target), address(source), ctypes.c_size_t(nbytes), c_void_p(self._stream)
+            "cuMemcpyDtoDAsync_v2", address(target), address(source), ctypes.c_size_t(nbytes), c_void_p(self.stream)
         )
 
     # ---- work ----------------------------------------------------------------------------------------------------
@@ -155,19 +155,19 @@ class Gpu:
             values += [c_void_p(0), c_void_p(0)]  # Triton's scratch memory, of which there is none
             pointers = (c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
             self._driver.launch(
-                function, launch.grid, code.threads, code.shared, self._stream, launch.kernel.early, pointers
+                function, launch.grid, code.threads, code.shared, self.stream, launch.kernel.early, pointers
             )
 
     def record(self, launches: Sequence[Launch]) -> "GpuGraph":
         self.enter()
-        self._driver.call("cuStreamBeginCapture_v2", c_void_p(self._stream), CAPTURE_RELAXED)
+        self._driver.call("cuStreamBeginCapture_v2", c_void_p(self.stream), CAPTURE_RELAXED)
         try:
             self.run(launches)
         except KernelError:
             with suppress(KernelError):  # a capture must be ended, and says once more that it failed
-                self._driver.make_second("cuStreamEndCapture", c_void_p(self._stream))
+                self._driver.make_second("cuStreamEndCapture", c_void_p(self.stream))
             raise
-        return GpuGraph(self, self._driver.make_second("cuStreamEndCapture", c_void_p(self._stream)))
+        return GpuGraph(self, self._driver.make_second("cuStreamEndCapture", c_void_p(self.stream)))
 
     def mark(self) -> "GpuMark":
         mark = GpuMark(self)
@@ -176,7 +176,7 @@ class Gpu:
 
     def synchronize(self) -> None:
         self.enter()
-        self._driver.call("cuStreamSynchronize", c_void_p(self._stream))
+        self._driver.call("cuStreamSynchronize", c_void_p(self.stream))
 
 
 class GpuMark:
@@ -187,7 +187,7 @@ class GpuMark:
         self._event = gpu._driver.make("cuEventCreate", EVENT_NO_TIMING)
 
     def set(self) -> None:
-        self._gpu._driver.call("cuEventRecord", c_void_p(self._event), c_void_p(self._gpu._stream))
+        self._gpu._driver.call("cuEventRecord", c_void_p(self._event), c_void_p(self._gpu.stream))
 
     def wait(self) -> None:
         self._gpu.enter()
@@ -207,7 +207,7 @@ class GpuGraph:
 
     def replay(self) -> None:
         self._gpu.enter()
-        self._gpu._driver.call("cuGraphLaunch", c_void_p(self._ready), c_void_p(self._gpu._stream))
+        self._gpu._driver.call("cuGraphLaunch", c_void_p(self._ready), c_void_p(self._gpu.stream))
 
     def close(self) -> None:
         self._gpu.synchronize()

@@ -12,15 +12,19 @@ from llamina.ops.batch import Batch
 
 ALIGN = 64
 VECTORS = ("counts", "tokens", "positions", "sequences", "outputs", "slots", "starts")
+ROWS = ("given", "rotary")
 ADAPTERS = ("adapter_starts", "adapter_slots", "adapter_scales", "adapter_positions")
 
 
 class Inputs:
-    """`refs` are the arrays by their names in the batch. Tables come last, a row a sequence, as many as there are."""
+    """`refs` are the arrays by their names in the batch. Tables come last, a row a sequence, as many as there are.
 
-    def __init__(self, device: Device, batch: Batch, *, adapters: bool, windows: bool) -> None:
-        self._device = device
-        names = (*VECTORS, *(ADAPTERS if adapters else ()))
+    With `rows`, a batch may give embeddings: these are a block of their own, copied as far as there are tokens.
+    """
+
+    def __init__(self, device: Device, batch: Batch, *, adapters: bool, windows: bool, rows: bool = False) -> None:
+        self._device, self.most_tokens = device, len(batch.tokens)
+        names = (*VECTORS, *(ADAPTERS if adapters else ()), *(ROWS if rows else ()))
         self._tables = ("tables", "window_tables") if windows else ("tables",)
         offsets, size = dict[str, int](), 0
         for name in names:
@@ -38,7 +42,12 @@ class Inputs:
         self.refs = {
             name: Ref(block, at, "fp32" if name == "adapter_scales" else "i32") for name, at in offsets.items()
         }
-        self._staging = [_Staging(device.pinned(size), offsets, batch, names, self._tables) for _ in range(2)]
+        if rows:
+            self.refs["rows"] = Ref(Buffer(batch.rows.nbytes, device.allocate(batch.rows.nbytes)))
+        given = batch.rows.nbytes if rows else 0
+        self._staging = [
+            _Staging(device.pinned(size), device.pinned(given), offsets, batch, names, self._tables) for _ in range(2)
+        ]
 
     def upload(self, batch: Batch) -> None:
         """Begin to copy what the batch says; it may be filled again at once."""
@@ -49,10 +58,14 @@ class Inputs:
         staging.fill(batch)
         end = self._first_row + 4 * self.table_row * batch.n_sequences
         self._device.upload(staging.block[:end], self.address)
+        if "rows" in self.refs:
+            self._device.upload(staging.fill_rows(batch), self.refs["rows"].address)
         staging.mark = self._device.mark()
 
     def close(self) -> None:
         self._device.free(self.address)
+        if "rows" in self.refs:
+            self._device.free(self.refs["rows"].address)
 
 
 class _Staging:
@@ -61,12 +74,13 @@ class _Staging:
     def __init__(
         self,
         block: npt.NDArray[np.uint8],
+        rows: npt.NDArray[np.uint8],
         offsets: dict[str, int],
         batch: Batch,
         names: tuple[str, ...],
         tables: tuple[str, ...],
     ) -> None:
-        self.block = block
+        self.block, self._rows = block, rows
         self.block[:] = 0  # what a step does not have is read all the same, and must be a token, a page, a sequence
         self.mark: Mark | None = None
         self._names, self._tables = names, tables
@@ -74,10 +88,10 @@ class _Staging:
         for name in names:
             array = getattr(batch, name)
             dtype = np.float32 if name == "adapter_scales" else np.int32
-            self._arrays[name] = block[offsets[name] : offsets[name] + 4 * array.size].view(dtype)
-        rows, pages = batch.tables.shape
+            self._arrays[name] = block[offsets[name] : offsets[name] + 4 * array.size].view(dtype).reshape(array.shape)
+        count, pages = batch.tables.shape
         for name in tables:
-            whole = block[offsets[tables[0]] :].view(np.int32).reshape(rows, len(tables), pages)
+            whole = block[offsets[tables[0]] :].view(np.int32).reshape(count, len(tables), pages)
             self._arrays[name] = whole[:, tables.index(name)]
 
     def fill(self, batch: Batch) -> None:
@@ -89,7 +103,14 @@ class _Staging:
             used |= {"adapter_starts": sequences + 1} | dict.fromkeys(ADAPTERS[1:], adapters)
         for name in self._names:
             n = used.get(name, tokens)
-            self._arrays[name][:n] = getattr(batch, name)[:n]
+            self._arrays[name][..., :n] = getattr(batch, name)[..., :n]
         self._arrays["tokens"][tokens:] = 0  # an earlier step's may refer to sampled ids, and are below 0
         for name in self._tables:
             self._arrays[name][:sequences] = getattr(batch, name)[:sequences]
+
+    def fill_rows(self, batch: Batch) -> npt.NDArray[np.uint8]:
+        """Copy the rows of the step's tokens; the bytes of them."""
+        rows = batch.rows[: batch.n_tokens]
+        found = self._rows[: rows.nbytes]
+        found.view(np.float32).reshape(rows.shape)[:] = rows
+        return found

@@ -18,6 +18,8 @@ from llamina.backends.base import Progress
 from llamina.backends.cuda.device import Kernel, Launch
 from llamina.backends.cuda.memory import Ref
 from llamina.errors import RequestError
+from llamina.quant import decode, encode
+from llamina.quant.e4m3 import decode_e4m3, encode_e4m3
 
 ALIGN = 256
 NAMES = {"fp32": "float32", "i32": "int32", "fp16": "float16", "bf16": "bfloat16", "u8": "uint8", "i8": "int8",
@@ -30,6 +32,8 @@ class Interpreter:
     name = "Triton's interpreter"
     processors = 4
     early = False
+    fp8 = True
+    stream = None
     interpreted = True
 
     def __init__(self) -> None:
@@ -148,6 +152,34 @@ def _mend_interpreter() -> None:
         return _Forever()
 
     interpreter._patch_lang_tensor, interpreter._patch_lang = tensors, language
+    multiply = interpreter.InterpreterBuilder.create_dot
+
+    def dot(self: Any, a: Any, b: Any, *args: Any) -> Any:
+        return multiply(self, *(_widened(x, interpreter.TensorHandle) for x in (a, b)), *args)
+
+    interpreter._convert_float, interpreter.InterpreterBuilder.create_dot = _convert, dot
+
+
+def _widened(x: Any, made: Any) -> Any:
+    """A tensor of the interpreter's; bfloat16, whose bits it would multiply, as float32."""
+    from triton.language import float32
+
+    return made(_convert(x.data, x.dtype, float32, None).view(np.float32), float32) if x.dtype.is_bf16() else x
+
+
+def _convert(x: npt.NDArray[Any], source: Any, target: Any, rounding: Any) -> npt.NDArray[Any]:
+    """Bits of floats as another type, rounded as a GPU does: Triton 3.6 cuts off, and does not carry in fp8."""
+    shape, wide = x.shape, np.ascontiguousarray(x)
+    if source.name == "fp8e4nv":
+        wide = decode_e4m3(wide.view(np.uint8))
+    elif source.name == "bf16":
+        wide = decode(wide.view(np.uint8), "BF16")
+    wide = wide.reshape(shape).astype(np.float32)
+    if target.name == "fp8e4nv":
+        return encode_e4m3(wide)
+    if target.name == "bf16":
+        return encode(wide, "BF16").view(np.uint16).reshape(shape)
+    return wide.astype({"fp16": np.float16, "fp32": np.float32}[target.name])
 
 
 class _Forever:

@@ -12,6 +12,7 @@ from llamina.backends.cuda.adapters import Table
 from llamina.backends.cuda.bucket import Bucket
 from llamina.backends.cuda.device import Device, Graph, Launch
 from llamina.backends.cuda.inputs import Inputs
+from llamina.backends.cuda.interop import DeviceArray
 from llamina.backends.cuda.lowering import Calls, lower
 from llamina.backends.cuda.memory import Buffer, Place, Ref, pack
 from llamina.backends.cuda.sampling import STAGES, Sampling, Tokens
@@ -61,7 +62,8 @@ class CudaProgram:
         self._shared: Shared = shared
         self._shared.users += 1
         adapters = any(step.op == "adapt" for step in plan.steps)
-        self._inputs = Inputs(device, batch, adapters=adapters, windows=capacity.window_pages > 0)
+        windows, rows = capacity.window_pages > 0, plan.rows is not None
+        self._inputs = Inputs(device, batch, adapters=adapters, windows=windows, rows=rows)
         self._tables: dict[str, Table] = {}
         self._graphs: dict[Bucket, Graph] = {}
         nbytes = 4 * len(batch.outputs) * plan.vocab
@@ -135,6 +137,10 @@ class CudaProgram:
             self._device.download(self._logits.address, rows)
         self._device.mark().wait()
         return rows.view(np.float32).reshape(count, self._plan.vocab)
+
+    def outputs(self, count: int) -> DeviceArray:
+        """The first rows of the last step's logits, or of what else the plan computes, as they are on the device."""
+        return DeviceArray(self._logits.address, (count, self._plan.vocab), "<f4", self._device.stream)
 
     def adapt(self, slot: int, pairs: Mapping[str, LowRank]) -> None:
         for name, table in self._tables.items():

@@ -43,9 +43,9 @@ def load(
 ) -> Engine:
     """Load a GGUF file, or a model by its name; without either, the catalogue's default. Names are fetched if need be.
 
-    `backend` is auto (a GPU if one can be used, else the CPU), cpu, cuda or reference, and `device` the GPU's number.
-    Without `context`, the trained one, at most 8192. Sampling parameters that requests leave out are those that the
-    file (`general.sampling.*`) or the catalogue gives.
+    `backend` is auto (a GPU if one can be used, else the CPU), cpu, cuda or reference, and `device` the GPU's number;
+    `stream` is the caller's CUDA stream on which a GPU works then. Without `context`, the trained one, at most 8192.
+    Sampling parameters that requests leave out are those that the file (`general.sampling.*`) or the catalogue gives.
 
     `draft` is a smaller model with the same vocabulary that drafts tokens, or a folder to choose one from. `kv_type`
     is the type of the KV cache, `cache_tokens` its size in tokens, `max_sequences` how many are computed at once,
@@ -77,7 +77,9 @@ def load(
         runner = ModelRunner(file, built, backend=backend, device=device, threads=threads, progress=told, **own)
     engine = Engine(Core(runner, options.get("max_waiting", MAX_WAITING)))
     if smaller is not None:
-        same = {name: value for name, value in own.items() if name in ("kv_type", "step_tokens", "max_sequences")}
+        same = {
+            name: value for name, value in own.items() if name in ("kv_type", "stream", "step_tokens", "max_sequences")
+        }
         same |= {"backend": backend, "device": device, "threads": threads, "context": engine.context}
         drafts = load(smaller, progress=progress, **same)  # type: ignore[arg-type]
         engine.core.speculation.drafter = Drafter(drafts.core, runner.plan.vocab)

@@ -4,10 +4,10 @@ import os
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from threading import RLock
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from llamina.adapters import Adapter
-from llamina.backends import Backend, Capacity, KvType, Program
+from llamina.backends import Backend, Capacity, KvType, Program, check_kv_type
 from llamina.backends import backend as make_backend
 from llamina.cache import Pages, WindowPool
 from llamina.engine.embedded import Embedded
@@ -38,6 +38,7 @@ class ModelRunner:
         *,
         backend: str = "auto",
         device: int | None = None,
+        stream: int | None = None,
         threads: int | None = None,
         kv_type: KvType = "f16",
         step_tokens: int | None = None,
@@ -49,12 +50,13 @@ class ModelRunner:
         template: str | None = None,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> None:
-        _check_options(kv_type, step_tokens=step_tokens, max_sequences=max_sequences, cache_tokens=cache_tokens)
+        _check_counts(step_tokens=step_tokens, max_sequences=max_sequences, cache_tokens=cache_tokens)
         self.file = file
         self.model = model
         self.backend: Backend = make_backend(
-            backend, device=device, threads=threads, offload=offload, memory_budget=memory_budget
+            backend, device=device, stream=stream, threads=threads, offload=offload, memory_budget=memory_budget
         )
+        check_kv_type(self.backend, kv_type)
         self.kv_type = kv_type
         self.context = model.config.context
         self.sampling = dict(sampling or {})  # parameters that requests have unless they say otherwise
@@ -163,9 +165,7 @@ class ModelRunner:
         self._closed = True
 
 
-def _check_options(kv_type: str, **counts: int | None) -> None:
+def _check_counts(**counts: int | None) -> None:
     for name, value in counts.items():
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             raise RequestError(f"{name} is {value!r}: it must be a whole number of at least 1", name)
-    if kv_type not in get_args(KvType):
-        raise RequestError(f"kv_type is {kv_type!r}: it must be {' or '.join(get_args(KvType))}", "kv_type")

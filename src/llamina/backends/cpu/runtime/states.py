@@ -10,11 +10,11 @@ import mmap
 from math import prod
 
 import numpy as np
-import numpy.typing as npt
 
 from llamina.backends.base import Bytes, Capacity, Tensor, tensors
 from llamina.backends.cpu.layout import page_bytes
 from llamina.backends.cpu.runtime.arena import Buffer, Ref
+from llamina.backends.kv_types import FLOATS
 from llamina.backends.states import Array, HostStates, Stored
 from llamina.errors import CapacityError
 from llamina.ops import State
@@ -47,7 +47,7 @@ def allocate(plan: Plan, capacity: Capacity) -> tuple[HostStates, dict[State, li
         rows = memory.reshape(count, nbytes)
         if tensor.unit == "slot":
             stored.append(_tiled(tensor, rows) if tensor.state in tiled else _plain(tensor, rows))
-        elif tensor.kind in ("f32", "f16"):
+        elif tensor.kind in FLOATS:
             stored.append(_floats(tensor, rows, keys=len(refs[tensor.state]) == 1))
         else:
             stored.append(_blocks(tensor, rows, keys=len(refs[tensor.state]) == 1))
@@ -72,7 +72,7 @@ def _widened(x: Array, dim: int) -> Array:
 
 def _floats(tensor: Tensor, rows: Bytes, keys: bool) -> Stored:
     heads, _, dim = tensor.shape
-    dtype: npt.DTypeLike = np.float16 if tensor.kind == "f16" else np.float32
+    dtype = f"u{FLOATS[tensor.kind]}"  # the bits
 
     def export(x: Array) -> Array:
         if keys:

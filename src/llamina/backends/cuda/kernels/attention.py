@@ -1,4 +1,4 @@
-"""Attention over keys and values in pages of 16 positions, [pages, heads, 16, dim].
+"""Attention over keys and values in pages of 16 positions (`kv_cache`).
 
 A tile is some tokens of one sequence with all query heads that share a key head; the rows of its matrices are token by
 token, head by head. Tiles are cut at the starts of sequences and every TILE tokens from there.
@@ -9,25 +9,10 @@ import triton.language as tl
 
 from llamina.backends.cuda.kernels.activations import store_q8
 from llamina.backends.cuda.kernels.early import begin
+from llamina.backends.cuda.kernels.kv_cache import PAGE, load_lines, part
 
-PAGE = tl.constexpr(16)
 NONE = tl.constexpr(float("-inf"))
 LOG2E = tl.constexpr(1.4426950408889634)
-
-
-@triton.jit
-def keep(x, x_row, x_head, pages, tables, tables_row, positions, sequences, count, heads, dim, BLOCK: tl.constexpr):
-    """Each token's heads into its sequence's page."""
-    row = tl.program_id(0).to(tl.int64)
-    if row >= tl.load(count):
-        return
-    position = tl.load(positions + row)
-    page = tl.load(tables + tl.load(sequences + row) * tables_row + position // PAGE).to(tl.int64)
-    i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    head, at, inside = i // dim, i % dim, i < heads * dim
-    v = tl.load(x + row * x_row + head * x_head + at, mask=inside, other=0.0)
-    target = pages + ((page * heads + head) * PAGE + position % PAGE) * dim + at
-    tl.store(target, v.to(pages.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -52,22 +37,15 @@ def tile_of(number, starts, sequences, spans, TILE: tl.constexpr, SEQUENCES: tl.
 
 
 @triton.jit
-def part(rows, row_mask, at, size):
-    """A tile of a matrix whose rows begin at `rows`; `at` are its columns, of which there are `size`."""
-    return tl.load(rows[:, None] + at[None, :], mask=row_mask[:, None] & (at < size)[None, :], other=0.0)
-
-
-@triton.jit
 def look(b, low, last, table, keys, values, query, rest, head, position, token, alive, slopes, seen, seen_row,
          seen_head, kv_head, behind, ahead, chunk, seen_block, scale, cap, top, total, result, KV_HEADS: tl.constexpr,
          KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, VALUE_ROW: tl.constexpr, KEY: tl.constexpr, MORE: tl.constexpr,
-         VALUE: tl.constexpr, BLOCK: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
+         VALUE: tl.constexpr, BLOCK: tl.constexpr, MASKED: tl.constexpr, KIND: tl.constexpr):  # fmt: skip
     """Block b of the keys: the largest score, the sum of weights and the weighted sum of values go on.
 
     Without MASKED, all rows see all of its keys. Scores are not scaled before the exponential, so that is one
     multiplication and addition each.
     """
-    d, more, dv = tl.arange(0, KEY), KEY + tl.arange(0, MORE if MORE else 1), tl.arange(0, VALUE)
     n = (low + b) * BLOCK + tl.arange(0, BLOCK)
     known = n <= last
     if MASKED:
@@ -75,10 +53,10 @@ def look(b, low, last, table, keys, values, query, rest, head, position, token, 
     else:
         page = tl.load(table + n // PAGE).to(tl.int64)
     line = (page * KV_HEADS + kv_head) * PAGE + n % PAGE
-    k = rows_of(keys + line * KEY_DIM, known, d, KEY_DIM, KEY, MASKED)
+    k = load_lines(keys, line, known, KEY_DIM, KEY_DIM, 0, KEY, MASKED, KIND)
     scores = tl.dot(query, tl.trans(k), input_precision="ieee")
     if MORE:
-        k = part(keys + line * KEY_DIM, known, more, KEY_DIM)
+        k = load_lines(keys, line, known, KEY_DIM, KEY_DIM, KEY, MORE, MASKED, KIND)
         scores += tl.dot(rest, tl.trans(k), input_precision="ieee")
     factor = scale * LOG2E
     if cap is not None:
@@ -113,19 +91,9 @@ def look(b, low, last, table, keys, values, query, rest, head, position, token, 
     weights = tl.exp2(scores * factor - level[:, None])
     shrink = tl.exp2(top - level)
     total = total * shrink + tl.sum(weights, 1)
-    v = rows_of(values + line * VALUE_ROW, known, dv, VALUE_DIM, VALUE, MASKED)
+    v = load_lines(values, line, known, VALUE_ROW, VALUE_DIM, 0, VALUE, MASKED, KIND)
     result = tl.dot(weights.to(v.dtype), v, result * shrink[:, None], input_precision="ieee")
     return most, total, result
-
-
-@triton.jit
-def rows_of(rows, row_mask, at, size: tl.constexpr, WIDE: tl.constexpr, MASKED: tl.constexpr):
-    """As `part`, without masks that are not needed: without MASKED all rows are there."""
-    if MASKED or size < WIDE:  # noqa: SIM108 - Triton compiles one of the two
-        found = part(rows, row_mask, at, size)
-    else:
-        found = tl.load(rows[:, None] + at[None, :])
-    return found
 
 
 @triton.jit
@@ -135,7 +103,7 @@ def attend(q, q_row, q_head, keys, values, tables, tables_row, positions, sequen
            KV_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, VALUE_ROW: tl.constexpr,
            GROUP: tl.constexpr, TILE: tl.constexpr, SEQUENCES: tl.constexpr, ROWS: tl.constexpr, KEY: tl.constexpr,
            MORE: tl.constexpr, VALUE: tl.constexpr, BLOCK: tl.constexpr, SPLITS: tl.constexpr, PADDED: tl.constexpr,
-           EARLY: tl.constexpr):  # fmt: skip
+           KIND: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
     """One tile, key head and split of the keys; a split's result goes to `partials`.
 
     With PADDED columns, which needs tiles of one token, the split that is done last merges them all, into 8-bit blocks.
@@ -166,10 +134,11 @@ def attend(q, q_row, q_head, keys, values, tables, tables_row, positions, sequen
 
     d, more, dv = tl.arange(0, KEY), KEY + tl.arange(0, MORE if MORE else 1), tl.arange(0, VALUE)
     source = q + token * q_row + head * q_head
-    query = part(source, alive, d, KEY_DIM).to(keys.dtype.element_ty)
+    TYPE: tl.constexpr = tl.float16 if keys.dtype.element_ty.is_int() else keys.dtype.element_ty
+    query = part(source, alive, d, KEY_DIM).to(TYPE)
     rest = query
     if MORE:
-        rest = part(source, alive, more, KEY_DIM).to(keys.dtype.element_ty)
+        rest = part(source, alive, more, KEY_DIM).to(TYPE)
     top = tl.full([ROWS], NONE, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     result = tl.zeros([ROWS, VALUE], tl.float32)
@@ -184,14 +153,14 @@ def attend(q, q_row, q_head, keys, values, tables, tables_row, positions, sequen
             top, total, result = look(
                 b, low, last, table, keys, values, query, rest, head, position, token, alive, slopes, seen, seen_row,
                 seen_head, kv_head, behind, ahead, chunk, seen_block, scale, cap, top, total, result, KV_HEADS, KEY_DIM,
-                VALUE_DIM, VALUE_ROW, KEY, MORE, VALUE, BLOCK, False,
+                VALUE_DIM, VALUE_ROW, KEY, MORE, VALUE, BLOCK, False, KIND,
             )  # fmt: skip
         begun = every
     for b in range(begun, stop):
         top, total, result = look(
             b, low, last, table, keys, values, query, rest, head, position, token, alive, slopes, seen, seen_row,
             seen_head, kv_head, behind, ahead, chunk, seen_block, scale, cap, top, total, result, KV_HEADS, KEY_DIM,
-            VALUE_DIM, VALUE_ROW, KEY, MORE, VALUE, BLOCK, True,
+            VALUE_DIM, VALUE_ROW, KEY, MORE, VALUE, BLOCK, True, KIND,
         )  # fmt: skip
     if SPLITS == 1:
         target = out + token * out_row + head * out_head

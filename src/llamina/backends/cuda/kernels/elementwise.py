@@ -116,6 +116,20 @@ def temper(x, x_row, x_head, out, out_row, out_head, positions, count, outer, in
 
 
 @triton.jit
+def given(x, x_row, rows, rows_row, where, out, out_row, count, inner, BLOCK: tl.constexpr):
+    """A row of `rows` where there is a 1, else the row of x."""
+    row = tl.program_id(0).to(tl.int64)
+    if row >= tl.load(count):
+        return
+    i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    if tl.load(where + row) > 0:
+        v = tl.load(rows + row * rows_row + i, mask=i < inner, other=0.0)
+    else:
+        v = tl.load(x + row * x_row + i, mask=i < inner, other=0.0)
+    tl.store(out + row * out_row + i, v, mask=i < inner)
+
+
+@triton.jit
 def pick(x, x_row, x_head, out, out_row, out_head, wanted, count, outer, inner, BLOCK: tl.constexpr,
          EARLY: tl.constexpr):  # fmt: skip
     """Row i of out is row wanted[i] of x."""

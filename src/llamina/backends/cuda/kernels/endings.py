@@ -7,6 +7,7 @@ from llamina.backends.cuda.kernels.activations import power_below, store_f16, st
 from llamina.backends.cuda.kernels.attention import merged
 from llamina.backends.cuda.kernels.early import begin
 from llamina.backends.cuda.kernels.elementwise import activation
+from llamina.backends.cuda.kernels.kv_cache import store_lines
 
 
 @triton.jit
@@ -112,7 +113,7 @@ def merge(partials, x8, xd, xs, count, heads, value_dim,
 @triton.jit
 def turn_and_keep(q, q_row, q_head, k, k_row, k_head, v, v_row, v_head, angles, out, out_row, out_head, keys, values,
                   tables, tables_row, positions, sequences, count, heads, kv_heads, key_dim, value_dim, pairs, near,
-                  far, HEADS: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
+                  far, KIND: tl.constexpr, HEADS: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
     """Rotate q and k; q goes to `out`, k and v into their sequence's page. A program takes HEADS heads of a token."""
     begin(EARLY)
     row, number = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -146,10 +147,10 @@ def turn_and_keep(q, q_row, q_head, k, k_row, k_head, v, v_row, v_head, angles, 
             tl.store(out + row * out_row + (head * out_head)[:, None] + i[None, :], y, mask=inside)
         else:
             line = (page * kv_heads + head) * 16 + position % 16
-            tl.store(keys + (line * key_dim)[:, None] + i[None, :], y.to(keys.dtype.element_ty), mask=inside)
+            store_lines(keys, line, y, head < kv_heads, key_dim, KIND)
     else:
         head = (number - queries - others) * HEADS + some
         inside = (head < kv_heads)[:, None] & (i < value_dim)[None, :]
         y = tl.load(v + row * v_row + (head * v_head)[:, None] + i[None, :], mask=inside, other=0.0)
         line = (page * kv_heads + head) * 16 + position % 16
-        tl.store(values + (line * value_dim)[:, None] + i[None, :], y.to(values.dtype.element_ty), mask=inside)
+        store_lines(values, line, y, head < kv_heads, value_dim, KIND)

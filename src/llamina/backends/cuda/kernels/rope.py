@@ -7,14 +7,23 @@ from llamina.backends.cuda.kernels.early import begin
 
 
 @triton.jit
-def angles(positions, frequencies, out, count, pairs, magnitude, BLOCK: tl.constexpr, EARLY: tl.constexpr):
-    """[rows, 2, pairs]: cosines, then sines, of a row's position times each frequency (in float64)."""
+def angles(positions, frequencies, axes, axis_row, out, count, pairs, magnitude, BLOCK: tl.constexpr,
+           EARLY: tl.constexpr):  # fmt: skip
+    """[rows, 2, pairs]: cosines, then sines, of a row's position times each frequency (in float64).
+
+    With `axes`, pair i follows the positions of axis axes[i], which are `axis_row` behind those of the axis before.
+    """
     begin(EARLY)
     row = tl.program_id(0).to(tl.int64)
     if row >= tl.load(count):
         return
     i = tl.arange(0, BLOCK)
-    turn = tl.load(positions + row).to(tl.float64) * tl.load(frequencies + i, mask=i < pairs, other=0.0)
+    if axes is not None:
+        axis = tl.load(axes + i, mask=i < pairs, other=0)
+        position = tl.load(positions + axis * axis_row + row)
+    else:
+        position = tl.load(positions + row)
+    turn = position.to(tl.float64) * tl.load(frequencies + i, mask=i < pairs, other=0.0)
     out += row * 2 * pairs + i
     tl.store(out, tl.cos(turn).to(tl.float32) * magnitude, mask=i < pairs)
     tl.store(out + pairs, tl.sin(turn).to(tl.float32) * magnitude, mask=i < pairs)

@@ -3,12 +3,13 @@
 import triton
 import triton.language as tl
 
-PAGE = tl.constexpr(16)
+from llamina.backends.cuda.kernels.kv_cache import PAGE, load_lines
 
 
 @triton.jit
 def scores(q, q_row, q_head, weights, weights_row, keys, tables, tables_row, positions, sequences, out, count, heads,
-           groups, dim, blocks, block, WHOLE: tl.constexpr, DIM: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+           groups, blocks, block, WHOLE: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+           KIND: tl.constexpr):  # fmt: skip
     """The score of each block [rows, groups, blocks]: of its best position, or of its last one (WHOLE).
 
     With weights, all heads are one group, and a position's score is Σ weight × relu(q × k).
@@ -17,7 +18,7 @@ def scores(q, q_row, q_head, weights, weights_row, keys, tables, tables_row, pos
     if row >= tl.load(count):
         return
     last = tl.load(positions + row)
-    b, d = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, DIM)
+    b, d = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, WIDE)
     if tl.program_id(2) * BLOCK * block > last:
         return
     table = tables + tl.load(sequences + row) * tables_row
@@ -25,17 +26,15 @@ def scores(q, q_row, q_head, weights, weights_row, keys, tables, tables_row, pos
     for j in range(block - 1 if WHOLE else 0, block):
         n = b * block + j
         page = tl.load(table + n // PAGE, mask=n <= last, other=0).to(tl.int64)
-        line = keys + (page * PAGE + n % PAGE) * dim
-        key = tl.load(line[:, None] + d[None, :], mask=(n <= last)[:, None] & (d < dim)[None, :], other=0.0)
-        key = key.to(tl.float32)
+        key = load_lines(keys, page * PAGE + n % PAGE, n <= last, DIM, DIM, 0, WIDE, True, KIND).to(tl.float32)
         if weights is not None:
             score = tl.zeros([BLOCK], tl.float32)
             for h in range(heads):
-                query = tl.load(q + row * q_row + h * q_head + d, mask=d < dim, other=0.0)
+                query = tl.load(q + row * q_row + h * q_head + d, mask=d < DIM, other=0.0)
                 product = tl.maximum(tl.sum(key * query[None, :], 1), 0.0)
                 score += tl.load(weights + row * weights_row + h) * product
         else:
-            query = tl.load(q + row * q_row + group * q_head + d, mask=d < dim, other=0.0)
+            query = tl.load(q + row * q_row + group * q_head + d, mask=d < DIM, other=0.0)
             score = tl.sum(key * query[None, :], 1)
         best = tl.maximum(best, tl.where(n <= last, score, float("-inf")))
     tl.store(out + (row * groups + group) * blocks + b, best, mask=b < blocks)

@@ -10,7 +10,7 @@ from llamina.backends.cuda.lowering.calls import Calls, lowers, reading, writing
 from llamina.backends.cuda.lowering.matrices import Wanted, prepared_for
 from llamina.backends.cuda.memory import Place, Ref
 from llamina.ops import Attention, Selection, State, Step, Value
-from llamina.ops.rotation import alibi_slopes
+from llamina.ops.rotation import alibi_slopes, hadamard, hadamard_size
 
 ROWS = 64  # of a tile: tokens × heads that share a key head
 MOST_SPLITS = 64  # of the keys of a tile
@@ -18,18 +18,18 @@ LONG = 2048  # positions from which on a token's blocks of keys are larger
 PROGRAMS = 2  # of attention for each processor, where sequences have one token each
 FEW = 4  # tokens up to which each head of them is rotated by a program of its own
 HEADS = 4  # that one program rotates otherwise
+RUN = 32  # elements that may have a scale of their own
 BATCH = ("positions", "sequences", "starts")
 
 
 def _keep(calls: Calls, state: State, values: tuple[Value, ...]) -> None:
     """Each token's rows into the pages of its sequence."""
     for value, store in zip(values, calls.shared.states.refs[state], strict=False):
-        x = calls.place(value)
-        block = min(1024, power(x.width))
+        x, heads = _rotated(calls, value, state), state.shape[0]
         calls.emit(
-            "attention.keep", (calls.rows(value), -(-x.width // block), 1), count=calls.count(value), **reading(x),
-            pages=store, **_where(calls, state), positions=calls.inputs.refs["positions"],
-            sequences=calls.inputs.refs["sequences"], heads=state.shape[0], dim=x.inner, BLOCK=block,
+            "kv_cache.keep", (calls.rows(value), heads, 1), count=calls.count(value), **reading(x), pages=store,
+            **_where(calls, state), positions=calls.inputs.refs["positions"], sequences=calls.inputs.refs["sequences"],
+            heads=heads, dim=x.inner, KIND=calls.capacity.kv_type, BLOCK=max(RUN, power(x.inner)),
         )  # fmt: skip
 
 
@@ -48,14 +48,16 @@ def _attend(calls: Calls, step: Step) -> None:
     state, value, refs = step.states[0], step.inputs[0], calls.inputs.refs
     stores = calls.shared.states.refs[state]
     _turn_and_keep(calls, step)
-    q = calls.place(value)
+    q = _rotated(calls, value, state)
     seen = calls.place(step.inputs[1 + len(stores)]) if len(step.inputs) > 1 + len(stores) else None
     kv_heads, key, dim = state.shape
     shape = tiling(calls, state, q.outer // kv_heads)
     partials = calls.new(calls.bucket.tokens * q.outer * shape.splits * (dim + 2)) if shape.splits > 1 else None
-    merged = _prepared(calls, step) if partials else None
-    out = q if merged else calls.output(step.outputs[0])  # nothing is written there if there is a merge
-    first, more = _parts(key)
+    turned = rotation(calls, state)
+    merged = _prepared(calls, step) if partials and not turned else None
+    final = q if merged else calls.output(step.outputs[0])  # nothing is written there if there is a merge
+    out = calls.fresh(step.outputs[0]) if turned else final
+    (first, more), kind = _parts(key), calls.capacity.kv_type
     calls.emit(
         "attention.attend", (shape.tiles, kv_heads, shape.splits), shape.warps, shape.stages, q=q.ref, q_row=q.row,
         q_head=q.head, keys=stores[0], values=stores[-1], VALUE_ROW=dim if state.kind == "kv" else key,
@@ -66,7 +68,7 @@ def _attend(calls: Calls, step: Step) -> None:
         ahead=params.ahead or None, chunk=params.chunk or None, seen_block=params.block, scale=float(params.scale),
         cap=float(params.softcap) or None, GROUP=q.outer // kv_heads, TILE=shape.tile,
         SEQUENCES=calls.inputs.sequences if shape.tile > 1 else 1, ROWS=shape.rows, KEY=first, MORE=more,
-        VALUE=max(16, power(dim)), BLOCK=shape.block, SPLITS=shape.splits, EARLY=calls.early,
+        VALUE=max(RUN, power(dim)), BLOCK=shape.block, SPLITS=shape.splits, KIND=kind, EARLY=calls.early,
         **_ending(calls, shape, merged, q.outer, kv_heads),
     )  # fmt: skip
     if merged and not _merges(shape, q.outer // kv_heads):
@@ -82,6 +84,29 @@ def _attend(calls: Calls, step: Step) -> None:
             count=calls.count(value), heads=q.outer, value_dim=dim, SPLITS=shape.splits, VALUE=power(dim),
             EARLY=calls.early,
         )  # fmt: skip
+    if turned:
+        _rotate(calls, step.outputs[0], out, final, turned)
+
+
+def rotation(calls: Calls, state: State) -> int:
+    """How many elements are rotated together before they are kept; 0: none are."""
+    return hadamard_size(*state.shape[1:]) if calls.capacity.kv_type == "q4_0" else 0
+
+
+def _rotated(calls: Calls, value: Value, state: State) -> Place:
+    """Where a value is, rotated if a cache of four bits wants that."""
+    x, size = calls.place(value), rotation(calls, state)
+    if not size:
+        return x
+    _rotate(calls, value, x, out := calls.fresh(value), size)
+    return out
+
+
+def _rotate(calls: Calls, value: Value, x: Place, out: Place, size: int) -> None:
+    calls.emit(
+        "kv_cache.rotate", calls.elements(value, out), **calls.spread(value, out), **reading(x), **writing(out),
+        matrix=calls.array(hadamard(size)), SIZE=size,
+    )  # fmt: skip
 
 
 Merged = tuple[Wanted, dict[str, Argument]]
@@ -117,7 +142,7 @@ class Tiling:
 def tiling(calls: Calls, state: State, group: int) -> Tiling:
     """So that no processor is idle, and that what a program holds fits it."""
     kv_heads, key, dim = state.shape
-    bucket, wide, half = calls.bucket, power(max(key, dim)), calls.capacity.kv_type == "f16"
+    bucket, wide, half = calls.bucket, power(max(key, dim)), calls.capacity.kv_type != "f32"
     alone = bucket.tokens == bucket.sequences  # a token of each sequence
     tile = 1 if alone else max(1, ROWS // power(group))
     tiles = min(bucket.tokens, bucket.tokens // tile + bucket.sequences)
@@ -135,7 +160,14 @@ def _turn_and_keep(calls: Calls, step: Step) -> None:
     """Keys and values into their pages; queries and keys are rotated before, all at once if they turn alike."""
     state, (q, k, *_) = step.states[0], step.inputs
     turns = [calls.turning.get(value.id) for value in (q, k)]
-    if state.kind == "kv" and turns[0] and turns[1] and turns[0].angles == turns[1].angles and q is not k:
+    if (
+        state.kind == "kv"
+        and not rotation(calls, state)
+        and turns[0]
+        and turns[1]
+        and turns[0].angles == turns[1].angles
+        and q is not k
+    ):
         del calls.turning[q.id], calls.turning[k.id]
         (from_q, angles), (from_k, _) = turns[0], turns[1]
         out, v, (keys, values) = calls.output(q), calls.place(step.inputs[2]), calls.shared.states.refs[state]
@@ -148,7 +180,7 @@ def _turn_and_keep(calls: Calls, step: Step) -> None:
             v=v.ref, v_row=v.row, v_head=v.head, **angles, **writing(out), keys=keys, values=values,
             **_where(calls, state), positions=calls.inputs.refs["positions"],
             sequences=calls.inputs.refs["sequences"], heads=out.outer, kv_heads=kv_heads, key_dim=key, value_dim=dim,
-            HEADS=some, BLOCK=power(max(key, dim)), EARLY=calls.early,
+            KIND=calls.capacity.kv_type, HEADS=some, BLOCK=max(RUN, power(max(key, dim))), EARLY=calls.early,
         )  # fmt: skip
         return
     for value in (q, k):
@@ -177,12 +209,12 @@ def _prepared(calls: Calls, step: Step) -> Merged | None:
 
 
 def _parts(dim: int) -> tuple[int, int]:
-    """A key's elements as powers of two: all of them at once, or a large part and the rest; 16 at the least."""
-    whole = max(16, power(dim))
+    """A key's elements as powers of two: all of them at once, or a large part and the rest; RUN at the least."""
+    whole = max(RUN, power(dim))
     large = whole // 2
-    if large < 16 or max(16, power(dim - large)) >= large:
+    if large < RUN or max(RUN, power(dim - large)) >= large:
         return whole, 0
-    return large, max(16, power(dim - large))
+    return large, max(RUN, power(dim - large))
 
 
 def _seen(seen: Place | None) -> dict[str, Argument]:
@@ -196,7 +228,7 @@ def _select(calls: Calls, step: Step) -> None:
     params: Selection = step.attrs["params"]
     state, value = step.states[0], step.inputs[0]
     _keep(calls, state, step.inputs[1:2])
-    q, out = calls.place(value), calls.output(step.outputs[0])
+    q, out = _rotated(calls, value, state), calls.output(step.outputs[0])
     weights = calls.place(step.inputs[2]) if len(step.inputs) > 2 else None
     blocks = params.words * 32
     found: Ref = calls.new(calls.rows(value) * out.outer * blocks)
@@ -205,8 +237,8 @@ def _select(calls: Calls, step: Step) -> None:
         q_row=q.row, q_head=q.head, weights=weights.ref if weights else None,
         weights_row=weights.row if weights else 0, keys=calls.shared.states.refs[state][0], **_where(calls, state),
         positions=calls.inputs.refs["positions"], sequences=calls.inputs.refs["sequences"], out=found, heads=q.outer,
-        groups=out.outer, dim=q.inner, blocks=blocks, block=params.block, WHOLE=int(params.whole), DIM=power(q.inner),
-        BLOCK=64,
+        groups=out.outer, blocks=blocks, block=params.block, WHOLE=int(params.whole), DIM=q.inner,
+        WIDE=max(RUN, power(q.inner)), BLOCK=64, KIND=calls.capacity.kv_type,
     )  # fmt: skip
     calls.emit(
         "select.choose", (calls.rows(value), out.outer, 1), count=calls.count(value), scores=found,

@@ -2,6 +2,8 @@
 
 from math import prod
 
+import numpy as np
+
 from llamina.backends.cuda.bucket import power
 from llamina.backends.cuda.device import Argument, Constant
 from llamina.backends.cuda.lowering import small_batch
@@ -155,17 +157,30 @@ def _rope(calls: Calls, step: Step) -> None:
 def _angles(calls: Calls, step: Step) -> Ref:
     """Cosines and sines of the step's positions, computed once for all layers that turn alike."""
     rope, factors = step.attrs["rope"], step.weights[0] if step.weights else None
-    key = rope, factors.name if factors else None
+    several = bool(step.attrs.get("rotary"))  # each pair follows one of M-RoPE's positions
+    key = rope, factors.name if factors else None, several
     if key not in calls.made:
         turns = frequencies(rope, decode(factors.data, factors.format, factors.shape) if factors else None)
         table, value, pairs = calls.new(rope.dims * calls.bucket.tokens), step.inputs[0], rope.dims // 2
         calls.emit(
             "rope.angles", (calls.rows(value), 1, 1), count=calls.count(value),
-            positions=calls.inputs.refs["positions"], frequencies=calls.array(turns), out=table, pairs=pairs,
+            positions=calls.inputs.refs["rotary" if several else "positions"], frequencies=calls.array(turns),
+            axes=calls.array(np.array(rope.axes, np.int32)) if several else None,
+            axis_row=calls.inputs.most_tokens if several else None, out=table, pairs=pairs,
             magnitude=float(rope.magnitude), BLOCK=power(pairs), EARLY=calls.early,
         )  # fmt: skip
         calls.made[key] = table
     return calls.made[key]
+
+
+@lowers("given")
+def _given(calls: Calls, step: Step) -> None:
+    x, rows, out = calls.place(step.inputs[0]), calls.place(step.inputs[1]), calls.output(step.outputs[0])
+    calls.emit(
+        "elementwise.given", calls.elements(step.outputs[0], out), count=calls.count(step.outputs[0]), x=x.ref,
+        x_row=x.row, rows=rows.ref, rows_row=rows.row, where=calls.inputs.refs["given"], out=out.ref, out_row=out.row,
+        inner=out.inner, BLOCK=block_of(out),
+    )  # fmt: skip
 
 
 @lowers("pick")

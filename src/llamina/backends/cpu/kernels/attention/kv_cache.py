@@ -12,12 +12,13 @@ import numpy as np
 
 from llamina.backends.cpu.kernels.device import device, kernel, routine
 from llamina.backends.cpu.kernels.vector.math import first
-from llamina.backends.cpu.kernels.vector.memory import f16, f32, i32, i64, set_f16, set_f32, set_i8
+from llamina.backends.cpu.kernels.vector.memory import f16, f32, i32, i64, set_bf16, set_f16, set_f32, set_i8
 from llamina.backends.cpu.kernels.vector.simd import (
     abs_f32,
     hmax_f32,
     hmin_f32,
     htop_f32,
+    load_bf16,
     load_f16,
     load_f32,
     load_f32_part,
@@ -26,6 +27,7 @@ from llamina.backends.cpu.kernels.vector.simd import (
     max_f32,
     min_f32,
     splat_f32,
+    store_bf16,
     store_f16,
     store_f32,
     top_f32,
@@ -185,6 +187,7 @@ def blocks(bits: int) -> KvLayout:
 KV_LAYOUTS = {
     "f16": floats(load_f16, store_f16, set_f16, 2),
     "f32": floats(load_f32, store_f32, set_f32, 4),
+    "bf16": floats(load_bf16, store_bf16, set_bf16, 2),
     "q8_0": blocks(8),
     "q4_0": blocks(4),
 }

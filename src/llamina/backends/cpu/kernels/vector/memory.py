@@ -66,6 +66,32 @@ def bf16(ctx: Any, address: Any) -> Any:
     return types.float32(types.intp), codegen
 
 
+def round_bf16(b: Any, value: Any) -> Any:
+    """Bits of bfloat16, of one float or a register of them: rounded to nearest, ties to even; NaN stays NaN."""
+    lanes = getattr(value.type, "count", 0)
+
+    def integers(bits: int) -> ir.Type:
+        return ir.VectorType(ir.IntType(bits), lanes) if lanes else ir.IntType(bits)
+
+    def number(n: int) -> Any:
+        return ir.Constant(integers(32), [n] * lanes if lanes else n)
+
+    bits = b.bitcast(value, integers(32))
+    upper = b.lshr(bits, number(16))
+    rounded = b.lshr(b.add(bits, b.add(number(0x7FFF), b.and_(upper, number(1)))), number(16))
+    nan = b.fcmp_unordered("uno", value, value)
+    return b.trunc(b.select(nan, b.or_(upper, number(0x40)), rounded), integers(16))
+
+
+@intrinsic
+def set_bf16(ctx: Any, address: Any, value: Any) -> Any:
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        builder.store(round_bf16(builder, args[1]), pointer(builder, args[0], ir.IntType(16))).align = 1
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.float32), codegen
+
+
 set_f32 = _writer(types.float32, ir.FloatType())
 set_f16 = _writer(types.float32, ir.HalfType(), "fptrunc")
 set_i8 = _writer(types.intp, ir.IntType(8), "trunc")

@@ -15,7 +15,7 @@ from numba.core.typing.templates import AbstractTemplate, infer_global, signatur
 from numba.extending import intrinsic, lower_builtin, register_model
 
 from llamina.backends.cpu.features import HAS_AVX2
-from llamina.backends.cpu.kernels.vector.memory import pointer
+from llamina.backends.cpu.kernels.vector.memory import pointer, round_bf16
 
 I8, I16, I32, I64, F32 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
 
@@ -156,6 +156,10 @@ def _load_bf16(b: Any, address: Any) -> Any:
     return b.bitcast(b.shl(b.zext(raw, i32x8.ir), constant(i32x8, [16] * 8)), f32x8.ir)
 
 
+def _store_bf16(b: Any, address: Any, value: Any) -> None:
+    b.store(round_bf16(b, value), pointer(b, address, i16x8.ir)).align = 1
+
+
 def _load_i8_f32(b: Any, address: Any) -> Any:
     raw = b.load(pointer(b, address, ir.VectorType(I8, 8)))
     raw.align = 1
@@ -178,6 +182,7 @@ load_i8_f32 = op(f32x8, (types.intp,), _load_i8_f32)
 load_u4_f32 = op(f32x8, (types.intp, types.intp), _load_u4_f32)
 store_f16 = op(types.void, (types.intp, f32x8), _store_f16)
 load_bf16 = op(f32x8, (types.intp,), _load_bf16)
+store_bf16 = op(types.void, (types.intp, f32x8), _store_bf16)
 
 
 # ---- lanes --------------------------------------------------------------------------------------------------

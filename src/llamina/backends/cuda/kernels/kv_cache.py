@@ -1,0 +1,158 @@
+"""Keys and values in pages of 16 positions: how they lie there, and how they are read and written.
+
+A line is a head's row of one position: line (page × heads + head) × 16 + position % 16. Lines of floats lie one after
+the other. In a quantized cache the 16 lines of a head's page are their integers or 8-bit floats, then their float16
+scales: one for each 32 elements, or one for a line of fp8. `states` makes the canonical layout of that.
+"""
+
+import triton
+import triton.language as tl
+
+from llamina.backends.cuda.kernels.activations import blocks_of
+
+PAGE = tl.constexpr(16)
+
+
+@triton.jit
+def part(rows, row_mask, at, size):
+    """A tile of a matrix whose rows begin at `rows`; `at` are its columns, of which there are `size`."""
+    return tl.load(rows[:, None] + at[None, :], mask=row_mask[:, None] & (at < size)[None, :], other=0.0)
+
+
+@triton.jit
+def tile(rows, row_mask, at, size: tl.constexpr, END: tl.constexpr, MASKED: tl.constexpr):
+    """As `part`, without masks that are not needed: without MASKED all rows are there; columns end at END."""
+    if MASKED or size < END:  # noqa: SIM108 - Triton compiles one of the two
+        found = part(rows, row_mask, at, size)
+    else:
+        found = tl.load(rows[:, None] + at[None, :])
+    return found
+
+
+@triton.jit
+def scales_of(store, line, row_bytes, runs):
+    """Where the scales of lines are, of which each has so many behind the bytes of its page."""
+    page = store + (line >> 4) * (PAGE * (row_bytes + 2 * runs)) + PAGE * row_bytes
+    return page.to(tl.pointer_type(tl.float16), bitcast=True) + (line & 15) * runs
+
+
+@triton.jit
+def bytes_of(store, line, row_bytes, runs):
+    """Where the integers or 8-bit floats of lines are."""
+    return store + (line >> 4) * (PAGE * (row_bytes + 2 * runs)) + (line & 15) * row_bytes
+
+
+@triton.jit
+def load_lines(store, line, mask, DIM: tl.constexpr, SIZE: tl.constexpr, START: tl.constexpr, WIDE: tl.constexpr,
+               MASKED: tl.constexpr, KIND: tl.constexpr):  # fmt: skip
+    """Elements [START, START + WIDE) of lines of DIM elements, zeros from SIZE on: floats as they are, or float16."""
+    R: tl.constexpr = line.shape[0]
+    at = START + tl.arange(0, WIDE)
+    if KIND == "q8_0":
+        RUNS: tl.constexpr = (DIM + 31) // 32
+        run = START // 32 + tl.arange(0, WIDE // 32)
+        x = tile(bytes_of(store, line, 32 * RUNS, RUNS), mask, at, SIZE, START + WIDE, MASKED).to(tl.float16)
+        scale = tile(scales_of(store, line, 32 * RUNS, RUNS), mask, run, RUNS, START // 32 + WIDE // 32, MASKED)
+        found = tl.reshape(tl.reshape(x, [R, WIDE // 32, 32]) * scale[:, :, None], [R, WIDE])
+    elif KIND == "q4_0":
+        RUNS: tl.constexpr = (DIM + 31) // 32
+        run, at = START // 32 + tl.arange(0, WIDE // 32), START // 2 + tl.arange(0, WIDE // 2)
+        x = tile(bytes_of(store, line, 16 * RUNS, RUNS), mask, at, 16 * RUNS, START // 2 + WIDE // 2, MASKED)
+        scale = tile(scales_of(store, line, 16 * RUNS, RUNS), mask, run, RUNS, START // 32 + WIDE // 32, MASKED)
+        x = tl.reshape(x, [R, WIDE // 32, 16])
+        x = tl.reshape(tl.permute(tl.join(x & 15, x >> 4), (0, 1, 3, 2)), [R, WIDE // 32, 32])
+        found = tl.reshape((x.to(tl.float16) - 8.0) * scale[:, :, None], [R, WIDE])
+    elif KIND == "fp8":
+        x = tile(bytes_of(store, line, DIM, 1), mask, at, SIZE, START + WIDE, MASKED)
+        scale = tl.load(scales_of(store, line, DIM, 1), mask=mask, other=0.0)
+        found = x.to(tl.float8e4nv, bitcast=True).to(tl.float16) * scale[:, None]
+    else:
+        found = tile(store + line * DIM, mask, at, SIZE, START + WIDE, MASKED)
+    return found
+
+
+@triton.jit
+def nibbles_of(v):
+    """Blocks v [B, 32] f32 as 4-bit numbers, two to a byte, i32 [B, 16], and their scales [B], as ggml chooses them."""
+    B: tl.constexpr = v.shape[0]
+    low, high = tl.min(v, 1), tl.max(v, 1)
+    scale = tl.where(-low >= high, low, high) / -8.0
+    inverse = 1.0 / tl.where(scale == 0.0, 1.0, scale)
+    # Adding 1.5 · 2²³ rounds to the nearest whole number, which is then in the lower bits.
+    q = (v * inverse[:, None] + 12582912.0).to(tl.int32, bitcast=True) - 0x4B400000
+    q = tl.minimum(tl.maximum(q, -8), 7) + 8
+    first, second = tl.split(tl.permute(tl.reshape(q, [B, 2, 16]), (0, 2, 1)))
+    return first | (second << 4), scale + tl.sum(v * 0.0, 1)
+
+
+@triton.jit
+def store_lines(store, line, x, mask, dim, KIND: tl.constexpr):
+    """Lines x [R, BLOCK] f32 of `dim` elements; in blocks, BLOCK is 32 at the least.
+
+    A block or a line of fp8 that holds NaN or infinity has NaN as its scale.
+    """
+    R: tl.constexpr = x.shape[0]
+    BLOCK: tl.constexpr = x.shape[1]
+    i = tl.arange(0, BLOCK)
+    inside = mask[:, None] & (i < dim)[None, :]
+    if KIND == "q8_0":
+        runs = (dim + 31) // 32
+        run = tl.arange(0, BLOCK // 32)
+        there = mask[:, None] & (i < 32 * runs)[None, :]
+        q, scale = blocks_of(tl.reshape(tl.where(inside, x, 0.0), [R * (BLOCK // 32), 32]))
+        rows = bytes_of(store, line, 32 * runs, runs)
+        tl.store(rows[:, None] + i[None, :], tl.reshape(q.to(tl.int8), [R, BLOCK]), mask=there)
+        rows = scales_of(store, line, 32 * runs, runs)
+        scale = tl.reshape(scale.to(tl.float16), [R, BLOCK // 32])
+        tl.store(rows[:, None] + run[None, :], scale, mask=mask[:, None] & (run < runs)[None, :])
+    elif KIND == "q4_0":
+        runs = (dim + 31) // 32
+        run, half = tl.arange(0, BLOCK // 32), tl.arange(0, BLOCK // 2)
+        q, scale = nibbles_of(tl.reshape(tl.where(inside, x, 0.0), [R * (BLOCK // 32), 32]))
+        rows = bytes_of(store, line, 16 * runs, runs)
+        there = mask[:, None] & (half < 16 * runs)[None, :]
+        tl.store(rows[:, None] + half[None, :], tl.reshape(q.to(tl.uint8), [R, BLOCK // 2]), mask=there)
+        rows = scales_of(store, line, 16 * runs, runs)
+        scale = tl.reshape(scale.to(tl.float16), [R, BLOCK // 32])
+        tl.store(rows[:, None] + run[None, :], scale, mask=mask[:, None] & (run < runs)[None, :])
+    elif KIND == "fp8":
+        x = tl.where(inside, x, 0.0)
+        # The largest is at most 448 = 1.75 · 2⁸ times the scale: its exponent, one more if its fraction is above 1.75.
+        bits = (tl.max(tl.abs(x), 1).to(tl.int32, bitcast=True) + 0x1FFFFF) & 0x7F800000
+        bits = tl.maximum(bits - (8 << 23), 103 << 23)
+        scale = bits.to(tl.float32, bitcast=True) + tl.sum(x * 0.0, 1)
+        x *= ((254 << 23) - bits).to(tl.float32, bitcast=True)[:, None]
+        rows = bytes_of(store, line, dim, 1)
+        tl.store(rows[:, None] + i[None, :], x.to(tl.float8e4nv).to(tl.uint8, bitcast=True), mask=inside)
+        tl.store(scales_of(store, line, dim, 1), scale.to(tl.float16), mask=mask)
+    else:
+        tl.store((store + line * dim)[:, None] + i[None, :], x.to(store.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def rotate(x, x_row, x_head, out, out_row, out_head, matrix, count, outer, inner, SIZE: tl.constexpr,
+           BLOCK: tl.constexpr):  # fmt: skip
+    """Every SIZE elements times a matrix [SIZE, SIZE]: the Hadamard rotation of a cache of four bits."""
+    row = tl.program_id(0).to(tl.int64)
+    if row >= tl.load(count):
+        return
+    i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    head, at, inside = i // inner, i % inner, i < outer * inner
+    x += row * x_row + head * x_head + at // SIZE * SIZE
+    y = tl.zeros([BLOCK], tl.float32)
+    for j in range(SIZE):
+        y += tl.load(x + j, mask=inside, other=0.0) * tl.load(matrix + j * SIZE + at % SIZE)
+    tl.store(out + row * out_row + head * out_head + at, y, mask=inside)
+
+
+@triton.jit
+def keep(x, x_row, x_head, pages, tables, tables_row, positions, sequences, count, heads, dim, KIND: tl.constexpr,
+         BLOCK: tl.constexpr):  # fmt: skip
+    """A head of each token into its sequence's page."""
+    row, head = tl.program_id(0).to(tl.int64), tl.program_id(1) + tl.arange(0, 1)
+    if row >= tl.load(count):
+        return
+    position = tl.load(positions + row)
+    page = tl.load(tables + tl.load(sequences + row) * tables_row + position // PAGE).to(tl.int64)
+    v = part(x + row * x_row + head * x_head, head < heads, tl.arange(0, BLOCK), dim)
+    store_lines(pages, (page * heads + head) * PAGE + position % PAGE, v, head < heads, dim, KIND)
