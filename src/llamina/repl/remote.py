@@ -2,22 +2,19 @@
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from llamina.engine.request import OPTIONS, SAMPLING, check_names
-from llamina.errors import LlaminaError, SnapshotError
+from llamina.errors import SnapshotError
 from llamina.repl import transcript
 from llamina.repl.partner import Figures, Message, Piece
+from llamina.repl.server_events import Server, ServerError, Snapshot, refusal
 
 PATIENCE = httpx.Timeout(10, read=600)
-
-
-class ServerError(LlaminaError):
-    """A server that cannot be reached, or that refuses."""
 
 
 class RemoteReply:
@@ -105,6 +102,7 @@ class RemotePartner:
         """Raises ServerError if the server does not answer, or has no such model."""
         self._url = url.rstrip("/")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._server = Server(url, key)
         self._client = httpx.Client(headers=headers, timeout=PATIENCE)
         self._listed = self._list()
         self.name = ""
@@ -148,6 +146,11 @@ class RemotePartner:
     def stats(self) -> dict[str, str]:
         return {"server": self._url, "model": self.name, "context": f"{self.context or 'unknown'}"}
 
+    async def snapshots(self) -> AsyncIterator[Snapshot]:
+        """Those of all models of the server; raises ServerError if it is none of ours."""
+        async for snapshot in self._server.snapshots():
+            yield snapshot
+
     def save(self, path: Path, messages: Sequence[Message]) -> str:
         transcript.write(path, messages)
         return f"{len(messages)} messages"
@@ -164,12 +167,6 @@ class RemotePartner:
 
 def _check(response: httpx.Response) -> None:
     """Raises ServerError with what the server says."""
-    if response.is_success:
-        return
-    response.read()
-    try:
-        error = response.json()["error"]
-        said = error["message"] if isinstance(error, dict) else error
-    except (ValueError, KeyError, TypeError):
-        said = response.text[:200]
-    raise ServerError(f"the server answers {response.status_code}: {said}")
+    if not response.is_success:
+        response.read()
+        raise refusal(response)
