@@ -25,7 +25,14 @@ class Terminal(App[None]):
 
     TITLE = "llamina"
     ENABLE_COMMAND_PALETTE = False
-    CSS = ".muted { color: $text-muted; }"
+    CSS = """
+    * {
+        scrollbar-size-vertical: 1; scrollbar-color: $surface-lighten-2; scrollbar-color-hover: $primary;
+        scrollbar-background: $background; scrollbar-background-hover: $background;
+        scrollbar-color-active: $primary; scrollbar-background-active: $background;
+    }
+    .muted { color: $text-muted; }
+    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f1", "keys", "Keys", priority=True),
         Binding("ctrl+l", "theme", "Light or dark", show=False, priority=True),

@@ -45,7 +45,6 @@ class Chat(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+n", "new", "New", priority=True),
         Binding("ctrl+r", "again", "Again", priority=True),
-        Binding("up", "edit", "Edit last"),
         Binding("escape", "stop", "Stop"),
         Binding("ctrl+c", "interrupt", "Stop", show=False, priority=True),
         Binding("ctrl+o", "fold('left')", "List", priority=True),
@@ -100,9 +99,9 @@ class Chat(Screen[None]):
         self._kept, wrong = self._library.read()
         for text in wrong:
             self.notify(text, title="a conversation cannot be read", severity="warning", markup=False)
-        self._list()
         self.query_one(Composer).focus()
         self._timer = self.set_interval(1 / FRAMES, self._look, pause=True)
+        await self._look()
         threading.Thread(target=self._load, name="load", daemon=True).start()
         self.run_worker(self._watch(), exclusive=False)
 
@@ -170,6 +169,7 @@ class Chat(Screen[None]):
 
     def _list(self) -> None:
         busy = {id for id, conversation in self._conversations.items() if conversation.busy}
+        self._kept.sort(key=lambda kept: kept.changed, reverse=True)
         shown = [kept for kept in self._kept if not self._search or kept.has(self._search)]
         state = self.current.kept.id, busy, [(kept.id, kept.shown_title) for kept in shown]
         if state != self._listed:
@@ -198,7 +198,7 @@ class Chat(Screen[None]):
         await self.query_one(Messages).follow(self.current.items)
         self._status()
         if self.current.kept not in self._kept and self.current.kept.messages:
-            self._kept.insert(0, self.current.kept)
+            self._kept.append(self.current.kept)
             self._list()
         if self.current in busy:
             return
@@ -232,7 +232,7 @@ class Chat(Screen[None]):
         await self._begin(event.text)
 
     async def on_composer_recalled(self) -> None:
-        await self.action_edit()
+        await self._begin("/edit")
 
     async def on_shelf_changed(self, event: Shelf.Changed) -> None:
         kept = next(kept for kept in self._kept if kept.id == event.id)
@@ -279,10 +279,6 @@ class Chat(Screen[None]):
 
     async def action_again(self) -> None:
         await self._begin("/regen")
-
-    async def action_edit(self) -> None:
-        if not self.query_one(Composer).text:
-            await self._begin("/edit")
 
     def action_stop(self) -> None:
         if self.current.busy:

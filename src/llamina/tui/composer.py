@@ -1,6 +1,9 @@
 """Where one types: several lines, Enter sends."""
 
+from typing import ClassVar
+
 from textual import events
+from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import TextArea
 
@@ -17,6 +20,8 @@ class Composer(TextArea):
         &:focus { border: round $primary; }
     }
     """
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("up", "up", "Edit last")]
 
     class Sent(Message):
         """A line, or several."""
@@ -40,13 +45,17 @@ class Composer(TextArea):
             if self.text.strip():
                 self.post_message(self.Sent(self.text.strip()))
                 self.text = ""
-        elif event.key == "up" and not self.text:
-            self.post_message(self.Recalled())
         else:
             await super()._on_key(event)
             return
         event.prevent_default()
         event.stop()
+
+    def action_up(self) -> None:
+        if self.text:
+            self.action_cursor_up()
+        else:
+            self.post_message(self.Recalled())
 
     def draft(self, text: str) -> None:
         """Begin with a text, the cursor behind it."""

@@ -136,7 +136,7 @@ class Conversation(Desk):
 
     def heard(self, figures: Figures) -> None:
         message, item = self.talk.messages[-1], self.items[-1]
-        item.figures = figures.line(self.talk.partner.context)
+        item.figures = figures.line(None)  # the screen has a meter for the context
         if not _calls(message):  # an answer with calls is shown anew, with them
             self._known[id(message)] = (message, item)
 

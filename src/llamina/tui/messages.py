@@ -38,6 +38,7 @@ class Answer(Vertical):
     Answer {
         height: auto; margin: 0 0 1 0; padding: 0 1;
         & > Markdown { padding: 0; margin: 0; background: transparent; }
+        & MarkdownH1, & MarkdownH2 { content-align: left middle; margin: 0 0 1 0; }
         & > Collapsible { border: none; padding: 0; background: transparent; margin: 0; }
         & > Collapsible Static { color: $text-muted; text-style: italic; }
         & > .figures { color: $text-muted; height: auto; }
@@ -81,12 +82,20 @@ class Answer(Vertical):
 class Messages(VerticalScroll):
     """The items of a conversation, from the oldest on. It stays at the end unless one scrolls away from it."""
 
-    DEFAULT_CSS = "Messages { height: 1fr; padding: 1 1 0 1; }"
+    DEFAULT_CSS = """
+    Messages {
+        height: 1fr;
+        & > Vertical { height: auto; min-height: 100%; padding: 1 1 0 1; }
+    }
+    """  # an anchored container shows less than a screenful at its bottom: so there always is one
 
     def __init__(self, id: str) -> None:
         super().__init__(id=id)
         self._views: list[Words | Answer] = []
         self._following = asyncio.Lock()
+
+    def compose(self) -> ComposeResult:
+        yield Vertical()
 
     async def follow(self, items: Sequence[Item]) -> None:
         """Show these items: what is there already stays, and only what is new of it is drawn."""
@@ -97,12 +106,13 @@ class Messages(VerticalScroll):
         same = 0
         while same < min(len(items), len(self._views)) and self._views[same].item is items[same]:
             same += 1
+        sheet = self.query_one(Vertical)
         if gone := self._views[same:]:
-            await self.remove_children(gone)
+            await sheet.remove_children(gone)
         fresh = [Answer(item) if item.kind == "assistant" else Words(item) for item in items[same:]]
         self._views = [*self._views[:same], *fresh]
         if fresh:
-            await self.mount_all(fresh)
+            await sheet.mount_all(fresh)
             self.anchor()
         for view in self._views[-1:] if not fresh else [*self._views[same - 1 : same], *fresh]:
             await view.follow()

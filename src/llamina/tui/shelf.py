@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
+from textual.content import Content
 from textual.message import Message
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
@@ -23,6 +23,11 @@ class Titles(OptionList):
         Binding("d,delete", "change('delete')", "Delete"),
     ]
 
+    def on_focus(self) -> None:
+        """Enter opens something at once."""
+        if self.highlighted is None and self.option_count:
+            self.highlighted = 0
+
     def action_change(self, what: str) -> None:
         if self.highlighted is not None:
             id = self.get_option_at_index(self.highlighted).id
@@ -36,7 +41,9 @@ class Shelf(Vertical):
     Shelf {
         width: 30; border-right: solid $surface-lighten-1; background: $surface;
         & > Input { border: round $surface-lighten-2; background: $surface; &:focus { border: round $primary; } }
-        & > Titles { height: 1fr; border: none; padding: 0 1; background: $surface; }
+        & > Titles, & > Titles:focus {
+            height: 1fr; border: none; padding: 0; background: $surface; text-wrap: nowrap; text-overflow: ellipsis;
+        }
     }
     """
 
@@ -83,7 +90,5 @@ class Shelf(Vertical):
 
 
 def _option(kept: Kept, is_open: bool, busy: bool) -> Option:
-    title = Text(("● " if busy else "") + visible(kept.shown_title), style="bold" if is_open else "")
-    title.truncate(26, overflow="ellipsis")
-    title.no_wrap = True
-    return Option(title, kept.id)
+    title = ("● " if busy else "") + visible(kept.shown_title)
+    return Option(Content.styled(title, "bold" if is_open else ""), kept.id)

@@ -29,11 +29,12 @@ class Speeds(VerticalScroll):
     def __init__(self, id: str) -> None:
         super().__init__(id=id)
         self._history = History()
+        self._plots = [Plot(curve) for curve in CURVES]
+        self._note = Static("", markup=False)
 
     def compose(self) -> ComposeResult:
-        for curve in CURVES:
-            yield Plot(curve)
-        yield Static("", id="speeds-note", markup=False)
+        yield from self._plots
+        yield self._note
 
     def take(self, snapshot: Snapshot, model: str) -> None:
         """Add the figures of a model."""
@@ -46,6 +47,6 @@ class Speeds(VerticalScroll):
         self._draw(why)
 
     def _draw(self, note: str) -> None:
-        for plot in self.query(Plot):
+        for plot in self._plots:
             plot.draw(self._history.points)
-        self.query_one("#speeds-note", Static).update(note)
+        self._note.update(note)

@@ -1,6 +1,5 @@
 """The lines around the talk: who answers, what is going on, how full the context is; how far loading is."""
 
-from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widgets import ProgressBar, Static
@@ -22,8 +21,8 @@ class StatusLine(Horizontal):
     DEFAULT_CSS = """
     StatusLine {
         height: 1; padding: 0 2; color: $text-muted;
-        & > #state { width: 1fr; }
-        & > #context { width: auto; }
+        & > #state { width: 1fr; height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
+        & > #context { width: auto; margin-left: 1; }
     }
     """
 
@@ -32,7 +31,7 @@ class StatusLine(Horizontal):
         yield Static("", id="context", markup=False)
 
     def show(self, state: str, used: int, context: int | None) -> None:
-        self.query_one("#state", Static).update(Text(state, no_wrap=True, overflow="ellipsis"))
+        self.query_one("#state", Static).update(state)
         self.query_one("#context", Static).update(meter(used, context))
 
 

@@ -56,21 +56,23 @@ class Top(Screen[None]):
         self._histories: dict[str | None, History] = {None: History()}  # of all models, and of each
         self._model: str | None = None
         self._last: Snapshot = {"models": {}}
+        self._title = Static("", id="head", markup=False)
+        self._plots = [Plot(curve) for curve in CURVES]
+        self._models = Static("", id="models", markup=False)
+        self._table: DataTable[Text] = DataTable(cursor_type="row", zebra_stripes=True)
 
     def compose(self) -> ComposeResult:
-        yield Static("", id="head", markup=False)
+        yield self._title
         with Grid(id="plots"):
-            for curve in CURVES:
-                yield Plot(curve)
-        yield Static("", id="models", markup=False)
-        yield DataTable[Text](cursor_type="row", zebra_stripes=True)
+            yield from self._plots
+        yield self._models
+        yield self._table
         yield Footer()
 
     def on_mount(self) -> None:
-        table = self.query_one(DataTable)
         for name in COLUMNS:
-            table.add_column(name, key=name)
-        table.focus()
+            self._table.add_column(name, key=name)
+        self._table.focus()
         self._head("connecting …")
         self.run_worker(self._listen(), exclusive=True)
 
@@ -95,22 +97,20 @@ class Top(Screen[None]):
     def _head(self, state: str, bad: bool = False) -> None:
         line = Text.assemble((" llamina top ", "reverse bold"), f" {self._server.url} · ")
         line.append(state, "bold red" if bad else "")
-        self.query_one("#head", Static).update(line)
+        self._title.update(line)
 
     def _show(self) -> None:
         found = [sequence for told in self._last["models"].values() for sequence in told.get("sequences", ())]
         running = sum(sequence["state"] == "running" for sequence in found)
         self._head(f"{self._model or 'all models'} · {running} running, {len(found) - running} waiting")
-        for plot in self.query(Plot):
+        for plot in self._plots:
             plot.draw(self._histories[self._model].points)
-        self.query_one("#models", Static).update(
-            Text("\n").join(_model_line(id, told) for id, told in self._last["models"].items())
-        )
+        self._models.update(Text("\n").join(_model_line(id, told) for id, told in self._last["models"].items()))
         self._requests()
 
     def _requests(self) -> None:
         """The rows of the table; the cursor stays at its request."""
-        table: DataTable[Text] = self.query_one(DataTable)
+        table = self._table
         rows = {
             f"{sequence['id']} {id}": _row(id, sequence)
             for id, told in self._last["models"].items()
@@ -129,7 +129,7 @@ class Top(Screen[None]):
     # ---- what is wanted ----------------------------------------------------------------------------------
 
     async def action_cancel(self) -> None:
-        table = self.query_one(DataTable)
+        table = self._table
         if not table.row_count:
             self.notify("no request is under way")
             return
