@@ -8,7 +8,7 @@ from textual.screen import Screen
 
 from llamina.tui.app import Terminal
 
-PATIENCE = 30.0  # seconds
+PATIENCE = 60.0  # seconds
 Steps = Callable[[Pilot[None]], Awaitable[None]]
 
 

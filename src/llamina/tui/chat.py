@@ -28,7 +28,7 @@ from llamina.tui.top import Top
 
 Progress = Callable[[str, int, int], None]
 Open = Callable[[Progress], Partner]
-FRAMES = 12  # a second, while something is worked on
+FRAMES = 10  # a second, while something is worked on
 
 
 class Chat(Screen[None]):

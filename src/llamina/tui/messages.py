@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Sequence
-from urllib.parse import urlsplit
 
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
-from textual.widgets import Collapsible, Markdown, Static
+from textual.widgets import Collapsible, Static
 
 from llamina.tui.conversation import Item
+from llamina.tui.markdown_lines import MarkdownLines
 
 
 class Words(Static):
@@ -36,47 +36,35 @@ class Answer(Vertical):
 
     DEFAULT_CSS = """
     Answer {
-        height: auto; margin: 0 0 1 0; padding: 0 1;
-        & > Markdown { padding: 0; margin: 0; background: transparent; }
-        & MarkdownH1, & MarkdownH2 { content-align: left middle; margin: 0 0 1 0; }
-        & > Collapsible { border: none; padding: 0; background: transparent; margin: 0; }
+        height: auto; margin: 0; padding: 0 1;
+        & > Collapsible { border: none; padding: 0; background: transparent; margin: 0 0 1 0; }
         & > Collapsible Static { color: $text-muted; text-style: italic; }
-        & > .figures { color: $text-muted; height: auto; }
+        & > .figures { color: $text-muted; height: auto; margin: 0 0 1 0; }
     }
     """
 
     def __init__(self, item: Item) -> None:
         super().__init__()
         self.item = item
-        self._shown = 0
-        self._thought = 0
+        self._reasoning = Static("", markup=False)
+        self._text = MarkdownLines()
+        self._figures = Static("", classes="figures", markup=False)
+        self._figures.display = False
 
     def compose(self) -> ComposeResult:
-        self._reasoning = Static("", markup=False)
-        yield Collapsible(self._reasoning, title="reasoning", classes="reasoning")
-        yield Markdown("", open_links=False)
-        yield Static("", classes="figures", markup=False)
+        yield self._text
+        yield self._figures
 
     async def follow(self) -> None:
         """Show what has come since the last time."""
-        text, reasoning = self.item.text, self.item.reasoning  # the thread may add to them meanwhile
-        self.query_one(".reasoning").display = bool(reasoning)
-        if len(reasoning) > self._thought:
-            self._reasoning.update(reasoning)
-            self._thought = len(reasoning)
-        if len(text) > self._shown:
-            fresh, self._shown = text[self._shown :], len(text)
-            await self.query_one(Markdown).append(fresh)
-        figures = self.query_one(".figures", Static)
-        figures.display = bool(self.item.figures)
-        figures.update(self.item.figures)
-
-    def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
-        """The model chose where it goes: only the web, and it is told where that is."""
-        event.stop()
-        if urlsplit(event.href).scheme in ("http", "https", "mailto"):
-            self.app.open_url(event.href)
-        self.notify(event.href, title="link", markup=False)
+        if self.item.reasoning:
+            if not self._reasoning.is_attached:
+                await self.mount(Collapsible(self._reasoning, title="reasoning"), before=self._text)
+            self._reasoning.update(self.item.reasoning)
+        self._text.show(self.item.text)
+        if self.item.figures and not self._figures.display:
+            self._figures.update(self.item.figures)
+            self._figures.display = True
 
 
 class Messages(VerticalScroll):

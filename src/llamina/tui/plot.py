@@ -83,25 +83,24 @@ class Plot(Widget):
     def draw(self, points: Iterable[Point]) -> None:
         """Show these points; the last is now."""
         self._points = list(points)
+        curve, (front, behind, most) = self.curve, self._values()
+        now, second = front[-1] if front else None, behind[-1] if behind else None
+        self.border_title = f"{curve.title} [b]{'–' if now is None else curve.format(now)}[/]"
+        told = f"{curve.behind_name} {curve.format(second)} · " if second is not None else ""
+        self.border_subtitle = f"{told}≤ {curve.format(most)}"
         self.refresh()
 
     def render(self) -> Text:
-        width, height = self.size
-        curve, shown = self.curve, self._points[-width:] if width else []
+        front, behind, most = self._values()
+        return self._drawn(columns(front, most, self.size.height), columns(behind, most, self.size.height))
+
+    def _values(self) -> tuple[list[Value], list[Value], float]:
+        """Of the points there is room for: values, those behind them, and the end of the scale."""
+        curve, shown = self.curve, self._points[-self.size.width :] if self.size.width else []
         front = [curve.of(point) for point in shown]
         behind = [curve.behind(point) if curve.behind else None for point in shown]
         known = [value for value in (*front, *behind) if value is not None]
-        most = curve.most or rounded_up(max(known, default=0))
-        self._label(front, behind, most)
-        return self._drawn(columns(front, most, height), columns(behind, most, height))
-
-    def _label(self, front: Sequence[Value], behind: Sequence[Value], most: float) -> None:
-        curve = self.curve
-        now = front[-1] if front else None
-        self.border_title = f"{curve.title} [b]{'–' if now is None else curve.format(now)}[/]"
-        second = behind[-1] if behind else None
-        told = f"{curve.behind_name} {curve.format(second)} · " if second is not None else ""
-        self.border_subtitle = f"{told}≤ {curve.format(most)}"
+        return front, behind, curve.most or rounded_up(max(known, default=0))
 
     def _drawn(self, front: Sequence[int], behind: Sequence[int]) -> Text:
         width, height = self.size

@@ -42,7 +42,7 @@ class Shelf(Vertical):
         width: 30; border-right: solid $surface-lighten-1; background: $surface;
         & > Input { border: round $surface-lighten-2; background: $surface; &:focus { border: round $primary; } }
         & > Titles, & > Titles:focus {
-            height: 1fr; border: none; padding: 0; background: $surface; text-wrap: nowrap; text-overflow: ellipsis;
+            height: 1fr; border: none; padding: 0 1; background: $surface; text-wrap: nowrap; text-overflow: ellipsis;
         }
     }
     """

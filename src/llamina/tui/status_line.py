@@ -26,13 +26,20 @@ class StatusLine(Horizontal):
     }
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown = ("", "")
+
     def compose(self) -> ComposeResult:
         yield Static("", id="state", markup=False)
         yield Static("", id="context", markup=False)
 
     def show(self, state: str, used: int, context: int | None) -> None:
-        self.query_one("#state", Static).update(state)
-        self.query_one("#context", Static).update(meter(used, context))
+        now = (state, meter(used, context))
+        if now != self._shown:  # drawing costs, and this is called many times a second
+            self._shown = now
+            self.query_one("#state", Static).update(now[0])
+            self.query_one("#context", Static).update(now[1])
 
 
 class Loading(Horizontal):
