@@ -6,6 +6,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from skips import import_peer, needs
 
 pytestmark = needs("hardware", os.name == "posix", "pseudo-terminals")
@@ -74,10 +76,12 @@ def test_a_conversation_in_a_terminal(smollm2: Path, tmp_path: Path) -> None:
     second.leave()
 
 
-def test_no_colours_where_none_are_wanted(tmp_path: Path) -> None:
-    """The top view without a server: it says so, and draws in black and white."""
-    screen = Screen(["top", "--url", "http://127.0.0.1:9"], tmp_path, NO_COLOR="1")
+@pytest.mark.parametrize("wanted", [True, False], ids=["colours", "NO_COLOR"])
+def test_colours_only_where_they_are_wanted(tmp_path: Path, wanted: bool) -> None:
+    """The top view without a server: it says so, with NO_COLOR in black and white."""
+    variables = {"COLORTERM": "truecolor"} | ({} if wanted else {"NO_COLOR": "1"})
+    screen = Screen(["top", "--url", "http://127.0.0.1:9"], tmp_path, **variables)
     screen.wait("127.0.0.1:9/dashboard/events")
-    colours = {tuple(code.split(b";")[2:]) for code in re.findall(rb"38;2;[\d;]+", screen.sent)}
-    assert all(len({*colour[:3]}) == 1 for colour in colours), "greys only"
     screen.leave()
+    colours = {tuple(found.split(b";")) for found in re.findall(rb"[34]8;2;(\d+;\d+;\d+)", screen.sent)}
+    assert colours and wanted == any(len({*colour}) > 1 for colour in colours)

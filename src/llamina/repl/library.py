@@ -21,6 +21,7 @@ class Kept:
     title: str = ""
     messages: list[dict[str, Any]] = field(default_factory=list)
     changed: float = field(default_factory=time.time)  # seconds since 1970
+    on_disk: bool = False
 
     @property
     def shown_title(self) -> str:
@@ -50,7 +51,7 @@ class Library:
                 read = transcript.read_titled(path)
                 if read is None:
                     raise SnapshotError(f"{path} is no conversation")
-                found.append(Kept(path.stem, read[0], read[1], path.stat().st_mtime))
+                found.append(Kept(path.stem, read[0], read[1], path.stat().st_mtime, on_disk=True))
             except (SnapshotError, OSError) as error:
                 wrong.append(str(error))
         return sorted(found, key=lambda kept: kept.changed, reverse=True), wrong
@@ -62,7 +63,7 @@ class Library:
         except OSError as error:
             raise SnapshotError(f"{self.folder} cannot be made: {error.strerror}") from error
         transcript.write(self._path(kept), kept.messages, kept.title)
-        kept.changed = time.time()
+        kept.changed, kept.on_disk = time.time(), True
 
     def delete(self, kept: Kept) -> None:
         """Raises SnapshotError if it cannot be deleted; one that was never kept is none."""

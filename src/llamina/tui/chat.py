@@ -49,6 +49,7 @@ class Chat(Screen[None]):
         Binding("ctrl+c", "interrupt", "Stop", show=False, priority=True),
         Binding("ctrl+o", "fold('left')", "List", priority=True),
         Binding("ctrl+g", "fold('right')", "Plots", priority=True),
+        Binding("ctrl+y", "copy", "Copy", show=False, priority=True),
         Binding("ctrl+f", "search", "Search", show=False, priority=True),
         Binding("ctrl+t", "top", "Top", show=False, priority=True),
     ]
@@ -57,6 +58,7 @@ class Chat(Screen[None]):
         "Esc, Ctrl-C": "stop the answer; what was said of it stays",
         "Ctrl-R": "answer the last question again",
         "↑": "in an empty field: edit the last question",
+        "Ctrl-Y": "copy the last answer, as Markdown",
         "Ctrl-N": "new conversation",
         "Ctrl-O": "list of conversations: Enter opens, r renames, d deletes",
         "Ctrl-F": "search titles and messages",
@@ -186,7 +188,6 @@ class Chat(Screen[None]):
         """Have a line worked on, in the conversation that is open."""
         if self.current.busy:
             self.notify("an answer is on its way: Esc stops it")
-            self._draft(line)
             return
         self.current.begin(line)
         self._timer.resume()
@@ -229,6 +230,8 @@ class Chat(Screen[None]):
     # ---- what is wanted ----------------------------------------------------------------------------------
 
     async def on_composer_sent(self, event: Composer.Sent) -> None:
+        if self.current.busy:
+            self._draft(event.text)
         await self._begin(event.text)
 
     async def on_composer_recalled(self) -> None:
@@ -295,6 +298,13 @@ class Chat(Screen[None]):
             self.app.copy_to_clipboard(text)
         else:
             self.notify("Ctrl-Q leaves")
+
+    def action_copy(self) -> None:
+        """The last answer goes to the clipboard, by way of the terminal."""
+        answers = [item.text for item in self.current.items if item.kind == "assistant"]
+        if answers:
+            self.app.copy_to_clipboard(answers[-1])
+            self.notify("the answer is copied")
 
     def action_fold(self, side: str) -> None:
         """Show or hide what is at a side; a list that is shown gets the focus."""

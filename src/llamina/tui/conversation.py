@@ -90,7 +90,7 @@ class Conversation(Desk):
 
     def _keep(self) -> None:
         self.kept.messages = self.talk.messages
-        if any(message["role"] != "system" for message in self.talk.messages):
+        if self.kept.on_disk or any(message["role"] != "system" for message in self.talk.messages):
             self._library.keep(self.kept)
 
     def _arrange(self) -> None:
