@@ -18,11 +18,11 @@ from llamina.tui.chat import Chat
 from llamina.tui.top import Top
 
 FOLDER = Path(__file__).parents[1] / "docs" / "images"
-SIZE = (132, 36)
+SIZE = (132, 38)
 QUESTIONS = (
     "Name three rivers of Peru.",
     "Why do llamas hum?",
-    "Write a Python function that returns both roots of a quadratic equation. Be brief.",
+    "Write is_prime(n) in Python, without a docstring. Then say in one sentence how it works.",
 )
 SETTINGS = {"temperature": 0, "max_tokens": 300}
 TOPICS = ("a hum", "a mountain", "wool", "an alpaca", "the rain")
@@ -32,21 +32,18 @@ PLOTTED = 60  # seconds
 def save(app: Terminal, name: str) -> None:
     """What is on the screen as SVG, in fonts of the reader's; letters a little larger, so that blocks leave no gaps."""
     svg = re.sub(r"@font-face\s*{[^}]*}", "", app.export_screenshot())
-    svg = re.sub(r"(-matrix\s*{[^}]*font-size: )20px", r"\g<1>21px", svg)
+    svg = re.sub(r"(-matrix\s*{[^}]*font-size: )20px", r"\g<1>22px", svg)
     svg = svg.replace("Fira Code, monospace", "ui-monospace, Menlo, Consolas, DejaVu Sans Mono, monospace")
     (FOLDER / f"{name}.svg").write_text(svg, encoding="utf-8")
 
 
-async def picture(screen: Screen[None], name: str, steps: Any) -> None:
-    """Both themes of a screen, after what happens in it."""
-    app = Terminal(lambda: screen)
+async def picture(screen: Screen[None], name: str, steps: Any, light: bool = False) -> None:
+    """A screen, after what happens in it."""
+    app = Terminal(lambda: screen, light)
     async with app.run_test(size=SIZE) as pilot:
         await pilot.pause(1)
         await steps(pilot)
-        save(app, f"{name}-dark")
-        await pilot.press("ctrl+l")
-        await pilot.pause(0.5)
-        save(app, f"{name}-light")
+        save(app, name)
 
 
 async def work(url: str) -> None:
@@ -76,7 +73,7 @@ async def main(url: str) -> None:
         await picture(chat, "tui", talk)
         chat.close()
     busy = asyncio.create_task(work(url))
-    await picture(Top(Server(url)), "top", lambda pilot: pilot.pause(PLOTTED))
+    await picture(Top(Server(url)), "top", lambda pilot: pilot.pause(PLOTTED), light=True)
     busy.cancel()
 
 

@@ -27,7 +27,7 @@ class Terminal(App[None]):
     ENABLE_COMMAND_PALETTE = False
     CSS = """
     * {
-        scrollbar-size-vertical: 1; scrollbar-color: $surface-lighten-2; scrollbar-color-hover: $primary;
+        scrollbar-size-vertical: 1; scrollbar-color: $foreground 20%; scrollbar-color-hover: $primary;
         scrollbar-background: $background; scrollbar-background-hover: $background;
         scrollbar-color-active: $primary; scrollbar-background-active: $background;
     }

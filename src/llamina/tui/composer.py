@@ -16,7 +16,7 @@ class Composer(TextArea):
     DEFAULT_CSS = """
     Composer {
         height: auto; max-height: 8; min-height: 3; padding: 0 1;
-        border: round $surface-lighten-2; background: $background;
+        border: round $foreground 20%; background: $background;
         &:focus { border: round $primary; }
     }
     """

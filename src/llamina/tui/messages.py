@@ -17,7 +17,7 @@ class Words(Static):
     DEFAULT_CSS = """
     Words { height: auto; margin: 0 0 1 0; padding: 0 1; }
     Words.user { background: $panel; border-left: thick $primary; padding: 0 1; }
-    Words.system, Words.tool { color: $text-muted; border-left: thick $surface-lighten-2; }
+    Words.system, Words.tool { color: $text-muted; border-left: thick $foreground 20%; }
     Words.note { color: $text-muted; }
     Words.error { color: $text-error; border-left: thick $error; }
     """

@@ -25,7 +25,6 @@ class Curve:
     format: Format
     behind: Callable[[Point], Value] | None = None
     behind_name: str = ""
-    most: float | None = None  # the end of the scale, if it is fixed
 
 
 def few(value: float) -> str:
@@ -34,7 +33,7 @@ def few(value: float) -> str:
 
 
 def percent(value: float) -> str:
-    return f"{value:.0f} %"
+    return f"{few(value)} %"
 
 
 def duration(seconds: float) -> str:
@@ -62,7 +61,7 @@ class Plot(Widget):
     DEFAULT_CSS = """
     Plot {
         height: 7; min-width: 16;
-        border: round $surface-lighten-2;
+        border: round $foreground 20%;
         border-title-color: $text-muted; border-subtitle-color: $text-muted;
         border-title-align: left; border-subtitle-align: right;
         & > .plot--front { color: $primary; }
@@ -100,23 +99,25 @@ class Plot(Widget):
         front = [curve.of(point) for point in shown]
         behind = [curve.behind(point) if curve.behind else None for point in shown]
         known = [value for value in (*front, *behind) if value is not None]
-        return front, behind, curve.most or rounded_up(max(known, default=0))
+        return front, behind, rounded_up(max(known, default=0))
 
     def _drawn(self, front: Sequence[int], behind: Sequence[int]) -> Text:
         width, height = self.size
         color = self.get_component_styles("plot--front").color.rich_color
         shade = (self.background_colors[1] + self.get_component_styles("plot--behind").color).rich_color
-        before, behind_before, both = Style(color=color), Style(color=shade), Style(color=color, bgcolor=shade)
+        whole = {True: Style(color=color, bgcolor=color), False: Style(color=shade, bgcolor=shade)}  # leaves no seams
         lines = []
         for row in range(height - 1, -1, -1):
             line = Text(" " * (width - len(front)))
             for near, far in zip(front, behind, strict=True):
                 near_cell, far_cell = (min(8, max(0, value - 8 * row)) for value in (near, far))
-                if near_cell >= far_cell or near_cell == 8:
-                    line.append(EIGHTHS[near_cell], before)
+                if near_cell == 8 or (near_cell == 0 and far_cell == 8):
+                    line.append(EIGHTHS[8], whole[near_cell == 8])
+                elif near_cell >= far_cell:
+                    line.append(EIGHTHS[near_cell], Style(color=color))
                 elif near_cell == 0:
-                    line.append(EIGHTHS[far_cell], behind_before)
-                else:  # both end in this cell, or the one behind is full
-                    line.append(EIGHTHS[near_cell], both)
+                    line.append(EIGHTHS[far_cell], Style(color=shade))
+                else:  # both end in this cell, or the one behind is whole
+                    line.append(EIGHTHS[near_cell], Style(color=color, bgcolor=shade))
             lines.append(line)
         return Text("\n").join(lines)

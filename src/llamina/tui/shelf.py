@@ -39,8 +39,8 @@ class Shelf(Vertical):
 
     DEFAULT_CSS = """
     Shelf {
-        width: 30; border-right: solid $surface-lighten-1; background: $surface;
-        & > Input { border: round $surface-lighten-2; background: $surface; &:focus { border: round $primary; } }
+        width: 30; border-right: solid $foreground 20%; background: $surface;
+        & > Input { border: round $foreground 20%; background: $surface; &:focus { border: round $primary; } }
         & > Titles, & > Titles:focus {
             height: 1fr; border: none; padding: 0 1; background: $surface; text-wrap: nowrap; text-overflow: ellipsis;
         }

@@ -10,7 +10,7 @@ from llamina.tui.plot import Curve, Plot, few, percent
 
 CURVES = (
     Curve("tokens/s", lambda point: point.generated, few),
-    Curve("KV cache", lambda point: point.pages, percent, lambda point: point.kept, "for reuse", most=100),
+    Curve("KV cache", lambda point: point.pages, percent, lambda point: point.kept, "for reuse"),
     Curve("batch", lambda point: point.batch, few),
 )
 
@@ -20,7 +20,7 @@ class Speeds(VerticalScroll):
 
     DEFAULT_CSS = """
     Speeds {
-        width: 34; padding: 0 1; border-left: solid $surface-lighten-1; background: $surface;
+        width: 34; padding: 0 1; border-left: solid $foreground 20%; background: $surface;
         & > Plot { height: 1fr; min-height: 5; max-height: 12; }
         & > Static { color: $text-muted; height: auto; padding: 0 1; }
     }

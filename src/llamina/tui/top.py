@@ -20,7 +20,7 @@ CURVES = (
     Curve("tokens/s", lambda p: p.generated, few),
     Curve("first token", lambda p: p.first_median, duration, lambda p: p.first_slow, "95 %"),
     Curve("each token", lambda p: p.each_median, duration, lambda p: p.each_slow, "95 %"),
-    Curve("KV cache", lambda p: p.pages, percent, lambda p: p.kept, "for reuse", most=100),
+    Curve("KV cache", lambda p: p.pages, percent, lambda p: p.kept, "for reuse"),
     Curve("batch", lambda p: p.batch, few),
     Curve("queue", lambda p: p.waiting, few),
 )
@@ -35,8 +35,10 @@ class Top(Screen[None]):
     Top #models { height: auto; max-height: 5; padding: 0 1; color: $text-muted; }
     Top #plots { grid-size: 3 2; grid-rows: 1fr; height: 3fr; min-height: 10; max-height: 20; grid-gutter: 0 1; }
     Top #plots Plot { height: 1fr; min-height: 5; }
-    Top DataTable { height: 2fr; min-height: 4; background: $background; }
+    Top DataTable { height: 2fr; min-height: 4; background: $background; margin-top: 1; }
+    Top.-short DataTable { margin-top: 0; }
     """
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012 - Textual's name
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("c,delete", "cancel", "Cancel request"),
         Binding("m", "model", "Next model"),
