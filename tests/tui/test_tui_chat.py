@@ -63,6 +63,7 @@ def test_an_answer_that_is_stopped_stays(tmp_path: Path, key: str) -> None:
         await sees(pilot, "one two")
         await pilot.press(key)
         await sees(pilot, "stopped")
+        await until(pilot, lambda: not chat.current.busy)
         gate.release(10)
         await type_in(pilot, "on")
         await sees(pilot, "five")
@@ -78,9 +79,11 @@ def test_again_and_edit_last(tmp_path: Path) -> None:
     async def steps(pilot: Pilot[None]) -> None:
         await ready(pilot)
         await type_in(pilot, "question")
-        await sees(pilot, "first")
+        await sees(pilot, "first token")
+        await until(pilot, lambda: not chat.current.busy)
         await pilot.press("ctrl+r")
         await sees(pilot, "second")
+        await until(pilot, lambda: not chat.current.busy)
         assert "first" not in shown(pilot).replace("first token", "")
         await pilot.press("up")
         await until(pilot, lambda: chat.query_one(Composer).text == "question")
@@ -101,14 +104,19 @@ def test_several_lines_commands_and_errors(tmp_path: Path) -> None:
         await ready(pilot)
         await pilot.press("a", "ctrl+j", "b", "backslash", "enter", "c", "enter")
         await sees(pilot, "fine")
-        await type_in(pilot, "/set temperature 7e")
+        await until(pilot, lambda: not chat.current.busy)
+        await type_in(pilot, "/set temperature -7")
+        await sees(pilot, "temperature")
+        await until(pilot, lambda: not chat.current.busy)
         await type_in(pilot, "/stast")
         await sees(pilot, "did you mean /stats?")
+        await until(pilot, lambda: not chat.current.busy)
         await type_in(pilot, "/help")
         await sees(pilot, "/grammar", "F1 lists the keys")
+        await until(pilot, lambda: not chat.current.busy)
         await type_in(pilot, "more")
         await sees(pilot, "the context is full")
-        assert chat.query_one(Composer).text == "more"
+        await until(pilot, lambda: chat.query_one(Composer).text == "more")
         await pilot.press("f1")
         await sees(pilot, "search titles and messages")
         await pilot.press("escape")
@@ -126,7 +134,7 @@ def test_an_answer_goes_on_while_another_is_read(tmp_path: Path) -> None:
     async def steps(pilot: Pilot[None]) -> None:
         await ready(pilot)
         await type_in(pilot, "alpha")
-        await sees(pilot, "short")
+        await sees(pilot, "short", "first token")
         while gate.acquire(blocking=False):
             pass
         await pilot.press("ctrl+n")
@@ -206,7 +214,7 @@ def test_loading_blocks_nothing(tmp_path: Path) -> None:
         assert chat.query_one(ProgressBar).percentage == 0.25
         await type_in(pilot, "are you there?")
         await sees(pilot, "still loading")
-        assert chat.query_one(Composer).text == "are you there?"
+        await until(pilot, lambda: chat.query_one(Composer).text == "are you there?")
         go.set()
         await sees(pilot, "scripted")
         assert not chat.query_one(Loading).display
@@ -246,22 +254,27 @@ def test_reasoning_is_folded_and_control_characters_are_harmless(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("key", "result"), [("y", "5"), ("n", "the user does not allow this call")])
-def test_tools_are_called_after_a_yes(tmp_path: Path, key: str, result: str) -> None:
+def test_tools_are_called_after_a_yes(
+    tmp_path: Path, key: str, result: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "tools.py").write_text('def add(a: int, b: int) -> int:\n    """Add."""\n    return a + b\n')
     function = {"name": "add", "arguments": '{"a": 2, "b": 3}'}
     call = {"role": "assistant", "content": "", "tool_calls": [{"id": "c1", "type": "function", "function": function}]}
     partner = Scripted(call, "five")
+    chat = chat_of(partner, tmp_path)
 
     async def steps(pilot: Pilot[None]) -> None:
         await ready(pilot)
-        await type_in(pilot, f"/tools {tmp_path}/tools.py")
+        await type_in(pilot, "/tools tools.py")
         await sees(pilot, "may call add")
+        await until(pilot, lambda: not chat.current.busy)
         await type_in(pilot, "add")
         await sees(pilot, 'call add({"a": 2, "b": 3})?')
         await pilot.press(key)
         await sees(pilot, "five", f"add → {result}")
 
-    talk(chat_of(partner, tmp_path), steps)
+    talk(chat, steps)
     assert partner.asked[1][-1]["content"] == result
 
 

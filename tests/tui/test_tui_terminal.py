@@ -64,6 +64,8 @@ def test_a_conversation_in_a_terminal(smollm2: Path, tmp_path: Path) -> None:
     screen.wait(r"(\w+ ){8,}(.*\n)*.*answering")
     screen.child.send("\x03")
     screen.wait(r"tok/s.*first token after.*s\n?.*stopped")
+    screen.child.send("\x07")  # Ctrl-G
+    screen.wait(r"KV cache [\d.]+ %(.*\n)*.*batch \d")
     screen.child.send("\x03")
     screen.wait("Ctrl-Q leaves")
     screen.leave()
@@ -74,6 +76,12 @@ def test_a_conversation_in_a_terminal(smollm2: Path, tmp_path: Path) -> None:
     second.child.send("\r")
     second.wait("Write a very long story about a llama")
     second.leave()
+
+
+def test_leaving_while_the_model_loads(smollm2: Path, tmp_path: Path) -> None:
+    screen = Screen(["tui", "-m", str(smollm2)], tmp_path)
+    screen.wait("loading the model")
+    screen.leave()
 
 
 @pytest.mark.parametrize("wanted", [True, False], ids=["colours", "NO_COLOR"])
