@@ -2,6 +2,8 @@
 
 from typing import ClassVar
 
+from rich.table import Table
+from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
@@ -12,7 +14,7 @@ STYLE = """
 {name} {{
     align: center middle; background: $background 60%;
     & > * {{
-        width: 60; max-width: 90%; height: auto; max-height: 90%; padding: 1 2;
+        width: 68; max-width: 90%; height: auto; max-height: 90%; padding: 1 2;
         border: round $primary; background: $surface;
     }}
 }}
@@ -68,6 +70,8 @@ class Keys(ModalScreen[None]):
         self._keys = keys
 
     def compose(self) -> ComposeResult:
-        width = max(map(len, self._keys))
+        table = Table.grid(padding=(0, 2, 0, 0))
+        for key, text in self._keys.items():
+            table.add_row(Text(key, style="bold"), Text(text))
         with VerticalScroll():
-            yield Static("\n".join(f"[b]{key:<{width}}[/]  {text}" for key, text in self._keys.items()))
+            yield Static(table)

@@ -95,7 +95,7 @@ class Plot(Widget):
 
     def _values(self) -> tuple[list[Value], list[Value], float]:
         """Of the points there is room for: values, those behind them, and the end of the scale."""
-        curve, shown = self.curve, self._points[-self.size.width :] if self.size.width else []
+        curve, shown = self.curve, self._points[-self.size.width :]  # all of them before it has a size
         front = [curve.of(point) for point in shown]
         behind = [curve.behind(point) if curve.behind else None for point in shown]
         known = [value for value in (*front, *behind) if value is not None]

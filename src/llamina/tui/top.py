@@ -7,6 +7,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Grid
+from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Static
 
@@ -20,7 +21,7 @@ CURVES = (
     Curve("tokens/s", lambda p: p.generated, few),
     Curve("first token", lambda p: p.first_median, duration, lambda p: p.first_slow, "95 %"),
     Curve("each token", lambda p: p.each_median, duration, lambda p: p.each_slow, "95 %"),
-    Curve("KV cache", lambda p: p.pages, percent, lambda p: p.kept, "for reuse"),
+    Curve("KV cache", lambda p: p.pages, percent, lambda p: p.kept, "kept"),
     Curve("batch", lambda p: p.batch, few),
     Curve("queue", lambda p: p.waiting, few),
 )
@@ -32,7 +33,9 @@ class Top(Screen[None]):
 
     CSS = """
     Top #head { height: auto; padding: 0 1; }
-    Top #models { height: auto; max-height: 5; padding: 0 1; color: $text-muted; }
+    Top #models {
+        height: auto; max-height: 5; padding: 0 1; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis;
+    }
     Top #plots { grid-size: 3 2; grid-rows: 1fr; height: 3fr; min-height: 10; max-height: 20; grid-gutter: 0 1; }
     Top #plots Plot { height: 1fr; min-height: 5; }
     Top DataTable { height: 2fr; min-height: 4; background: $background; margin-top: 1; }
@@ -107,7 +110,8 @@ class Top(Screen[None]):
         self._head(f"{self._model or 'all models'} · {running} running, {len(found) - running} waiting")
         for plot in self._plots:
             plot.draw(self._histories[self._model].points)
-        self._models.update(Text("\n").join(_model_line(id, told) for id, told in self._last["models"].items()))
+        lines = Text("\n").join(_model_line(id, told) for id, told in self._last["models"].items())
+        self._models.update(Content.from_rich_text(lines))
         self._requests()
 
     def _requests(self) -> None:
@@ -165,7 +169,6 @@ def _model_line(id: str, told: dict[str, Any]) -> Text:
             f" · {running} of {told['max_sequences']} sequences · {gauges['pages_used']:.0f} of {gauges['pages']:.0f} "
             f"pages · {stats['memory']['resident'] / 1e6:,.0f} MB · {stats['generated_tokens']:,} tokens so far"
         )
-    line.no_wrap, line.overflow = True, "ellipsis"
     return line
 
 
