@@ -10,7 +10,7 @@ from llamina.tui.plot import Curve, Plot, few, percent
 
 CURVES = (
     Curve("tokens/s", lambda point: point.generated, few),
-    Curve("KV cache", lambda point: point.pages, percent, lambda point: point.kept, "kept for reuse"),
+    Curve("KV cache", lambda point: point.pages, percent, lambda point: point.kept, "kept"),
     Curve("batch", lambda point: point.batch, few),
 )
 
