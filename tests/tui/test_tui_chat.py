@@ -254,9 +254,7 @@ def test_reasoning_is_folded_and_control_characters_are_harmless(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("key", "result"), [("y", "5"), ("n", "the user does not allow this call")])
-def test_tools_are_called_after_a_yes(
-    tmp_path: Path, key: str, result: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tools_are_called_after_a_yes(tmp_path: Path, key: str, result: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tools.py").write_text('def add(a: int, b: int) -> int:\n    """Add."""\n    return a + b\n')
     function = {"name": "add", "arguments": '{"a": 2, "b": 3}'}
