@@ -40,6 +40,7 @@ ORDER = [
     "engine",
     "server",
     "repl",
+    "tui",
     "bench",
     "cli",
     "llm_plugin",

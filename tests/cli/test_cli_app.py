@@ -150,6 +150,6 @@ def test_completion_knows_verbs_and_models(empty_store: Path, monkeypatch: pytes
     from llamina.cli import cli
 
     complete = ShellComplete(cli, {}, "llamina", "_LLAMINA_COMPLETE")
-    assert {item.value for item in complete.get_completions([], "to")} == {"tokenize"}
+    assert {item.value for item in complete.get_completions([], "to")} == {"tokenize", "top"}
     assert {item.value for item in complete.get_completions(["run", "-m"], "smol")} == {"smollm2"}
     assert complete.get_completions(["run", "-m"], "./x")[0].type == "file"

@@ -165,6 +165,21 @@ def test_attachments(tmp_path: Path) -> None:
     assert "cannot be read" in screen and "it must be a picture" in screen
 
 
+def test_a_question_with_a_picture_is_answered_again_with_it(tmp_path: Path) -> None:
+    (tmp_path / "dot.png").write_bytes(b"\x89PNG")
+    partner = Prepared("one", "two")
+    talked(partner, f"/image {tmp_path / 'dot.png'}", "look", "/regen")
+    assert partner.asked[0][0] == partner.asked[1][0]
+
+
+def test_control_characters_of_a_model_do_not_reach_the_terminal() -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, width=100, highlight=False, force_terminal=True, color_system=None)
+    repl = Repl(Talk(Prepared("red \x1b[31mtext\x07")), console, plain=True, reader=Typed(["colour"]))
+    repl.run()
+    assert "red ␛[31mtext␇" in screen.getvalue() and "\x1b[31m" not in screen.getvalue()
+
+
 def test_saved_and_loaded(tmp_path: Path) -> None:
     talked(Prepared("one"), "first", f"/save {tmp_path / 'talk'}")
     repl, _ = talked(Prepared("two"), f"/load {tmp_path / 'talk'}", "second")

@@ -17,7 +17,9 @@ from llamina.errors import LlaminaError, ModelNotFound, RequestError
 VERBS = {
     "run": "Answer a prompt.",
     "chat": "Talk with a model in the terminal.",
+    "tui": "Talk with a model on the whole terminal, with plots.",
     "serve": "Serve models over HTTP: the APIs of OpenAI, Anthropic and Ollama.",
+    "top": "Show what a running server does, live.",
     "embed": "Compute embeddings of texts.",
     "rerank": "Sort documents by how well they answer a query.",
     "perplexity": "Measure the perplexity of a text.",

@@ -1,34 +1,19 @@
 """`llamina chat`: a conversation in the terminal."""
 
-import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from llamina.cli.advice import advised
 from llamina.cli.llama_cpp import always, batch_options, flash_option
-from llamina.cli.options import device_options, kv_option, locate, model_options, open_file
+from llamina.cli.options import device_options, kv_option, model_options
+from llamina.cli.partner import check_url, open_partner, partner_options
 from llamina.cli.sampling import SampledCommand, given, sampling_options
-from llamina.cli.terminal import Meter
-
-if TYPE_CHECKING:
-    from llamina.engine import Engine
-    from llamina.repl.partner import Partner
 
 
 @click.command("chat", cls=SampledCommand)
 @model_options
-@click.option("--url", metavar="URL", help="Talk to a server with OpenAI's API, such as http://127.0.0.1:8080/v1.")
-@click.option("--api-key", envvar="LLAMINA_API_KEY", metavar="KEY", help="With --url: the server's API key.")
-@click.option("-sys", "--system", "--system-prompt", "system", metavar="TEXT", help="The system message.")
+@partner_options
 @click.option("--load", "saved", type=click.Path(exists=True, dir_okay=False), help="Go on with a saved conversation.")
-@click.option(
-    "-n", "--max-tokens", "--predict", "--n-predict", "max_tokens", type=click.IntRange(min=1), default=1024,
-    show_default=True, metavar="N", help="Most tokens of an answer.",
-)  # fmt: skip
-@click.option(
-    "-c", "--ctx-size", "--n-ctx", "context", type=click.IntRange(min=2), metavar="N", help="Context size in tokens."
-)
 @sampling_options
 @device_options
 @kv_option
@@ -74,11 +59,10 @@ def command(
     from llamina.repl.loop import Repl
     from llamina.repl.talk import Talk
 
-    if url and (hf or context):
-        raise click.UsageError("--url names a server, which has its own models: leave -hf and -c out")
+    check_url(url, hf, context)
     loading = {"backend": backend, "device": device, "threads": threads, "context": context, "kv_type": kv_type}
     loading |= {"step_tokens": step_tokens}
-    partner = _partner(model, hf, url, api_key, loading)
+    partner = open_partner(model, hf, url, api_key, loading)
     try:
         talk = Talk(partner, system, {"max_tokens": max_tokens, **given(options)})
         console = Console(highlight=False)
@@ -91,26 +75,6 @@ def command(
     finally:
         partner.close()
     return 0
-
-
-def _partner(model: str | None, hf: str | None, url: str | None, key: str | None, loading: dict[str, Any]) -> "Partner":
-    if url:
-        from llamina.repl.remote import RemotePartner
-
-        return RemotePartner(url, model, key)
-    from llamina.engine import load
-    from llamina.repl.local import LocalPartner
-
-    def open_engine(name: str) -> "Engine":
-        file = open_file(locate(name if name != hf else None, hf if name == hf else None))
-        if "tokenizer.chat_template" not in file.metadata:
-            raise click.UsageError(f"{name} has no chat template: it continues texts, as in `llamina run --raw`")
-        with Meter("parts") as meter, advised():
-            return load(file, progress=meter, **loading)
-
-    from llamina import hub
-
-    return LocalPartner(model or hf or os.environ.get("LLAMINA_MODEL") or hub.DEFAULT, open_engine)
 
 
 def _history() -> Any:

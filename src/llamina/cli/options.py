@@ -6,6 +6,7 @@ import select
 import stat
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -186,8 +187,15 @@ def json_option(function: Function) -> Function:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
 
 
-def locate(model: str | None, hf: str | None = None, quiet: bool = False) -> Path:
+def locate(
+    model: str | None,
+    hf: str | None = None,
+    quiet: bool = False,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Path:
     """The file of the model that is meant. A model of a known name that is not here yet is fetched.
+
+    How far that is goes to `progress`, or else to stderr unless it shall be `quiet`.
 
     Raises ModelNotFound with a similar name, if there is one.
     """
@@ -196,7 +204,7 @@ def locate(model: str | None, hf: str | None = None, quiet: bool = False) -> Pat
     if model and hf:
         raise click.UsageError("-m and -hf both name a model: give one of them")
     name = model or os.environ.get("LLAMINA_MODEL") or hub.DEFAULT
-    with Meter("bytes", quiet) as meter:
+    with Meter("bytes", quiet) if progress is None else nullcontext(progress) as meter:
         return hub.pull(hf, meter) if hf else _file(name) or hub.obtain(name, meter)
 
 

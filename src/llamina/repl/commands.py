@@ -12,9 +12,11 @@ from rich.table import Table
 
 from llamina.engine.request import OPTIONS, SAMPLING
 from llamina.errors import RequestError
+from llamina.repl.partner import Message
+from llamina.repl.visible import visible
 
 if TYPE_CHECKING:
-    from llamina.repl.loop import Repl
+    from llamina.repl.desk import Desk
 
 SETTABLE = sorted((SAMPLING | OPTIONS) - {"triggers", "markers", "logits_processor"})
 GRAMMARS = ("grammar", "json_schema", "regex", "lark")  # of a request, one at most
@@ -22,13 +24,13 @@ GRAMMARS = ("grammar", "json_schema", "regex", "lark")  # of a request, one at m
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """`run(repl, arguments)`; `complete(repl)` lists what its argument may be, or it is a path."""
+    """`run(desk, arguments)`; `complete(desk)` lists what its argument may be, or it is a path."""
 
     name: str
     usage: str
     help: str
-    run: Callable[["Repl", str], None]
-    complete: Callable[["Repl"], Iterable[str]] | None = None
+    run: Callable[["Desk", str], None]
+    complete: Callable[["Desk"], Iterable[str]] | None = None
     takes_path: bool = False
 
 
@@ -37,11 +39,11 @@ OTHER_NAMES = {"exit": "quit", "bye": "quit", "clear": "reset", "?": "help"}
 
 
 def command(
-    usage: str, complete: Callable[["Repl"], Iterable[str]] | None = None, takes_path: bool = False
-) -> Callable[[Callable[["Repl", str], None]], Callable[["Repl", str], None]]:
+    usage: str, complete: Callable[["Desk"], Iterable[str]] | None = None, takes_path: bool = False
+) -> Callable[[Callable[["Desk", str], None]], Callable[["Desk", str], None]]:
     """Make a command of a function, named after it; its docstring is the help."""
 
-    def add(function: Callable[["Repl", str], None]) -> Callable[["Repl", str], None]:
+    def add(function: Callable[["Desk", str], None]) -> Callable[["Desk", str], None]:
         name = function.__name__.strip("_")
         COMMANDS[name] = Command(name, usage, function.__doc__ or "", function, complete, takes_path)
         return function
@@ -49,179 +51,179 @@ def command(
     return add
 
 
-def run(repl: "Repl", line: str) -> None:
+def run(desk: "Desk", line: str) -> None:
     """Run `/name arguments`. Raises RequestError for a command that there is not, and what the command raises."""
     name, _, rest = line[1:].partition(" ")
-    found = COMMANDS.get(name) or COMMANDS.get(
-        {"exit": "quit", "bye": "quit", "clear": "reset", "?": "help"}.get(name, "")
-    )
+    found = COMMANDS.get(name) or COMMANDS.get(OTHER_NAMES.get(name, ""))
     if found is None:
         near = get_close_matches(name, COMMANDS, 1)
         raise RequestError(f"there is no /{name}: " + (f"did you mean /{near[0]}?" if near else "see /help"))
-    found.run(repl, rest.strip())
+    found.run(desk, rest.strip())
 
 
 @command("")
-def help_(repl: "Repl", arguments: str) -> None:
+def help_(desk: "Desk", arguments: str) -> None:
     """List the commands and keys."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for found in COMMANDS.values():
         table.add_row(f"[bold]/{found.name}[/] [dim]{escape(found.usage)}[/]", escape(found.help))
-    repl.console.print(table)
-    repl.tell("Enter sends · Alt-Enter or a line that ends with \\ goes on · Ctrl-C stops an answer · Ctrl-D leaves")
+    desk.show(table)
+    desk.tell(desk.keys)
 
 
 @command("[TEXT]")
-def system(repl: "Repl", arguments: str) -> None:
+def system(desk: "Desk", arguments: str) -> None:
     """Set the system message; without a text, remove it."""
-    repl.talk.system = arguments
-    repl.tell("the system message is set" if arguments else "there is no system message")
+    desk.talk.system = arguments
+    desk.tell("the system message is set" if arguments else "there is no system message")
 
 
-@command(
-    "NAME [VALUE]", complete=lambda repl: sorted(SAMPLING | (OPTIONS - {"triggers", "markers", "logits_processor"}))
-)
-def set_(repl: "Repl", arguments: str) -> None:
+@command("NAME [VALUE]", complete=lambda desk: SETTABLE)
+def set_(desk: "Desk", arguments: str) -> None:
     """Set an option of answers, as `temperature 0.7`; without a value, take it back."""
     name, _, text = arguments.partition(" ")
     if not name:
         raise RequestError("give an option and a value, as /set temperature 0.7; /show settings lists what is set")
-    repl.talk.set(name, _value(text) if text.strip() else None)
-    repl.tell(f"{name} is {text.strip() or 'as it was at first'}")
+    desk.talk.set(name, _value(text) if text.strip() else None)
+    desk.tell(f"{name} is {text.strip() or 'as it was at first'}")
 
 
-@command("[settings|system|messages|model]", complete=lambda repl: ("settings", "system", "messages", "model"))
-def show(repl: "Repl", arguments: str) -> None:
+@command("[settings|system|messages|model]", complete=lambda desk: ("settings", "system", "messages", "model"))
+def show(desk: "Desk", arguments: str) -> None:
     """Show the settings, the system message, the conversation, or the model."""
     match arguments or "settings":
         case "settings":
-            repl.tell("\n".join(f"{name} = {value}" for name, value in repl.talk.settings.items()) or "nothing is set")
+            desk.tell("\n".join(f"{name} = {value}" for name, value in desk.talk.settings.items()) or "nothing is set")
         case "system":
-            repl.tell(repl.talk.system or "there is no system message")
+            desk.tell(desk.talk.system or "there is no system message")
         case "messages":
-            for message in repl.talk.messages:
-                content = message["content"] if isinstance(message["content"], str) else json.dumps(message["content"])
-                repl.console.print(f"[bold]{message['role']}[/]: {escape(content)}")
+            for message in desk.talk.messages:
+                desk.show(said(message))
         case "model":
-            repl.tell(repl.talk.partner.name)
+            desk.tell(desk.talk.partner.name)
         case other:
             raise RequestError(f"there is nothing called {other!r}: it must be settings, system, messages or model")
 
 
 @command("FILE", takes_path=True)
-def save(repl: "Repl", arguments: str) -> None:
+def save(desk: "Desk", arguments: str) -> None:
     """Save the conversation, with its KV cache where the model is of this machine."""
     path = _path(arguments)
-    repl.tell(f"saved {repl.talk.partner.save(path, repl.talk.messages)} in {path}")
+    desk.tell(f"saved {desk.talk.partner.save(path, desk.talk.messages)} in {path}")
 
 
 @command("FILE", takes_path=True)
-def load(repl: "Repl", arguments: str) -> None:
+def load(desk: "Desk", arguments: str) -> None:
     """Go on with a saved conversation."""
-    repl.talk.messages = repl.talk.partner.load(_path(arguments))
-    repl.tell(f"{len(repl.talk.messages)} messages")
-    for message in repl.talk.messages[-2:]:
-        repl.console.print(f"[bold]{message['role']}[/]: {escape(str(message['content']))}")
+    desk.talk.messages = desk.talk.partner.load(_path(arguments))
+    desk.tell(f"{len(desk.talk.messages)} messages")
+    desk.recall()
 
 
 @command("")
-def reset(repl: "Repl", arguments: str) -> None:
+def reset(desk: "Desk", arguments: str) -> None:
     """Forget the conversation; settings and the system message stay."""
-    repl.talk.reset()
-    repl.tell("a new conversation")
+    desk.talk.reset()
+    desk.tell("a new conversation")
 
 
 @command("")
-def regen(repl: "Repl", arguments: str) -> None:
+def regen(desk: "Desk", arguments: str) -> None:
     """Answer the last question again."""
-    repl.talk.again()
-    repl.answer()
+    desk.talk.again()
+    desk.answer()
 
 
 @command("")
-def edit(repl: "Repl", arguments: str) -> None:
+def edit(desk: "Desk", arguments: str) -> None:
     """Change the last question and ask it again."""
-    repl.draft = repl.talk.undo()
+    desk.draft = desk.talk.undo()
 
 
 @command("")
-def undo(repl: "Repl", arguments: str) -> None:
+def undo(desk: "Desk", arguments: str) -> None:
     """Take the last question and its answer back."""
-    repl.tell(f"taken back: {repl.talk.undo()}")
+    desk.tell(f"taken back: {desk.talk.undo()}")
 
 
 @command("FILE", takes_path=True)
-def image(repl: "Repl", arguments: str) -> None:
+def image(desk: "Desk", arguments: str) -> None:
     """Send a picture with the next message."""
     path = _path(arguments)
-    repl.talk.attach_image(path)
-    repl.tell(f"{path.name} goes with the next message")
+    desk.talk.attach_image(path)
+    desk.tell(f"{path.name} goes with the next message")
 
 
 @command("FILE", takes_path=True)
-def file(repl: "Repl", arguments: str) -> None:
+def file(desk: "Desk", arguments: str) -> None:
     """Send a text file with the next message."""
     path = _path(arguments)
-    repl.tell(f"{path.name}, {repl.talk.attach_text(path)} characters, goes with the next message")
+    desk.tell(f"{path.name}, {desk.talk.attach_text(path)} characters, goes with the next message")
 
 
 @command("[FILE|TEXT]", takes_path=True)
-def grammar(repl: "Repl", arguments: str) -> None:
+def grammar(desk: "Desk", arguments: str) -> None:
     """Make answers follow a GBNF grammar or a JSON schema, from a file or as it is; without one, free them."""
     for kind in GRAMMARS:
-        repl.talk.settings.pop(kind, None)
+        desk.talk.settings.pop(kind, None)
     if not arguments:
-        repl.tell("answers are free")
+        desk.tell("answers are free")
         return
     path = Path(arguments).expanduser()
     text = path.read_text(encoding="utf-8") if len(arguments) < 1000 and path.is_file() else arguments
     kind = "json_schema" if text.lstrip().startswith("{") else "grammar"
-    repl.talk.set(kind, json.loads(text) if kind == "json_schema" else text)
-    repl.tell(f"answers follow the {'JSON schema' if kind == 'json_schema' else 'grammar'}")
+    desk.talk.set(kind, json.loads(text) if kind == "json_schema" else text)
+    desk.tell(f"answers follow the {'JSON schema' if kind == 'json_schema' else 'grammar'}")
 
 
 @command("[FILE.py]", takes_path=True)
-def tools(repl: "Repl", arguments: str) -> None:
+def tools(desk: "Desk", arguments: str) -> None:
     """Let the model call the functions of a Python file, each time after your yes; without a file, none."""
     if not arguments:
-        repl.talk.functions = None
-        repl.tell("the model has no tools")
+        desk.talk.functions = None
+        desk.tell("the model has no tools")
         return
-    repl.tell("the model may call " + ", ".join(repl.talk.load_tools(_path(arguments))))
+    desk.tell("the model may call " + ", ".join(desk.talk.load_tools(_path(arguments))))
 
 
-def _models(repl: "Repl") -> list[str]:
-    return repl.talk.partner.models()
+def _models(desk: "Desk") -> list[str]:
+    return desk.talk.partner.models()
 
 
 @command("[NAME]", complete=_models)
-def model(repl: "Repl", arguments: str) -> None:
+def model(desk: "Desk", arguments: str) -> None:
     """Go on with another model; without a name, list them."""
     if arguments:
-        repl.talk.partner.use(arguments)
-        repl.tell(f"{repl.talk.partner.name} answers now")
+        desk.talk.partner.use(arguments)
+        desk.tell(f"{desk.talk.partner.name} answers now")
     else:
-        now = repl.talk.partner.name
-        repl.tell("\n".join(("* " if name == now else "  ") + name for name in repl.talk.partner.models()))
+        now = desk.talk.partner.name
+        desk.tell("\n".join(("* " if name == now else "  ") + name for name in desk.talk.partner.models()))
 
 
 @command("")
-def stats(repl: "Repl", arguments: str) -> None:
+def stats(desk: "Desk", arguments: str) -> None:
     """Show the model, its memory, and the figures of the last answer."""
-    rows = repl.talk.partner.stats()
-    if repl.figures is not None:
-        rows["last answer"] = repl.figures.line(repl.talk.partner.context)
-        rows["from the prefix cache"] = f"{repl.figures.cached_tokens} of {repl.figures.prompt_tokens} tokens"
+    rows = desk.talk.partner.stats()
+    if desk.figures is not None:
+        rows["last answer"] = desk.figures.line(desk.talk.partner.context)
+        rows["from the prefix cache"] = f"{desk.figures.cached_tokens} of {desk.figures.prompt_tokens} tokens"
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for name, value in rows.items():
         table.add_row(f"[dim]{name}[/]", escape(value))
-    repl.console.print(table)
+    desk.show(table)
 
 
 @command("")
-def quit_(repl: "Repl", arguments: str) -> None:
+def quit_(desk: "Desk", arguments: str) -> None:
     """Leave."""
-    repl.over = True
+    desk.over = True
+
+
+def said(message: Message) -> str:
+    """Who said what, as markup of rich."""
+    content = message["content"] if isinstance(message["content"], str) else json.dumps(message["content"])
+    return f"[bold]{message['role']}[/]: {escape(visible(content))}"
 
 
 def _value(text: str) -> Any:

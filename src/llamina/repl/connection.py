@@ -18,12 +18,16 @@ def connect(key: str | None) -> httpx.Client:
 
 def check(response: httpx.Response) -> None:
     """Raises ServerError with what the server says."""
-    if response.is_success:
-        return
-    response.read()
+    if not response.is_success:
+        response.read()
+        raise refusal(response)
+
+
+def refusal(response: httpx.Response) -> ServerError:
+    """What a server says in an answer that is no success and was read."""
     try:
         error = response.json()["error"]
         said = error["message"] if isinstance(error, dict) else error
     except (ValueError, KeyError, TypeError):
         said = response.text[:200]
-    raise ServerError(f"the server answers {response.status_code}: {said}")
+    return ServerError(f"the server answers {response.status_code}: {said}")

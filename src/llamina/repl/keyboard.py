@@ -15,7 +15,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from llamina.repl.commands import COMMANDS
 
 if TYPE_CHECKING:
-    from llamina.repl.loop import Repl
+    from llamina.repl.desk import Desk
 
 PROMPT = "\x1b[1;36m>\x1b[0m "
 
@@ -29,13 +29,13 @@ class Reader(Protocol):
 class Keyboard:
     """A terminal."""
 
-    def __init__(self, repl: "Repl", history: Path | None) -> None:
+    def __init__(self, desk: "Desk", history: Path | None) -> None:
         kept: History = InMemoryHistory()
         if history is not None:
             history.parent.mkdir(parents=True, exist_ok=True)
             kept = FileHistory(str(history))
         self._session: PromptSession[str] = PromptSession(
-            history=kept, completer=Commands(repl), complete_while_typing=False, key_bindings=_keys(), multiline=True
+            history=kept, completer=Commands(desk), complete_while_typing=False, key_bindings=_keys(), multiline=True
         )
 
     def read(self, draft: str = "") -> str:
@@ -79,8 +79,8 @@ def _keys() -> KeyBindings:
 class Commands(Completer):
     """Names of commands, and then what the command takes."""
 
-    def __init__(self, repl: "Repl") -> None:
-        self._repl = repl
+    def __init__(self, desk: "Desk") -> None:
+        self._desk = desk
         self._paths = PathCompleter(expanduser=True)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
@@ -99,6 +99,6 @@ class Commands(Completer):
         if command.takes_path:
             yield from self._paths.get_completions(Document(rest, len(rest)), complete_event)
         elif command.complete is not None:
-            for word in command.complete(self._repl):
+            for word in command.complete(self._desk):
                 if word.startswith(rest):
                     yield Completion(word, -len(rest))

@@ -1,17 +1,22 @@
 """A model of this process as a partner. Conversations are saved with their KV cache."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from llamina import hub
 from llamina.engine import ChatDelta, Engine, Session, Turn
 from llamina.engine.request import request_of
+from llamina.engine.status import sequences, stats
 from llamina.engine.tasks.chat import SETTINGS
 from llamina.repl import transcript
 from llamina.repl.partner import Figures, Message, Piece
+from llamina.repl.server_events import Snapshot
 
 Load = Callable[[str], Engine]
+EVERY = 1.0  # seconds between snapshots
 
 
 class LocalReply:
@@ -85,6 +90,16 @@ class LocalPartner:
             "KV cache": f"{memory.cache / 1e6:.0f} MB, {pages.total - pages.free} of {pages.total} pages in use",
             "tokens so far": f"{done.prompt_tokens} of prompts, {done.generated_tokens} of answers",
         }
+
+    async def snapshots(self) -> AsyncIterator[Snapshot]:
+        while True:
+            yield await asyncio.to_thread(self._snapshot)
+            await asyncio.sleep(EVERY)
+
+    def _snapshot(self) -> Snapshot:
+        engine = self._engine
+        told = {"status": "ready", "stats": stats(engine), "sequences": sequences(engine)}
+        return {"time": time.time(), "models": {self.name: told | {"max_sequences": engine.runner.budget.sequences}}}
 
     def save(self, path: Path, messages: Sequence[Message]) -> str:
         if self._session is not None and self._session.messages == list(messages):

@@ -4,25 +4,22 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape
 
-from llamina.chat import ToolCall
-from llamina.chat.functions import ToolFailed
-from llamina.errors import LlaminaError
-from llamina.repl import commands
+from llamina.repl.commands import said
+from llamina.repl.desk import Desk
 from llamina.repl.keyboard import Keyboard, Pipe, Reader
 from llamina.repl.markdown import Writer
 from llamina.repl.partner import Figures, Reply
 from llamina.repl.talk import Talk
 
-MOST_ROUNDS = 8  # of tool calls for one question
 
+class Repl(Desk):
+    """A conversation in a terminal, line by line."""
 
-class Repl:
-    """A conversation in a terminal. Errors are shown, and it goes on."""
+    keys = "Enter sends · Alt-Enter or a line that ends with \\ goes on · Ctrl-C stops an answer · Ctrl-D leaves"
 
     def __init__(
         self,
@@ -34,10 +31,8 @@ class Repl:
         reader: Reader | None = None,
         confirm: Callable[[str], bool] | None = None,
     ) -> None:
-        self.talk, self.console, self.plain = talk, console, plain
-        self.figures: Figures | None = None  # of the last answer
-        self.over = False
-        self.draft = ""  # what the next message begins with
+        super().__init__(talk)
+        self.console, self.plain = console, plain
         self._reader: Reader = reader or (Keyboard(self, history) if console.is_terminal else Pipe())
         self._confirm = confirm or self._ask_yes
 
@@ -55,63 +50,35 @@ class Repl:
             if line:
                 self.take(line)
 
-    def take(self, line: str) -> None:
-        """A command or a message. What goes wrong is shown."""
-        try:
-            if line.startswith("/"):
-                commands.run(self, line)
-            else:
-                self.talk.ask(line)
-                self.answer()
-        except (LlaminaError, OSError, ValueError) as error:
-            self.console.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
-
     def tell(self, text: str) -> None:
-        """A note that is not part of the conversation."""
         self.console.print(escape(text), style="dim", soft_wrap=True)
 
-    def answer(self) -> None:
-        """Let the model answer the last message, and call its tools if it wants to. A question that fails is undone."""
-        try:
-            for _ in range(MOST_ROUNDS):
-                self._answer_once()
-                calls = self.talk.calls() if self.talk.functions is not None else []
-                if not calls:
-                    return
-                for call in calls:
-                    self.talk.messages.append(self._called(call))
-            self.tell(f"the model called tools {MOST_ROUNDS} times in a row: that is enough for one question")
-        except LlaminaError:
-            if self.talk.messages and self.talk.messages[-1]["role"] == "user":
-                question = self.talk.undo()
-                self.draft = question if self.console.is_terminal else ""
-            raise
+    def show(self, what: RenderableType) -> None:
+        self.console.print(what)
 
-    def _answer_once(self) -> None:
-        reply = self.talk.partner.answer(self.talk.messages, self.talk.options)
+    def refuse(self, text: str) -> None:
+        self.console.print(f"[red]error:[/] {escape(text)}", soft_wrap=True)
+        if not self.console.is_terminal:
+            self.draft = ""  # what is piped in goes on with the next line
+
+    def hear(self, reply: Reply) -> None:
         with Writer(self.console, self.plain) as writer, _stopped_by_ctrl_c(reply):
             for piece in reply:
                 if piece.reasoning:
                     writer.reasoning(piece.reasoning)
                 if piece.text:
                     writer.text(piece.text)
-        self.talk.messages.append(reply.message())
-        self.figures = reply.figures()
-        if self.console.is_terminal:
-            self.tell(self.figures.line(self.talk.partner.context))
 
-    def _called(self, call: ToolCall) -> dict[str, Any]:
-        """The result of a call that was allowed, as a message to the model."""
-        assert self.talk.functions is not None
-        if not self._confirm(f"call {call.name}({call.arguments})?"):
-            result = "the user does not allow this call"
-        else:
-            try:
-                result = self.talk.functions.call(call)
-            except ToolFailed as error:
-                result = f"error: {error}"
-        self.tell(f"{call.name} → {result}")
-        return {"role": "tool", "tool_call_id": call.id, "name": call.name, "content": result}
+    def heard(self, figures: Figures) -> None:
+        if self.console.is_terminal:
+            self.tell(figures.line(self.talk.partner.context))
+
+    def allow(self, question: str) -> bool:
+        return self._confirm(question)
+
+    def recall(self) -> None:
+        for message in self.talk.messages[-2:]:
+            self.show(said(message))
 
     def _ask_yes(self, question: str) -> bool:
         self.console.print(f"[yellow]{escape(question)}[/] [dim](y/N)[/] ", end="")

@@ -9,6 +9,8 @@ from rich.live import Live
 from rich.markdown import Markdown
 from rich.text import Text
 
+from llamina.repl.visible import visible
+
 FRAMES = 12  # a second
 FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})", re.MULTILINE)
 
@@ -71,7 +73,7 @@ class Writer:
     def reasoning(self, text: str) -> None:
         if self._plain:
             return
-        self._open += text
+        self._open += visible(text)
         self._thinking = True
         assert self._live is not None
         whole, _, rest = self._open.rpartition("\n")
@@ -81,6 +83,8 @@ class Writer:
         self._live.update(Text(self._open, style="dim italic"))
 
     def text(self, text: str) -> None:
+        if self._console.is_terminal:
+            text = visible(text)
         if self._plain:
             self._open = text
             self._console.print(text, end="", markup=False, highlight=False, soft_wrap=True)

@@ -1,9 +1,11 @@
 """Who answers in a conversation: what the terminal needs of a model, wherever it runs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+from llamina.repl.server_events import Snapshot
 
 Message = Mapping[str, Any]
 
@@ -87,6 +89,10 @@ class Partner(Protocol):
 
     def stats(self) -> dict[str, str]:
         """What there is to know of it, by names for people."""
+        ...
+
+    def snapshots(self) -> AsyncIterator[Snapshot]:
+        """What is counted and done where the model runs, once a second, as a server's dashboard has it."""
         ...
 
     def save(self, path: Path, messages: Sequence[Message]) -> str:

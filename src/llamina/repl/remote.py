@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from llamina.errors import SnapshotError
 from llamina.repl import transcript
 from llamina.repl.connection import ServerError, check, connect
 from llamina.repl.partner import Figures, Message, Piece
+from llamina.repl.server_events import Server, Snapshot
 
 
 class RemoteReply:
@@ -99,6 +100,7 @@ class RemotePartner:
     def __init__(self, url: str, model: str | None = None, key: str | None = None) -> None:
         """Raises ServerError if the server does not answer, or has no such model."""
         self._url = url.rstrip("/")
+        self._server = Server(url, key)
         self._client = connect(key)
         self._listed = self._list()
         self.name = ""
@@ -141,6 +143,11 @@ class RemotePartner:
 
     def stats(self) -> dict[str, str]:
         return {"server": self._url, "model": self.name, "context": f"{self.context or 'unknown'}"}
+
+    async def snapshots(self) -> AsyncIterator[Snapshot]:
+        """Those of all models of the server; raises ServerError if it is none of ours."""
+        async for snapshot in self._server.snapshots():
+            yield snapshot
 
     def save(self, path: Path, messages: Sequence[Message]) -> str:
         transcript.write(path, messages)

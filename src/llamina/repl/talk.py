@@ -61,17 +61,20 @@ class Talk:
 
     def undo(self) -> str:
         """Take the last question back, with its answer; its text. Raises RequestError if there is none."""
-        for at in range(len(self.messages) - 1, -1, -1):
-            if self.messages[at]["role"] == "user":
-                question = self.messages[at]
-                del self.messages[at:]
-                return _text(question)
-        raise RequestError("nothing was asked yet: there is nothing to take back")
+        at = self._last_question()
+        text = text_of(self.messages[at])
+        del self.messages[at:]
+        return text
 
     def again(self) -> None:
-        """Take the last answer back, so that the question can be answered again."""
-        text = self.undo()
-        self.messages.append({"role": "user", "content": text})
+        """Take the last answer back, for another one. Raises RequestError if nothing was asked."""
+        del self.messages[self._last_question() + 1 :]
+
+    def _last_question(self) -> int:
+        for at in range(len(self.messages) - 1, -1, -1):
+            if self.messages[at]["role"] == "user":
+                return at
+        raise RequestError("nothing was asked yet: there is nothing to take back")
 
     def reset(self) -> None:
         """Forget what was said; the system message and the settings stay."""
@@ -131,7 +134,8 @@ def _read(path: Path) -> bytes:
         raise RequestError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _text(message: Message) -> str:
+def text_of(message: Message) -> str:
+    """The words of a message, without its pictures."""
     content = message["content"]
     if isinstance(content, str):
         return content

@@ -11,9 +11,10 @@ from llamina.repl.partner import Message
 KIND = "llamina conversation"
 
 
-def write(path: Path, messages: Sequence[Message]) -> None:
+def write(path: Path, messages: Sequence[Message], title: str = "") -> None:
     """Raises SnapshotError if the file cannot be written."""
-    text = json.dumps({"kind": KIND, "messages": list(messages)}, ensure_ascii=False, indent=1)
+    titled = {"title": title} if title else {}
+    text = json.dumps({"kind": KIND, **titled, "messages": list(messages)}, ensure_ascii=False, indent=1)
     part = path.with_name(path.name + ".part")
     try:
         part.write_text(text + "\n", encoding="utf-8")
@@ -25,6 +26,12 @@ def write(path: Path, messages: Sequence[Message]) -> None:
 
 def read(path: Path) -> list[dict[str, Any]] | None:
     """The messages; None if it is another kind of file. Raises SnapshotError if it cannot be read."""
+    found = read_titled(path)
+    return None if found is None else found[1]
+
+
+def read_titled(path: Path) -> tuple[str, list[dict[str, Any]]] | None:
+    """The title, which may be empty, and the messages, as `read`."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -38,4 +45,4 @@ def read(path: Path) -> list[dict[str, Any]] | None:
             raise KeyError
     except (ValueError, KeyError, TypeError) as error:
         raise SnapshotError(f"{path} is JSON, and no conversation that /save has written") from error
-    return [dict(message) for message in messages]
+    return str(found.get("title", "")), [dict(message) for message in messages]

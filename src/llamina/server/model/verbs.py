@@ -7,6 +7,7 @@ import numpy as np
 
 from llamina.chat import Tools
 from llamina.engine import Engine
+from llamina.engine.status import sequences, stats
 from llamina.engine.tasks.chat import ChatSettings, prepare, render
 from llamina.engine.tasks.scoring import pair_tokens
 from llamina.server.model.infill import infill
@@ -20,6 +21,10 @@ def verb(function: Callable[..., Any]) -> Callable[..., Any]:
     """Let a function be called by its name."""
     VERBS[function.__name__] = function
     return function
+
+
+verb(stats)
+verb(sequences)
 
 
 @verb
@@ -133,50 +138,9 @@ def unload_adapter(engine: Engine, name: str) -> None:
 
 
 @verb
-def stats(engine: Engine) -> dict[str, Any]:
-    """Gauges, memory and counters, for dashboards."""
-    memory, metrics = engine.memory(), engine.metrics
-    return {
-        "gauges": metrics.gauges(),
-        "memory": {name: getattr(memory, name) for name in memory.__slots__},
-        "steps": metrics.steps,
-        "prompt_tokens": metrics.prompt_tokens,
-        "cached_tokens": metrics.cached_tokens,
-        "generated_tokens": metrics.generated_tokens,
-        "preemptions": metrics.preemptions,
-        "drafted_tokens": metrics.drafted_tokens,
-        "accepted_tokens": metrics.accepted_tokens,
-        "requests": dict(metrics.requests),
-        "histograms": metrics.distributions(),
-    }
-
-
-@verb
 def metrics(engine: Engine, labels: dict[str, str] | None = None) -> str:
     """Prometheus' text format."""
     return engine.metrics.text(labels)
-
-
-@verb
-def sequences(engine: Engine) -> list[dict[str, Any]]:
-    """The running and waiting sequences."""
-
-    def look() -> list[dict[str, Any]]:
-        return [
-            {
-                "id": sequence.id,
-                "state": state,
-                "prompt_tokens": len(sequence.request.prompt),
-                "computed": sequence.computed,
-                "generated": len(sequence.generated),
-                "max_tokens": sequence.request.max_tokens,
-                "cached_tokens": sequence.cached or 0,
-            }
-            for state, queue in (("running", engine.core.running), ("waiting", engine.core.waiting))
-            for sequence in queue
-        ]
-
-    return engine.stepper.call(look)
 
 
 @verb
