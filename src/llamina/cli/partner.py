@@ -28,8 +28,8 @@ def partner_options(function: Function) -> Function:
             click.option("--api-key", envvar="LLAMINA_API_KEY", metavar="KEY", help="With --url: its API key."),
             click.option("-sys", "--system", "--system-prompt", "system", metavar="TEXT", help="The system message."),
             click.option(
-                "-n", "--max-tokens", "--predict", "--n-predict", "max_tokens", type=click.IntRange(min=1), default=1024,
-                show_default=True, metavar="N", help="Most tokens of an answer.",
+                "-n", "--max-tokens", "--predict", "--n-predict", "max_tokens", type=click.IntRange(min=1),
+                default=1024, show_default=True, metavar="N", help="Most tokens of an answer.",
             ),
             click.option(
                 "-c", "--ctx-size", "--n-ctx", "context", type=click.IntRange(min=2), metavar="N",
