@@ -65,11 +65,12 @@ NEVER = {"backends": {"models", "tokenizer"}}
 SUBROOMS = {  # the same inside a package: who may import whom of its own
     "backends": ["base", "host", "states", "reference", "cpu", "cuda", "survey", "__init__"],
     "backends/cpu": [
-        "features", "tiling", "layout", "kernels", "jit", "runtime", "lowering", "program", "backend", "__init__",
+        "features", "tiling", "layout", "kernels", "jit", "encode", "runtime", "lowering", "program", "backend",
+        "__init__",
     ],
     "backends/cpu/kernels": [
-        "device", "vector", "walk", "formats", "gemv", "gemm", "amx", "matmul", "attention", "pointwise", "recurrent",
-        "__init__",
+        "device", "vector", "walk", "formats", "encode", "gemv", "gemm", "amx", "matmul", "attention", "pointwise",
+        "recurrent", "__init__",
     ],
 }  # fmt: skip
 
