@@ -36,6 +36,7 @@ ORDER = [
     "chat",
     "hub",
     "convert",
+    "quantization",
     "adapters",
     "engine",
     "server",
@@ -59,6 +60,7 @@ ONLY = {
     "chat": {"errors", "tokenizer", "grammar"},
     "hub": {"errors", "places", "gguf"},
     "convert": {"errors", "gguf", "quant", "tokenizer"},
+    "quantization": {"errors", "gguf", "quant", "backends"},
     "adapters": {"errors", "gguf", "quant", "ops", "convert"},
 }
 NEVER = {"backends": {"models", "tokenizer"}}

@@ -29,6 +29,7 @@ VERBS = {
     "rm": "Delete a downloaded model.",
     "show": "Show what a GGUF file contains and what memory it needs.",
     "convert": "Convert a Hugging Face folder to a GGUF file.",
+    "quantize": "Quantize a GGUF file.",
     "tokenize": "Show the tokens of a text.",
     "detokenize": "Show the text of tokens.",
     "plan": "Inspect the steps by which a model is computed.",

@@ -1,9 +1,10 @@
 """What people see besides the answer: notes, warnings and progress, all on stderr."""
 
+import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -147,3 +148,20 @@ def _bar(unit: Unit) -> Any:
     }
     title = TextColumn("{task.description}", markup=False)
     return Progress(title, BarColumn(), *columns[unit], console=Console(stderr=True), transient=True)
+
+
+@contextmanager
+def tidy() -> Iterator[None]:
+    """Within the block SIGTERM raises SystemExit, so that an unfinished file is deleted."""
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = None
+    with suppress(ValueError):  # not the main thread: signals are somebody else's
+        before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
