@@ -85,8 +85,9 @@ def _read_gguf(path: Path) -> Imatrix:
             raise ModelFileError(f"{path} has {name}{_SUMS} but no {name}{_COUNTS}: make the file again")
     counts = {name: np.rint(arrays[name + _COUNTS].reshape(-1)) for name in names}
     sums = {name: arrays[name + _SUMS].reshape(len(counts[name]), -1) for name in names}
-    chunks, size = int(known["imatrix.chunk_count"]), int(known["imatrix.chunk_size"])
-    return _checked(Imatrix(sums, counts, [str(one) for one in known["imatrix.datasets"]], chunks, size, path))
+    datasets: Any = known["imatrix.datasets"]
+    chunks, size = (int(str(known[f"imatrix.chunk_{key}"])) for key in ("count", "size"))
+    return _checked(Imatrix(sums, counts, [str(one) for one in datasets], chunks, size, path))
 
 
 def _floats(path: Path, tensor: Any) -> Floats:

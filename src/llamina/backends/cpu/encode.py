@@ -16,6 +16,7 @@ from llamina.backends.cpu.kernels import MODULES
 from llamina.errors import RequestError, UnsupportedModel
 from llamina.gguf.types import TensorType
 from llamina.quant import decode, encode
+from llamina.quant.neighbours import search_tables
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -28,7 +29,7 @@ ENCODED = tuple(
     name.removeprefix("encode_").upper() for names in MODULES.values() for name in names if name.startswith("encode_")
 )
 """The block formats that can be written."""
-NEEDS_IMPORTANCES: tuple[str, ...] = ()
+NEEDS_IMPORTANCES = ("IQ1_S", "IQ2_XXS", "IQ2_XS")
 IGNORES_IMPORTANCES = ("Q8_0", "MXFP4", "NVFP4", "TQ1_0", "TQ2_0", "Q1_0", "Q2_0")
 
 # Where a block has float16 numbers.
@@ -124,7 +125,9 @@ def _encode(job: Job, rows: slice, out: Bytes) -> None:
     weights = job.importances
     kernel = library()[kernel_name(job.target, weights is not None)]
     factors = 0 if weights is None else weights.ctypes.data
-    _call(kernel, x=values.ctypes.data, w=factors, out=out.ctypes.data, rows=len(values), width=values.shape[1])
+    tables = search_tables(job.target.name).ctypes.data if "tables" in kernel.params else 0
+    rows_of = {"x": values.ctypes.data, "out": out.ctypes.data, "rows": len(values), "width": values.shape[1]}
+    _call(kernel, **rows_of, w=factors, tables=tables)
     blocks = out.reshape(-1, job.target.nbytes)
     for at in _HALVES.get(job.target.name, (0,)):
         if (blocks[:, at + 1] & 0x7C == 0x7C).any():

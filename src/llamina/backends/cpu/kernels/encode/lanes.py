@@ -30,6 +30,7 @@ mask8 = Vec("i1x8", BIT, 8)
 
 greater = op(mask8, (f32x8, f32x8), lambda b, x, y: b.fcmp_ordered(">", x, y))
 less = op(mask8, (f32x8, f32x8), lambda b, x, y: b.fcmp_ordered("<", x, y))
+less_or_equal = op(mask8, (f32x8, f32x8), lambda b, x, y: b.fcmp_ordered("<=", x, y))
 equal = op(mask8, (f32x8, f32x8), lambda b, x, y: b.fcmp_ordered("==", x, y))
 differs = op(mask8, (f32x8, f32x8), lambda b, x, y: b.fcmp_unordered("!=", x, y))
 choose = op(f32x8, (mask8, f32x8, f32x8), lambda b, m, x, y: b.select(m, x, y))

@@ -36,3 +36,24 @@ def _encoder(block: Any, name: str) -> Any:
                 encode(x + 4 * values * at, w + 4 * values * column, out + nbytes * at)
 
     return run
+
+
+def codebook_encoders(name: str, make: Callable[[bool], Any], plain: bool = True) -> dict[str, Any]:
+    """The same for formats with a codebook: `block(x, w, out, tables)`. Some have no kernel without importances."""
+    values, nbytes = tensor_type(name).block, tensor_type(name).nbytes
+
+    def encoder(block: Any) -> Any:
+        encode = routine(block)
+
+        @kernel(writes=("out",))
+        def run(thread, threads, x, w, out, rows, width, tables):
+            across = width // values
+            for row in range(first(rows, thread, threads), first(rows, thread + 1, threads)):
+                for column in range(across):
+                    at = row * across + column
+                    encode(x + 4 * values * at, w + 4 * values * column, out + nbytes * at, tables)
+
+        return run
+
+    start = f"encode_{name.lower()}"
+    return {f"{start}.weighted": encoder(make(True))} | ({start: encoder(make(False))} if plain else {})
