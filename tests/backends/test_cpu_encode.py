@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from llamina.backends.cpu.encode import ENCODED, IGNORES_IMPORTANCES, NEEDS_IMPORTANCES, Encoder, Job
+from llamina.backends.encode import ENCODED, IGNORES_IMPORTANCES, NEEDS_IMPORTANCES, Encoder, Job
 from llamina.errors import RequestError, UnsupportedModel
 from llamina.gguf import tensor_type
 from llamina.quant import FORMATS, decode, encode, format_of
@@ -68,11 +68,21 @@ def test_zeros_and_small_numbers(kind: str) -> None:
         assert abs(found[2].max() - 0.5) < 0.3
 
 
+@pytest.mark.parametrize("kind", ["IQ3_S", "IQ2_S", "IQ3_XXS"])
+def test_a_sub_block_of_zeros_moves_no_other(kind: str) -> None:
+    """ggml leaves out the place of one in IQ3_S, so that what follows is decoded as something else."""
+    values = np.random.default_rng(0).standard_normal((4, 256)).astype(np.float32)
+    values[:, 32:64] = 0
+    found = decode(quantized(values, kind), kind)
+    assert np.abs(found[:, 32:64]).max() < 0.1
+    assert ((found - values) ** 2).mean() < 0.2
+
+
 def test_threads_and_parts_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(0).standard_normal((67, 512)).astype(np.float32)
     expected = quantized(values, "Q4_K", threads=1)
-    monkeypatch.setattr("llamina.backends.cpu.encode.AT_ONCE", 2048)
-    monkeypatch.setattr("llamina.backends.cpu.encode.PART", 10000)
+    monkeypatch.setattr("llamina.backends.encode.AT_ONCE", 2048)
+    monkeypatch.setattr("llamina.backends.encode.PART", 10000)
     np.testing.assert_array_equal(quantized(values, "Q4_K", threads=3), expected)
 
 

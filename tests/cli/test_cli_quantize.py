@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from click.testing import Result
 
-from llamina.backends.cpu.encode import Encoder, Job
+from llamina.backends.encode import Encoder, Job
 from llamina.gguf import GGUF, tensor_type, write
 from llamina.quant import decode
 from llamina.quantization import FILE_TYPES, Imatrix
@@ -38,7 +38,7 @@ METADATA = {
 SLOW = """
 import sys, time
 from llamina.cli import main
-from llamina.backends.cpu.encode import Encoder
+from llamina.backends.encode import Encoder
 parts = Encoder.parts
 def slowly(*arguments):
     time.sleep(0.3)
@@ -135,6 +135,15 @@ def test_importances(invoke: Invoke, model: Path, tmp_path: Path) -> None:
             expected = encoder.encode(Job(data, plain, kind, importances[expert]))
             found = file.tensors[name].data.reshape(3, 16, -1)[expert]
             assert (found == expected).all()
+
+
+def test_few_bits(invoke: Invoke, model: Path, tmp_path: Path) -> None:
+    imatrix, out = imatrix_of(tmp_path / "i.gguf"), tmp_path / "out.gguf"
+    result = invoke("quantize", model, out, "IQ2_XS", "--imatrix", imatrix)
+    assert result.exit_code == 0, result.stderr
+    found = types_of(out)
+    assert (found["blk.0.attn_output.weight"], found["blk.0.ffn_up.weight"]) == ("IQ2_XS", "IQ4_NL")
+    assert (found["output.weight"], found["token_embd.weight"]) == ("Q5_K", "Q2_K")
 
 
 def test_types_that_need_importances(invoke: Invoke, model: Path, tmp_path: Path) -> None:

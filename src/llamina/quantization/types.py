@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from llamina.backends.cpu.encode import ENCODED
+from llamina.backends.encode import ENCODED
 from llamina.errors import ModelFileError, RequestError, UnsupportedModel
 from llamina.gguf import TensorType, tensor_type
 from llamina.quantization.tensors import is_quantized, layer_of, order_of, role_of

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from llamina.backends.cpu.encode import Bytes, Encoder, Job, prepare
+from llamina.backends.encode import Bytes, Encoder, Job, prepare
 from llamina.errors import ModelFileError, RequestError
 from llamina.gguf import GGUF, Kind, Tensor, TensorType, ValueType, open_model, write
 from llamina.gguf.writer import Source

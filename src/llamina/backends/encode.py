@@ -1,4 +1,4 @@
-"""Quantizes tensors with the compiled encoders: rows shared out among threads, with a few rows at a time as float32."""
+"""Quantizes tensors with the CPU's compiled encoders: rows shared out among threads, a few at a time as float32."""
 
 import ctypes
 from collections import deque
