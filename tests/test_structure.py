@@ -36,6 +36,7 @@ ORDER = [
     "chat",
     "hub",
     "convert",
+    "quantization",
     "adapters",
     "engine",
     "server",
@@ -61,17 +62,19 @@ ONLY = {
     "chat": {"errors", "tokenizer", "grammar"},
     "hub": {"errors", "places", "gguf"},
     "convert": {"errors", "gguf", "quant", "tokenizer"},
+    "quantization": {"errors", "gguf", "quant", "backends"},
     "adapters": {"errors", "gguf", "quant", "ops", "convert"},
 }
 NEVER = {"backends": {"models", "tokenizer"}}
 SUBROOMS = {  # the same inside a package: who may import whom of its own
-    "backends": ["kv_types", "base", "host", "states", "reference", "cpu", "cuda", "survey", "__init__"],
+    "backends": ["kv_types", "base", "host", "states", "reference", "cpu", "cuda", "encode", "survey", "__init__"],
     "backends/cpu": [
-        "features", "tiling", "layout", "kernels", "jit", "runtime", "lowering", "program", "backend", "__init__",
+        "features", "tiling", "layout", "kernels", "jit", "runtime", "lowering", "program", "backend",
+        "__init__",
     ],
     "backends/cpu/kernels": [
-        "device", "vector", "walk", "formats", "gemv", "gemm", "amx", "matmul", "attention", "pointwise", "recurrent",
-        "__init__",
+        "device", "vector", "walk", "formats", "encode", "gemv", "gemm", "amx", "matmul", "attention", "pointwise",
+        "recurrent", "__init__",
     ],
 }  # fmt: skip
 

@@ -11,6 +11,7 @@ from llamina.errors import LlaminaError
 if TYPE_CHECKING:
     from llamina.engine import ChatDelta, Completion, Delta, Embedded, Engine, Request, Session, load, progress
     from llamina.engine.aio import AsyncEngine
+    from llamina.quantization import quantize
     from llamina.sampling import Sampling
     from llamina.tokenizer import Tokenizer
 
@@ -26,6 +27,7 @@ _PLACES = {
     "Session": "engine",
     "load": "engine",
     "progress": "engine",
+    "quantize": "quantization",
     "Sampling": "sampling",
     "Tokenizer": "tokenizer",
 }
@@ -59,4 +61,5 @@ __all__ = [
     "__version__",
     "load",
     "progress",
+    "quantize",
 ]

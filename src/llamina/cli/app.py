@@ -31,6 +31,7 @@ VERBS = {
     "show": "Show what a GGUF file contains and what memory it needs.",
     "verify": "Check that a GGUF file is sound.",
     "convert": "Convert a Hugging Face folder to a GGUF file.",
+    "quantize": "Quantize a GGUF file.",
     "tokenize": "Show the tokens of a text.",
     "detokenize": "Show the text of tokens.",
     "plan": "Inspect the steps by which a model is computed.",

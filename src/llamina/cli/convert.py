@@ -1,16 +1,13 @@
 """`llamina convert`: from a Hugging Face folder to a GGUF file."""
 
 import json
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from llamina.cli.options import json_option
-from llamina.cli.terminal import Meter, bytes_text, count_text, note
+from llamina.cli.terminal import Meter, bytes_text, count_text, note, tidy
 
 
 @click.command("convert")
@@ -45,7 +42,7 @@ def command(
     """
     from llamina.convert import convert
 
-    with _tidy(), Meter("bytes", quiet or as_json, doing="writing") as meter:
+    with tidy(), Meter("bytes", quiet or as_json, doing="writing") as meter:
         made = convert(folder, output, type=kind, pre=pre, overwrite=force, progress=meter)
     if as_json:
         click.echo(json.dumps(asdict(made) | {"path": str(made.path)}, indent=2, ensure_ascii=False))
@@ -56,20 +53,3 @@ def command(
         parameters = count_text(made.parameters)
         note(f"{made.architecture}, {parameters} parameters in {made.type}: {bytes_text(made.bytes)}")
     click.echo(made.path)
-
-
-@contextmanager
-def _tidy() -> Iterator[None]:
-    """Within the block SIGTERM raises SystemExit, so that an unfinished file is deleted."""
-
-    def end(number: int, frame: object) -> None:
-        raise SystemExit(128 + number)
-
-    before = None
-    with suppress(ValueError):  # not the main thread: signals are somebody else's
-        before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        if before is not None:
-            signal.signal(signal.SIGTERM, before)

@@ -1,9 +1,10 @@
 """What people see besides the answer: notes, warnings and progress, all on stderr."""
 
+import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self
 
@@ -113,3 +114,20 @@ class Meter:
         if not self._bar.drawn:
             overwrite("")
         self._bar(what, done, total)
+
+
+@contextmanager
+def tidy() -> Iterator[None]:
+    """Within the block SIGTERM raises SystemExit, so that an unfinished file is deleted."""
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = None
+    with suppress(ValueError):  # not the main thread: signals are somebody else's
+        before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)

@@ -22,6 +22,14 @@ MODULES = {
     "attention.select": ("select",),
     "recurrent": ("convolve", "pool", "ngrams", "scan", "linear_attend"),
     "formats.quantize": ("quantize",),
+    "encode.k_ranged": ("encode_q2_k", "encode_q4_k", "encode_q5_k"),
+    "encode.k_centred": ("encode_q3_k", "encode_q6_k"),
+    "encode.nonlinear": ("encode_iq4_nl", "encode_iq4_xs"),
+    "encode.microscale": ("encode_mxfp4", "encode_nvfp4"),
+    "encode.few_bits": ("encode_tq1_0", "encode_tq2_0", "encode_q1_0", "encode_q2_0"),
+    "encode.lattice": ("encode_iq3_xxs", "encode_iq3_s", "encode_iq2_xxs", "encode_iq2_xs", "encode_iq2_s"),
+    "encode.shifted": ("encode_iq1_s", "encode_iq1_m"),
+    "encode.legacy": ("encode_q4_0", "encode_q4_1", "encode_q5_0", "encode_q5_1", "encode_q8_0"),
     "matmul": ("linear", "experts"),
 }
 """Where kernels are, by their names without the format."""

@@ -11,7 +11,7 @@ from llamina.backends.cpu.kernels.vector.simd import I32, I64, constant, i8x32, 
 from llamina.backends.cpu.tiling import UNIT
 
 
-def _transposed(b: Any, rows: list[Any]) -> list[Any]:
+def transposed(b: Any, rows: list[Any]) -> list[Any]:
     """Eight registers of eight 32-bit words → the first words of all, the second words of all, …"""
 
     def both(pairs: list[tuple[Any, Any]], low: list[int], high: list[int]) -> list[Any]:
@@ -64,7 +64,7 @@ def columns_of(put: Any) -> Any:
     """An intrinsic: 32 bytes of eight rows in registers."""
 
     def body(b: Any, target: Any, *rows: Any) -> None:
-        put(b, target, _transposed(b, [b.bitcast(row, i32x8.ir) for row in rows]))
+        put(b, target, transposed(b, [b.bitcast(row, i32x8.ir) for row in rows]))
 
     return op(types.void, (types.intp, *(i8x32,) * 8), body)
 

@@ -1,0 +1,123 @@
+"""`llamina quantize`: a GGUF file in fewer bits."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from llamina.cli.options import json_option, threads_option
+from llamina.cli.table import Table
+from llamina.cli.terminal import Meter, bytes_text, note, tidy
+
+
+def _overrides(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[tuple[str, str]]:
+    pairs = []
+    for value in values:
+        pattern, sign, kind = value.rpartition("=")
+        if not (sign and pattern and kind):
+            raise click.BadParameter(f"{value!r} is not PATTERN=TYPE, such as ffn_down=q6_k")
+        pairs.append((pattern, kind))
+    return pairs
+
+
+@click.command("quantize")
+@click.argument("source", metavar="IN", type=click.Path(path_type=Path))
+@click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("kind", metavar="TYPE")
+@click.option("--imatrix", type=click.Path(path_type=Path), help="Importance matrix, which types below Q3_K need.")
+@click.option("--pure", is_flag=True, help="One type for all tensors instead of TYPE's mix.")
+@click.option("--output-tensor-type", "output_type", metavar="TYPE", help="Type of output.weight.")
+@click.option("--token-embedding-type", "embedding_type", metavar="TYPE", help="Type of token_embd.weight.")
+@click.option("--leave-output-tensor", "keep_output", is_flag=True, help="Leave output.weight as it is.")
+@click.option(
+    "--tensor-type",
+    "overrides",
+    metavar="PATTERN=TYPE",
+    multiple=True,
+    callback=_overrides,
+    help="Type of the tensors whose names a regular expression is found in; repeatable, the first match counts.",
+)
+@click.option("--allow-requantize", "requantize", is_flag=True, help="Quantize what is quantized already.")
+@click.option("--dry-run", is_flag=True, help="Show types and sizes, and write nothing.")
+@click.option("-f", "--force", is_flag=True, help="Overwrite OUT if it exists.")
+@click.option("-q", "--quiet", is_flag=True, help="Print the path only.")
+@threads_option
+@json_option
+def command(
+    source: Path,
+    out: Path,
+    kind: str,
+    imatrix: Path | None,
+    requantize: bool,
+    dry_run: bool,
+    force: bool,
+    quiet: bool,
+    threads: int | None,
+    as_json: bool,
+    **wanted: Any,
+) -> None:
+    """Write the GGUF file IN to OUT, quantized to TYPE, and print the path of the file.
+
+    TYPE is a file type of llama.cpp: Q4_K_M, Q8_0, IQ3_S, … The file appears when it is complete.
+
+    \b
+    Examples:
+      llamina quantize model-F16.gguf model-Q4_K_M.gguf Q4_K_M
+      llamina quantize model-F16.gguf model-IQ2_XS.gguf IQ2_XS --imatrix imatrix.gguf
+      llamina quantize model-F16.gguf model.gguf Q4_K_M --tensor-type ffn_down=q6_k --dry-run
+    """
+    from llamina.quantization import Imatrix, Options, plan, quantize
+    from llamina.quantization.write import Quantized
+
+    options, known = Options(**wanted), Imatrix.read(imatrix) if imatrix else None
+    if dry_run:
+        made = Quantized(out, kind.upper(), plan(source, kind, imatrix=known, options=options), ())
+        _show(made, as_json)
+        return
+    silent = quiet or as_json
+    with tidy(), Meter("parts", silent) as compiling, Meter("bytes", silent, doing="writing") as writing:
+        made = quantize(
+            source,
+            out,
+            kind,
+            imatrix=known,
+            options=options,
+            requantize=requantize,
+            threads=threads,
+            overwrite=force,
+            progress=writing,
+            compiling=compiling,
+        )
+    if as_json:
+        _show(made, as_json)
+        return
+    for line in () if quiet else made.notes:
+        note(line)
+    if not quiet:
+        note(_sizes(made))
+    click.echo(made.path)
+
+
+def _sizes(made: Any) -> str:
+    before, after = bytes_text(made.before), bytes_text(made.after)
+    return f"{made.type}: {before} → {after}, {made.bits_per_weight:.2f} bits per weight"
+
+
+def _show(made: Any, as_json: bool) -> None:
+    if as_json:
+        tensors = {
+            c.name: {"from": c.before.name, "to": c.after.name, "bytes": c.nbytes, "needs_imatrix": c.needs_imatrix}
+            for c in made.changes
+        }
+        told = {"path": str(made.path), "type": made.type, "before": made.before, "after": made.after}
+        told |= {"bits_per_weight": made.bits_per_weight, "notes": list(made.notes), "tensors": tensors}
+        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        return
+    rows = [
+        [c.name, "x".join(map(str, c.shape)), c.before.name, c.after.name, bytes_text(c.nbytes)] for c in made.changes
+    ]
+    Table(["tensor", "shape", "from", "to", "size"], rows).show()
+    note(_sizes(made))
+    if needy := [c.name for c in made.changes if c.needs_imatrix]:
+        note(f"{len(needy)} tensors need an importance matrix ({needy[0]})")

@@ -1,0 +1,214 @@
+"""Writes a quantized copy of a GGUF file, tensor by tensor."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from llamina.backends.encode import Bytes, Encoder, Job, prepare
+from llamina.errors import ModelFileError, RequestError
+from llamina.gguf import GGUF, Kind, Tensor, TensorType, ValueType, open_model, write
+from llamina.gguf.writer import Source
+from llamina.quantization.imatrix import Imatrix
+from llamina.quantization.tensors import role_of
+from llamina.quantization.types import FILE_TYPES, Facts, Options, file_type, needs_importances, tensor_types
+
+Progress = Callable[[str, int, int], None]
+QUANTIZATION_VERSION = 2
+_NUMBER = Kind(ValueType.UINT32)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A tensor of the file: its type before and after, bytes before and after."""
+
+    name: str
+    shape: tuple[int, ...]
+    before: TensorType
+    after: TensorType
+    needs_imatrix: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        return self.after.size(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    """The result: the new file, and the sizes of the tensors before and after in bytes."""
+
+    path: Path
+    type: str
+    changes: tuple[Change, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def before(self) -> int:
+        return sum(change.before.size(change.shape) for change in self.changes)
+
+    @property
+    def after(self) -> int:
+        return sum(change.nbytes for change in self.changes)
+
+    @property
+    def bits_per_weight(self) -> float:
+        return 8 * self.after / sum(prod(change.shape) for change in self.changes)
+
+
+def plan(
+    source: str | os.PathLike[str], type: str, *, imatrix: Imatrix | None = None, options: Options | None = None
+) -> tuple[Change, ...]:
+    """What `quantize` would do to each tensor, in the order of the new file. Raises as it does; writes nothing."""
+    with open_model(source) as file:
+        return _changes(file, file_type(type), imatrix, options)
+
+
+def quantize(
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    type: str,
+    *,
+    imatrix: Imatrix | str | os.PathLike[str] | None = None,
+    options: Options | None = None,
+    requantize: bool = False,
+    threads: int | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    compiling: Progress | None = None,
+) -> Quantized:
+    """Write the model `source` to the file `out`, quantized to a file type such as Q4_K_M.
+
+    `imatrix` gives importances to columns; some types need it. Tensors that are quantized already are refused unless
+    `requantize` is set. The file appears when it is complete; a part of one tensor is in memory at a time. `progress`
+    is told (name, bytes done, bytes in all). Raises ModelNotFound, ModelFileError, UnsupportedModel or RequestError.
+    """
+    mix, path = file_type(type), Path(out)
+    known = imatrix if isinstance(imatrix, Imatrix) or imatrix is None else Imatrix.read(imatrix)
+    _check_paths(Path(source), path, overwrite)
+    with open_model(source) as file:
+        changes = _changes(file, mix, known, options)
+        _check(changes, known, requantize)
+        kinds = {(c.after, _importances(known, c) is not None) for c in changes if c.before != c.after}
+        prepare(sorted(kinds, key=lambda pair: pair[0].id), compiling)
+        metadata, types = _metadata(file, mix, known)
+        total, done = sum(change.nbytes for change in changes), 0
+
+        def counted(change: Change, encoder: Encoder) -> Iterator[Bytes]:
+            nonlocal done
+            for part in _parts(file.tensors[change.name], change, known, encoder):
+                yield part
+                done += part.nbytes
+                if progress is not None:
+                    progress(path.name, done, total)
+
+        with Encoder(threads or os.cpu_count() or 1) as encoder:
+            tensors: list[Source] = [(c.name, c.shape, c.after, partial(counted, c, encoder)) for c in changes]
+            write(path, metadata, tensors, metadata_types=types)
+    return Quantized(path, mix, changes, _notes(changes, mix, known, options))
+
+
+def _changes(file: GGUF, mix: str, imatrix: Imatrix | None, options: Options | None) -> tuple[Change, ...]:
+    shapes = {tensor.name: tensor.shape for tensor in file.tensors.values()}
+    chosen = tensor_types(shapes, mix, Facts.of(file.metadata, imatrix is not None), options)
+    changes = []
+    for name, kind in chosen.items():
+        tensor = file.tensors[name]
+        after = kind or tensor.type
+        few = after != tensor.type and needs_importances(name, after, mix)
+        changes.append(Change(name, tensor.shape, tensor.type, after, few))
+    return tuple(changes)
+
+
+def _check_paths(source: Path, path: Path, overwrite: bool) -> None:
+    if path.exists() and source.exists() and path.samefile(source):
+        raise RequestError(f"{path} would be replaced by itself: choose another name", "out")
+    if path.exists() and not overwrite:
+        raise RequestError(f"{path} exists: choose another name, or set overwrite", "out")
+
+
+def _check(changes: tuple[Change, ...], imatrix: Imatrix | None, requantize: bool) -> None:
+    """Raise RequestError for what would be garbage, or is worse than it looks."""
+    for change in changes:
+        if change.before == change.after:
+            continue
+        if change.before.block > 1 and not requantize:
+            raise RequestError(
+                f"{change.name} is {change.before.name} already, and quantizing again loses more: start from an F16, "
+                "BF16 or F32 file, or allow requantizing",
+                "requantize",
+            )
+        if change.needs_imatrix and _importances(imatrix, change) is None:
+            lacks = "has none of it" if imatrix else "was not given"
+            raise RequestError(
+                f"{change.name} in {change.after.name} needs an importance matrix, which {lacks}: give --imatrix",
+                "imatrix",
+            )
+
+
+def _importances(imatrix: Imatrix | None, change: Change) -> npt.NDArray[np.float32] | None:
+    """Importances [experts, columns], or None. Raises ModelFileError if they are of another shape."""
+    found = imatrix.importances(change.name) if imatrix else None
+    if found is None:
+        return None
+    experts = change.shape[0] if len(change.shape) > 2 else 1
+    if found.size != experts * change.shape[-1]:
+        if role_of(change.name) == "embedding":
+            return None
+        raise ModelFileError(
+            f"{change.name} has {experts} x {change.shape[-1]} columns, the importance matrix {found.size}: it is of "
+            "another model"
+        )
+    return found.reshape(experts, -1)
+
+
+def _parts(tensor: Tensor, change: Change, imatrix: Imatrix | None, encoder: Encoder) -> Iterator[Bytes]:
+    """Yield the tensor's new bytes."""
+    if change.before == change.after:
+        yield tensor.data
+        return
+    importances = _importances(imatrix, change)
+    rows = tensor.data.reshape(prod(change.shape[:-1]), -1)
+    groups = [rows] if importances is None else np.split(rows, len(importances))
+    try:
+        for number, group in enumerate(groups):
+            weights = None if importances is None else importances[number]
+            yield from encoder.parts(Job(group, change.before, change.after, weights))
+    except RequestError as error:
+        raise RequestError(f"{change.name}: {error}", error.param) from error
+
+
+def _metadata(file: GGUF, mix: str, imatrix: Imatrix | None) -> tuple[dict[str, object], dict[str, Kind]]:
+    metadata: dict[str, object] = dict(file.metadata)
+    metadata["general.quantization_version"] = QUANTIZATION_VERSION
+    metadata["general.file_type"] = FILE_TYPES[mix][0]
+    types = {**file.metadata_types, "general.quantization_version": _NUMBER, "general.file_type": _NUMBER}
+    if imatrix is not None:
+        if imatrix.path is not None:
+            metadata["quantize.imatrix.file"] = str(imatrix.path)
+        if imatrix.datasets:
+            metadata["quantize.imatrix.dataset"] = imatrix.datasets[0]
+        metadata["quantize.imatrix.entries_count"] = len(imatrix.sums)
+        types["quantize.imatrix.entries_count"] = _NUMBER
+        if imatrix.chunks > 0:
+            metadata["quantize.imatrix.chunks_count"] = imatrix.chunks
+            types["quantize.imatrix.chunks_count"] = _NUMBER
+    return metadata, types
+
+
+def _notes(changes: tuple[Change, ...], mix: str, imatrix: Imatrix | None, options: Options | None) -> tuple[str, ...]:
+    """Remarks for the user: rows that did not fit, matrices without importances."""
+    notes = []
+    odd = [c for c in changes if c.before != c.after and c.after.name == "F16" and mix != "F16"]
+    if odd:
+        notes.append(f"{len(odd)} tensors are F16: their rows do not divide into blocks ({odd[0].name})")
+    if imatrix is not None:
+        changed = [c for c in changes if c.before != c.after and role_of(c.name) not in ("output", "embedding")]
+        blind = [c for c in changed if _importances(imatrix, c) is None]
+        if blind:
+            notes.append(f"the importance matrix has nothing of {len(blind)} tensors ({blind[0].name})")
+    return tuple(notes)
