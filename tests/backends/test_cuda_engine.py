@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import llamina
@@ -21,3 +22,17 @@ def test_answers_are_the_references(golden: Callable[[str], Path]) -> None:
             streams = [engine.stream("Once", max_tokens=3, speculate="off", **o) for o in options]
             found.append([stream.result().tokens for stream in streams])
     assert found[0] == found[1]
+
+
+def test_the_first_layers_on_the_cpu(golden: Callable[[str], Path]) -> None:
+    """The GPU's half begins with rows that the CPU has computed, and samples."""
+    found = []
+    for options in ({"backend": "reference"}, {"backend": "interpreter", "gpu_layers": 2}):
+        with llamina.load(golden("stories260K.gguf"), context=32, kv_type="f32", **options) as engine:
+            found.append(engine.logits([1, 25, 310, 44, 9]))
+            if options["backend"] == "interpreter":
+                assert engine.runner.backend.name == "cpu+interpreter"
+                assert engine.runner.program.stages and not engine.runner.program.ahead
+                token = engine.generate([1, 25, 310, 44, 9], max_tokens=1, temperature=0.0, speculate="off").tokens
+    assert np.square(found[0] - found[1]).sum() / np.square(found[0]).sum() < 1e-10
+    assert token == [int(found[0][-1].argmax())]

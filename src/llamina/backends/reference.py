@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from llamina.backends import host
-from llamina.backends.base import Capacity, Finished, KvType, Program, Progress, Tensor, tensors
+from llamina.backends.base import Backend, Capacity, Finished, KvType, Program, Progress, Tensor, tensors
 from llamina.backends.states import HostStates, Stored
 from llamina.errors import KernelError, RequestError
 from llamina.ops import LowRank
@@ -33,6 +33,9 @@ class ReferenceBackend:
     def weight_bytes(self, nbytes: int) -> int:
         return nbytes
 
+    def parts(self, plan: Plan) -> list[tuple[Backend, Plan]]:
+        return [(self, plan)]
+
     def check(self, plan: Plan) -> None:
         for step in plan.steps:
             if step.op not in OPS:
@@ -58,6 +61,7 @@ class ReferenceProgram:
 
     workspace = 0  # arrays come and go
     stages = frozenset[str]()  # the host samples
+    ahead = False
     reference: Reference
     states: HostStates
 

@@ -44,6 +44,7 @@ def command(
     context: int | None,
     backend: str,
     device: int | None,
+    gpu_layers: int | str | None,
     threads: int | None,
     kv_type: str,
     plain: bool,
@@ -70,6 +71,7 @@ def command(
     if url and (hf or context):
         raise click.UsageError("--url names a server, which has its own models: leave -hf and -c out")
     loading = {"backend": backend, "device": device, "threads": threads, "context": context, "kv_type": kv_type}
+    loading["gpu_layers"] = gpu_layers
     partner = _partner(model, hf, url, api_key, loading)
     try:
         talk = Talk(partner, system, {"max_tokens": max_tokens, **given(options)})

@@ -30,6 +30,7 @@ def command(
     threads: int | None,
     backend: str,
     device: int | None,
+    gpu_layers: int | str | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -42,9 +43,10 @@ def command(
       llamina embed -m qwen3.gguf --pooling last "a llama"
     """
     found = lines_of(texts, "text")
+    where = {"backend": backend, "device": device, "threads": threads, "gpu_layers": gpu_layers}
     with (
         advised(),
-        load_model(model, hf, quiet, backend=backend, device=device, threads=threads, context=context) as engine,
+        load_model(model, hf, quiet, context=context, **where) as engine,
     ):
         scales = load_adapters(engine, adapters)
         with busy(f"computing {len(found)} embeddings", quiet):

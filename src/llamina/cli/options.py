@@ -158,8 +158,32 @@ def threads_option(function: Function) -> Function:
     )(function)
 
 
+class GpuLayers(click.ParamType):  # type: ignore[type-arg]
+    """A number of layers, auto or all."""
+
+    name = "layers"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        if value in ("auto", "all"):
+            return str(value)
+        try:
+            return int(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a number of layers, auto or all", param, ctx)
+
+
 def device_options(function: Function) -> Function:
-    """`--threads`, `--backend` and `--device`."""
+    """`--threads`, `--backend`, `--device` and `--gpu-layers`."""
+    function = click.option(
+        "-ngl",
+        "--gpu-layers",
+        "--n-gpu-layers",
+        type=GpuLayers(),
+        metavar="N|auto|all",
+        envvar="LLAMINA_GPU_LAYERS",
+        help="With a GPU: how many of the last layers it computes, the output counted as one; the CPU computes the "
+        "others. By default auto: those that fit its free memory.",
+    )(function)
     function = click.option(
         "--device", type=click.IntRange(min=0), metavar="N", help="With a GPU: its number.", envvar="LLAMINA_DEVICE"
     )(function)

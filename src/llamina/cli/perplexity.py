@@ -39,6 +39,7 @@ def command(
     threads: int | None,
     backend: str,
     device: int | None,
+    gpu_layers: int | str | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -60,9 +61,10 @@ def command(
     text = text_of(decode(file.read(), file.name) if file else None, "text")
     measure = _in_windows if method == "llama.cpp" else _overlapping
     size = context or (WINDOW if method == "llama.cpp" else None)
+    where = {"backend": backend, "device": device, "threads": threads, "gpu_layers": gpu_layers}
     with (
         advised(),
-        load_model(model, hf, quiet, backend=backend, device=device, threads=threads, context=size) as engine,
+        load_model(model, hf, quiet, context=size, **where) as engine,
     ):
         found = measure(engine, text, load_adapters(engine, adapters), quiet)
         if as_json:

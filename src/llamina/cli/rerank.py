@@ -26,6 +26,7 @@ def command(
     threads: int | None,
     backend: str,
     device: int | None,
+    gpu_layers: int | str | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -39,9 +40,10 @@ def command(
       llamina rerank -m reranker.gguf "what eats grass?" --top 3 --json < documents.txt
     """
     found = lines_of(documents, "document")
+    where = {"backend": backend, "device": device, "threads": threads, "gpu_layers": gpu_layers}
     with (
         advised(),
-        load_model(model, hf, quiet, backend=backend, device=device, threads=threads, context=context) as engine,
+        load_model(model, hf, quiet, context=context, **where) as engine,
     ):
         scales = load_adapters(engine, adapters)
         with busy(f"scoring {len(found)} documents", quiet):

@@ -128,6 +128,7 @@ def command(
     threads: int | None,
     backend: str,
     device: int | None,
+    gpu_layers: int | str | None,
     context: int | None,
     kv_type: str,
     offload: str,
@@ -178,6 +179,7 @@ def command(
     with held(session, quiet):
         with Meter("kernels", quiet) as meter, advised():
             room: Any = {"kv_type": kv_type, "offload": offload, "memory_budget": memory_budget}
+            room["gpu_layers"] = gpu_layers
             engine = load(
                 weights,
                 backend=backend,

@@ -17,6 +17,7 @@ from llamina.server.settings.table import Setting, settings
 SHORT = {  # other names of flags, as llama.cpp's server has them
     "defaults.context": ("-c", "--ctx-size", "--n-ctx"),
     "defaults.threads": ("-t",),
+    "defaults.gpu_layers": ("-ngl", "--n-gpu-layers"),
     "defaults.max_sequences": ("-np", "--parallel"),
     "slots": ("--slot-save-path",),
 }

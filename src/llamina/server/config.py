@@ -53,6 +53,10 @@ class ModelDefaults(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
     threads: Annotated[Count | None, about("Threads of a model's process; by default all usable cores.")] = None
     backend: Annotated[str | None, about("What computes: auto, cpu, cuda or reference; by default auto.")] = None
     device: Annotated[Index | None, about("With a GPU: its number.")] = None
+    gpu_layers: Annotated[
+        Annotated[int, Meta(ge=-1)] | Literal["auto", "all"] | None,
+        about("With a GPU: how many of the last layers it computes; by default auto, those that fit its memory."),
+    ] = None
     kv_type: Annotated[
         Literal["f16", "f32", "q8_0", "q4_0"] | None, about("Format of the KV cache; by default f16.")
     ] = None
@@ -96,8 +100,8 @@ class ModelProfile(ModelDefaults, forbid_unknown_fields=True, frozen=True):
 
 
 LOADED = (
-    "context", "threads", "backend", "device", "kv_type", "max_sequences", "max_waiting", "cache_tokens", "draft",
-    "template",
+    "context", "threads", "backend", "device", "gpu_layers", "kv_type", "max_sequences", "max_waiting", "cache_tokens",
+    "draft", "template",
 )  # fmt: skip
 
 

@@ -27,6 +27,7 @@ class CpuProgram:
     """Compiled once; every run walks the same table."""
 
     stages = frozenset[str]()  # the host samples
+    ahead = False
     states: HostStates
     _stores: dict[State, list[Ref]]
 
@@ -48,7 +49,7 @@ class CpuProgram:
         lowered, self._outputs = lower(plan, batch, capacity, threads, self._stores)
         self._constants, self._adapters = lowered.constants, lowered.adapters
         self._steps = [call.step for call in lowered.calls]
-        self._vocab = plan.vocab
+        self._vocab, self._of_tokens = plan.vocab, plan.logits.rows == "tokens"
         kernels = library()
         kernels.prepare([call.kernel for call in lowered.calls], progress)
         calls = [LinkedCall(call, kernels[call.kernel]) for call in lowered.calls]
@@ -80,7 +81,7 @@ class CpuProgram:
             self._team.run(self._groups)
         else:
             self._run_by_segments(self.pager)
-        n = batch.n_outputs
+        n = batch.n_tokens if self._of_tokens else batch.n_outputs
         return Finished(self._logits[: n * self._vocab].reshape(n, self._vocab))
 
     def _run_by_segments(self, pager: Pager) -> None:

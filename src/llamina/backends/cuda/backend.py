@@ -3,8 +3,8 @@
 from functools import cache
 from typing import TYPE_CHECKING
 
-from llamina.backends.base import Capacity, Program, Progress, check_kernels
-from llamina.errors import RequestError
+from llamina.backends.base import Backend, Capacity, Program, Progress, check_kernels
+from llamina.errors import KernelError, RequestError
 from llamina.ops.batch import Batch
 from llamina.plan import Plan
 
@@ -35,10 +35,15 @@ class CudaBackend:
     def weight_bytes(self, nbytes: int) -> int:
         return nbytes
 
+    def parts(self, plan: Plan) -> list[tuple[Backend, Plan]]:
+        return [(self, plan)]
+
     def check(self, plan: Plan) -> None:
         from llamina.backends.cuda.lowering import OPS
 
         check_kernels(plan, "cuda", OPS, self.formats)
+        if any(step.attrs.get("rotary") for step in plan.steps):
+            raise KernelError("backend='cuda' has no kernel for M-RoPE's positions of rows: use backend='cpu'")
 
     def describe(self) -> dict[str, str]:
         return {"backend": self.name, "device": self.device.name}

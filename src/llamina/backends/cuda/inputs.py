@@ -17,7 +17,7 @@ ADAPTERS = ("adapter_starts", "adapter_slots", "adapter_scales", "adapter_positi
 class Inputs:
     """`refs` are the arrays by their names in the batch. Tables come last, a row a sequence, as many as there are."""
 
-    def __init__(self, device: Device, batch: Batch, *, adapters: bool, windows: bool) -> None:
+    def __init__(self, device: Device, batch: Batch, *, adapters: bool, windows: bool, rows: bool = False) -> None:
         self._device = device
         names = (*VECTORS, *(ADAPTERS if adapters else ()))
         self._tables = ("tables", "window_tables") if windows else ("tables",)
@@ -36,6 +36,9 @@ class Inputs:
         self.refs = {
             name: Ref(block, at, "fp32" if name == "adapter_scales" else "i32") for name, at in offsets.items()
         }
+        self._rows = _Rows(device, batch) if rows else None
+        if self._rows is not None:
+            self.refs["rows"] = self._rows.ref
         self._staging = [_Staging(device.pinned(size), offsets, batch, names, self._tables) for _ in range(2)]
 
     def upload(self, batch: Batch) -> None:
@@ -48,9 +51,32 @@ class Inputs:
         end = self._first_row + 4 * self.table_row * batch.n_sequences
         self._device.upload(staging.block[:end], self.address)
         staging.mark = self._device.mark()
+        if self._rows is not None:
+            self._rows.upload(batch)
 
     def close(self) -> None:
         self._device.free(self.address)
+        if self._rows is not None:
+            self._device.free(self._rows.ref.address)
+
+
+class _Rows:
+    """The batch's rows, [tokens, width], in memory of their own: plans that begin with them are few."""
+
+    def __init__(self, device: Device, batch: Batch) -> None:
+        self._device, nbytes = device, batch.rows.nbytes
+        self.ref = Ref(Buffer(nbytes, device.allocate(nbytes)))
+        self._staging: list[tuple[npt.NDArray[np.uint8], list[Mark]]] = [(device.pinned(nbytes), []) for _ in range(2)]
+
+    def upload(self, batch: Batch) -> None:
+        memory, marks = self._staging[0]
+        self._staging.reverse()
+        for mark in marks:
+            mark.wait()
+        rows = batch.rows[: batch.n_tokens].reshape(-1).view(np.uint8)
+        memory[: rows.nbytes] = rows
+        self._device.upload(memory[: rows.nbytes], self.ref.address)
+        marks[:] = [self._device.mark()]
 
 
 class _Staging:

@@ -46,6 +46,7 @@ class CudaProgram:
     """Launches are written when a step of a new size comes, and kept as a graph."""
 
     stages = STAGES
+    ahead = True
 
     def __init__(
         self,
@@ -61,7 +62,8 @@ class CudaProgram:
         self._shared: Shared = shared
         self._shared.users += 1
         adapters = any(step.op == "adapt" for step in plan.steps)
-        self._inputs = Inputs(device, batch, adapters=adapters, windows=capacity.window_pages > 0)
+        windows, rows = capacity.window_pages > 0, plan.rows is not None
+        self._inputs = Inputs(device, batch, adapters=adapters, windows=windows, rows=rows)
         self._tables: dict[str, Table] = {}
         self._graphs: dict[Bucket, Graph] = {}
         nbytes = 4 * len(batch.outputs) * plan.vocab

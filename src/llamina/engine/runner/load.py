@@ -49,8 +49,10 @@ def load(
     `draft` is a smaller model with the same vocabulary that drafts tokens, or a folder to choose one from. `kv_type`
     is the type of the KV cache, `cache_tokens` its size in tokens, `max_sequences` how many are computed at once,
     `step_tokens` how many tokens one step computes at the most, `max_waiting` how many requests may wait. With
-    `offload` the weights are read as they are needed, within a `memory_budget` in bytes. `template` is a chat template
-    in place of the file's; `sampling` are parameters that requests have unless they say otherwise, before the file's.
+    `offload` the weights are read as they are needed, within a `memory_budget` in bytes. `gpu_layers` is how many of
+    the last layers a GPU computes, the output counted as one, or "all"; the CPU computes the others. Without it, and
+    with "auto", those that fit the GPU's free memory. `template` is a chat template in place of the file's; `sampling`
+    are parameters that requests have unless they say otherwise, before the file's.
     """
     check_names(options, LoadOptions.__optional_keys__ | NAMED)
     _check_whole("threads", threads, 1)
@@ -72,6 +74,8 @@ def load(
     engine = Engine(Core(runner, options.get("max_waiting", MAX_WAITING)))
     if smaller is not None:
         same = {name: value for name, value in own.items() if name in ("kv_type", "step_tokens", "max_sequences")}
+        if own.get("gpu_layers") == 0:  # a draft model has what its target leaves, but no GPU that is not wanted
+            same["gpu_layers"] = 0
         same |= {"backend": backend, "device": device, "threads": threads, "context": engine.context}
         drafts = load(smaller, progress=progress, **same)  # type: ignore[arg-type]
         engine.core.speculation.drafter = Drafter(drafts.core, runner.plan.vocab)

@@ -8,12 +8,12 @@ from typing import Any, Literal, get_args
 
 from llamina.adapters import Adapter
 from llamina.backends import Backend, Capacity, KvType, Program
-from llamina.backends import backend as make_backend
 from llamina.cache import Pages, WindowPool
 from llamina.engine.embedded import Embedded
 from llamina.engine.limits import Limits
 from llamina.engine.runner.adapters import Adapters
-from llamina.engine.runner.memory import find_room
+from llamina.engine.runner.gpu_layers import GpuLayers, choose_backend, parts_of
+from llamina.engine.runner.memory import Wanted, find_room
 from llamina.engine.runner.programs import Programs
 from llamina.engine.samplers import Samplers
 from llamina.engine.schedule import Budget
@@ -45,6 +45,7 @@ class ModelRunner:
         cache_tokens: int | None = None,
         offload: Literal["none", "budget", "pinned"] = "none",
         memory_budget: int | None = None,
+        gpu_layers: GpuLayers | None = None,
         sampling: Mapping[str, Any] | None = None,
         template: str | None = None,
         progress: Callable[[str, int, int], None] | None = None,
@@ -52,9 +53,6 @@ class ModelRunner:
         _check_options(kv_type, step_tokens=step_tokens, max_sequences=max_sequences, cache_tokens=cache_tokens)
         self.file = file
         self.model = model
-        self.backend: Backend = make_backend(
-            backend, device=device, threads=threads, offload=offload, memory_budget=memory_budget
-        )
         self.kv_type = kv_type
         self.context = model.config.context
         self.sampling = dict(sampling or {})  # parameters that requests have unless they say otherwise
@@ -65,12 +63,22 @@ class ModelRunner:
             raise UnsupportedModel(f"{key} is {model.causal}: that variant of the architecture is not known here")
         self.adapters = Adapters(file.metadata, self.plan)
         self.weight_bytes = sum(tensor.nbytes for tensor in file.tensors.values())
-        weights, free = self.backend.weight_bytes(self.weight_bytes), self.backend.free_bytes()
-        if weights == self.weight_bytes <= free:
-            file.read_ahead()
         whole = not model.causal
         step_tokens = step_tokens or (max(self.context, STEP_TOKENS) if whole else STEP_TOKENS)
-        room = find_room(self.plan, free, weights, self.context, max_sequences, step_tokens, kv_type, cache_tokens)
+        wanted = Wanted(self.context, max_sequences, step_tokens, kv_type, cache_tokens)
+        self.backend: Backend = choose_backend(
+            backend,
+            self.plan,
+            wanted,
+            gpu_layers,
+            device=device,
+            threads=threads,
+            offload=offload,
+            memory_budget=memory_budget,
+        )
+        if self.backend.weight_bytes(self.weight_bytes) == self.weight_bytes <= self.backend.free_bytes():
+            file.read_ahead()
+        room = find_room(parts_of(self.backend, self.plan, self.weight_bytes), wanted)
         windows = WindowPool(room.window_pages, room.reach)
         self.pages = Pages(room.pages, max_sequences, room.checkpoints, windows, sharing=model.causal)
         slots = max_sequences + (room.checkpoints or 0)

@@ -53,7 +53,7 @@ class Emitter:
         self.scratch_size = scratch_size(plan, batch)
         self.partials_size = partials_size(plan, batch)
         self.partials = Buffer(self.partials_size * threads, own=True)
-        self.logits = Buffer(4 * len(batch.outputs) * plan.vocab, own=True)
+        self.logits = Buffer(4 * self.rows(plan.logits) * plan.vocab, own=True)
         self.step = 0  # the plan's step that calls are for
         self._places: dict[int, Place] = {}
         self._made: dict[Hashable, Any] = {}

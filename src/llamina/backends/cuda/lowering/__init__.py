@@ -23,6 +23,9 @@ def lower(plan: Plan, calls: Calls, logits: Ref, ids: Ref) -> None:
     )  # fmt: skip
     for value, name in ((plan.tokens, "tokens"), (plan.positions, "positions")):
         calls.places[value.id] = Place(calls.inputs.refs[name], 1, 1, 1, 1)
+    if plan.rows is not None:
+        width = plan.rows.size
+        calls.places[plan.rows.id] = Place(calls.inputs.refs["rows"], width, width, 1, width)
     size = plan.logits.size
     calls.places[plan.logits.id] = Place(logits, size, 0, 1, size)
     for calls.step, step in enumerate(plan.steps):
