@@ -63,7 +63,9 @@ ONLY = {
 }
 NEVER = {"backends": {"models", "tokenizer"}}
 SUBROOMS = {  # the same inside a package: who may import whom of its own
-    "backends": ["base", "host", "states", "split", "reference", "cpu", "cuda", "survey", "__init__"],
+    "backends": [
+        "base", "host", "states", "split", "links", "parallel", "reference", "cpu", "cuda", "survey", "__init__",
+    ],
     "backends/cpu": [
         "features", "tiling", "layout", "kernels", "jit", "runtime", "lowering", "program", "backend", "__init__",
     ],

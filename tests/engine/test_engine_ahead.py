@@ -15,7 +15,7 @@ from choices import choose
 from llamina import Engine
 from llamina.backends.base import Choice
 from llamina.backends.cpu import CpuBackend
-from llamina.engine.runner import gpu_layers
+from llamina.engine.runner import devices
 from llamina.ops.batch import Batch
 
 STAGES = frozenset(("bias", "penalties", "mask", "top_k", "top_p", "min_p", "temperature"))
@@ -107,7 +107,7 @@ def open_ahead(stories: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]
 
     def open_engine(**options: Any) -> tuple[Engine, Device]:
         device = Device()
-        monkeypatch.setattr(gpu_layers, "make_backend", lambda name, **given: Backend(device, **given))
+        monkeypatch.setattr(devices, "make_backend", lambda name, **given: Backend(device, **given))
         engines.append(llamina.load(stories, threads=1, **options))
         return engines[-1], device
 

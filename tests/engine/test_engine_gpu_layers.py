@@ -15,7 +15,7 @@ from llamina import Request, Sampling
 from llamina.backends import backend as make
 from llamina.backends.cpu import CpuBackend
 from llamina.backends.split import SplitBackend, SplitProgram
-from llamina.engine.runner import gpu_layers
+from llamina.engine.runner import devices
 from llamina.errors import RequestError
 from llamina.gguf import GGUF
 from lora_files import draw, save
@@ -46,10 +46,10 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Found:
         def made(name: str, **options: Any) -> Any:
             if name not in ("auto", "cuda"):
                 return make(name, **options)
-            return Gpu(free + gpu_layers.RESERVE) if stand_in is None else make(stand_in)
+            return Gpu(free + devices.RESERVE) if stand_in is None else make(stand_in)
 
-        monkeypatch.setattr(gpu_layers, "make_backend", made)
-        monkeypatch.setattr(gpu_layers, "best", lambda given: "cuda")
+        monkeypatch.setattr(devices, "make_backend", made)
+        monkeypatch.setattr(devices, "best", lambda given: "cuda")
 
     return find
 
@@ -139,9 +139,9 @@ def test_as_many_layers_as_fit(stories: Path, gpu: Found, layers: int, name: str
     """The output matrix is that of the embeddings, 512 × 64; a layer has 45,000 numbers; pages are in halves."""
     with llamina.load(stories, threads=1, context=64) as engine:
         plan = engine.runner.plan
-        wanted = gpu_layers.Wanted(64, 16, 512, "f16")
+        wanted = devices.Wanted(64, 16, 512, "f16")
         _, part = SplitBackend(CpuBackend(), CpuBackend(), layers).parts(plan)[-1] if 0 < layers < 6 else (None, plan)
-    free = (gpu_layers.weight_bytes(part) + wanted.least(part)) if layers else 1000
+    free = (devices.weight_bytes(part) + wanted.least(part)) if layers else 1000
     for options in ({}, {"gpu_layers": "auto"}):
         gpu(free)
         with llamina.load(stories, context=64, **options) as engine:
@@ -157,7 +157,7 @@ def test_the_smaller_memory_has_room_for_the_pages(stories: Path, gpu: Found) ->
         assert engine.core.pages.total == 64 * 4
         _, part = engine.runner.backend.parts(engine.runner.plan)[-1]
     page = 4 * 2 * 4 * 16 * 8 * 2  # layers of the GPU, keys and values, heads, tokens, dim, halves
-    gpu(gpu_layers.weight_bytes(part) + 2 * 100 * page + 1 - gpu_layers.RESERVE)
+    gpu(devices.weight_bytes(part) + 2 * 100 * page + 1 - devices.RESERVE)
     with llamina.load(stories, **options) as engine:
         assert engine.core.pages.total == 100
 

@@ -45,6 +45,7 @@ def command(
     backend: str,
     device: int | None,
     gpu_layers: int | str | None,
+    tensor_parallel: int,
     threads: int | None,
     kv_type: str,
     plain: bool,
@@ -71,7 +72,7 @@ def command(
     if url and (hf or context):
         raise click.UsageError("--url names a server, which has its own models: leave -hf and -c out")
     loading = {"backend": backend, "device": device, "threads": threads, "context": context, "kv_type": kv_type}
-    loading["gpu_layers"] = gpu_layers
+    loading |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel}
     partner = _partner(model, hf, url, api_key, loading)
     try:
         talk = Talk(partner, system, {"max_tokens": max_tokens, **given(options)})

@@ -31,6 +31,7 @@ def command(
     backend: str,
     device: int | None,
     gpu_layers: int | str | None,
+    tensor_parallel: int,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -44,6 +45,7 @@ def command(
     """
     found = lines_of(texts, "text")
     where = {"backend": backend, "device": device, "threads": threads, "gpu_layers": gpu_layers}
+    where["tensor_parallel"] = tensor_parallel
     with (
         advised(),
         load_model(model, hf, quiet, context=context, **where) as engine,

@@ -173,7 +173,15 @@ class GpuLayers(click.ParamType):  # type: ignore[type-arg]
 
 
 def device_options(function: Function) -> Function:
-    """`--threads`, `--backend`, `--device` and `--gpu-layers`."""
+    """`--threads`, `--backend`, `--device`, `--gpu-layers` and `--tensor-parallel`."""
+    function = click.option(
+        "--tensor-parallel",
+        type=click.IntRange(min=1),
+        default=1,
+        metavar="N",
+        envvar="LLAMINA_TENSOR_PARALLEL",
+        help="Divide every layer among N GPUs, from --device on.",
+    )(function)
     function = click.option(
         "-ngl",
         "--gpu-layers",

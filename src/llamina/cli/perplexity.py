@@ -40,6 +40,7 @@ def command(
     backend: str,
     device: int | None,
     gpu_layers: int | str | None,
+    tensor_parallel: int,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -62,6 +63,7 @@ def command(
     measure = _in_windows if method == "llama.cpp" else _overlapping
     size = context or (WINDOW if method == "llama.cpp" else None)
     where = {"backend": backend, "device": device, "threads": threads, "gpu_layers": gpu_layers}
+    where["tensor_parallel"] = tensor_parallel
     with (
         advised(),
         load_model(model, hf, quiet, context=size, **where) as engine,

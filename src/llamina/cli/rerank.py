@@ -27,6 +27,7 @@ def command(
     backend: str,
     device: int | None,
     gpu_layers: int | str | None,
+    tensor_parallel: int,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -41,6 +42,7 @@ def command(
     """
     found = lines_of(documents, "document")
     where = {"backend": backend, "device": device, "threads": threads, "gpu_layers": gpu_layers}
+    where["tensor_parallel"] = tensor_parallel
     with (
         advised(),
         load_model(model, hf, quiet, context=context, **where) as engine,

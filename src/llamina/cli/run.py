@@ -129,6 +129,7 @@ def command(
     backend: str,
     device: int | None,
     gpu_layers: int | str | None,
+    tensor_parallel: int,
     context: int | None,
     kv_type: str,
     offload: str,
@@ -179,7 +180,7 @@ def command(
     with held(session, quiet):
         with Meter("kernels", quiet) as meter, advised():
             room: Any = {"kv_type": kv_type, "offload": offload, "memory_budget": memory_budget}
-            room["gpu_layers"] = gpu_layers
+            room |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel}
             engine = load(
                 weights,
                 backend=backend,

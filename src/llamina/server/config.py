@@ -57,6 +57,9 @@ class ModelDefaults(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
         Annotated[int, Meta(ge=-1)] | Literal["auto", "all"] | None,
         about("With a GPU: how many of the last layers it computes; by default auto, those that fit its memory."),
     ] = None
+    tensor_parallel: Annotated[
+        Count | None, about("Divide every layer among so many GPUs, from `device` on; by default 1.")
+    ] = None
     kv_type: Annotated[
         Literal["f16", "f32", "q8_0", "q4_0"] | None, about("Format of the KV cache; by default f16.")
     ] = None
@@ -100,8 +103,8 @@ class ModelProfile(ModelDefaults, forbid_unknown_fields=True, frozen=True):
 
 
 LOADED = (
-    "context", "threads", "backend", "device", "gpu_layers", "kv_type", "max_sequences", "max_waiting", "cache_tokens",
-    "draft", "template",
+    "context", "threads", "backend", "device", "gpu_layers", "tensor_parallel", "kv_type", "max_sequences",
+    "max_waiting", "cache_tokens", "draft", "template",
 )  # fmt: skip
 
 

@@ -51,8 +51,9 @@ def load(
     `step_tokens` how many tokens one step computes at the most, `max_waiting` how many requests may wait. With
     `offload` the weights are read as they are needed, within a `memory_budget` in bytes. `gpu_layers` is how many of
     the last layers a GPU computes, the output counted as one, or "all"; the CPU computes the others. Without it, and
-    with "auto", those that fit the GPU's free memory. `template` is a chat template in place of the file's; `sampling`
-    are parameters that requests have unless they say otherwise, before the file's.
+    with "auto", those that fit the GPU's free memory. `tensor_parallel` divides every layer among so many GPUs, from
+    `device` on, each with its heads and its rows or columns of the weights. `template` is a chat template in place of
+    the file's; `sampling` are parameters that requests have unless they say otherwise, before the file's.
     """
     check_names(options, LoadOptions.__optional_keys__ | NAMED)
     _check_whole("threads", threads, 1)

@@ -12,7 +12,7 @@ from llamina.cache import Pages, WindowPool
 from llamina.engine.embedded import Embedded
 from llamina.engine.limits import Limits
 from llamina.engine.runner.adapters import Adapters
-from llamina.engine.runner.gpu_layers import GpuLayers, choose_backend, parts_of
+from llamina.engine.runner.devices import GpuLayers, choose_backend, divide_backend, parts_of
 from llamina.engine.runner.memory import Wanted, find_room
 from llamina.engine.runner.programs import Programs
 from llamina.engine.samplers import Samplers
@@ -46,11 +46,13 @@ class ModelRunner:
         offload: Literal["none", "budget", "pinned"] = "none",
         memory_budget: int | None = None,
         gpu_layers: GpuLayers | None = None,
+        tensor_parallel: int = 1,
         sampling: Mapping[str, Any] | None = None,
         template: str | None = None,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> None:
-        _check_options(kv_type, step_tokens=step_tokens, max_sequences=max_sequences, cache_tokens=cache_tokens)
+        counts = {"step_tokens": step_tokens, "max_sequences": max_sequences, "cache_tokens": cache_tokens}
+        _check_options(kv_type, **counts, tensor_parallel=tensor_parallel)
         self.file = file
         self.model = model
         self.kv_type = kv_type
@@ -66,16 +68,15 @@ class ModelRunner:
         whole = not model.causal
         step_tokens = step_tokens or (max(self.context, STEP_TOKENS) if whole else STEP_TOKENS)
         wanted = Wanted(self.context, max_sequences, step_tokens, kv_type, cache_tokens)
-        self.backend: Backend = choose_backend(
-            backend,
-            self.plan,
-            wanted,
-            gpu_layers,
-            device=device,
-            threads=threads,
-            offload=offload,
-            memory_budget=memory_budget,
-        )
+        host = {"threads": threads, "offload": offload, "memory_budget": memory_budget}
+        self.backend: Backend
+        if tensor_parallel == 1:
+            self.backend = choose_backend(backend, self.plan, wanted, gpu_layers, device=device, **host)
+        elif gpu_layers is None:
+            self.backend = divide_backend(backend, tensor_parallel, device=device, **host)
+        else:
+            message = f"gpu_layers is {gpu_layers!r} and tensor_parallel is {tensor_parallel}: give one of them"
+            raise RequestError(message, "gpu_layers")
         if self.backend.weight_bytes(self.weight_bytes) == self.weight_bytes <= self.backend.free_bytes():
             file.read_ahead()
         room = find_room(parts_of(self.backend, self.plan, self.weight_bytes), wanted)

@@ -1,9 +1,11 @@
-"""Which backend computes which layers: all of them one, or the last ones a GPU and the others the CPU."""
+"""Which backends compute a model: one, the CPU the first layers and a GPU the others, or several side by side."""
 
 from typing import Any, Literal
 
 from llamina.backends import GPUS, Backend, best
 from llamina.backends import backend as make_backend
+from llamina.backends.host import usable_cores
+from llamina.backends.parallel import ParallelBackend
 from llamina.backends.split import SplitBackend
 from llamina.engine.runner.memory import Part, Wanted
 from llamina.errors import RequestError, UnsupportedModel
@@ -12,6 +14,20 @@ from llamina.plan.split import count_layers
 
 GpuLayers = int | Literal["auto", "all"]
 RESERVE = 768 << 20  # bytes of a GPU for what a step computes, its logits, and code
+
+
+def divide_backend(name: str, ranks: int, *, device: int | None = None, **host: Any) -> Backend:
+    """Tensor parallelism: so many GPUs, from `device` on, or parts of the CPU. Raises RequestError without them."""
+    given = {"device": device, "threads": host["threads"]}
+    name = best({key: value for key, value in given.items() if value is not None}) if name == "auto" else name
+    if host["offload"] != "none":
+        raise RequestError("offload needs all of a model on one rank: leave it out, or tensor_parallel", "offload")
+    if name == "cuda":
+        made = [make_backend(name, device=(device or 0) + rank) for rank in range(ranks)]
+        return ParallelBackend(made, together=False)
+    if name == "cpu":
+        host["threads"] = max(1, (host["threads"] or usable_cores()) // ranks)
+    return ParallelBackend([make_backend(name, device=device, **host) for _ in range(ranks)], together=True)
 
 
 def choose_backend(
