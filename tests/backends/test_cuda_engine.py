@@ -24,11 +24,11 @@ def test_answers_are_the_references(golden: Callable[[str], Path]) -> None:
     assert found[0] == found[1]
 
 
-def test_two_ranks(golden: Callable[[str], Path]) -> None:
+def test_two_ranks(files: Callable[[str], Path]) -> None:
     """Graphs end where ranks meet."""
     found = []
     for options in ({"backend": "reference"}, {"backend": "interpreter", "tensor_parallel": 2}):
-        with llamina.load(golden("stories260K.gguf"), context=16, kv_type="f32", max_sequences=1, **options) as engine:
+        with llamina.load(files("llama-dense"), context=16, kv_type="f32", max_sequences=1, **options) as engine:
             found.append(engine.logits([1, 25]))
     assert np.square(found[0] - found[1]).sum() / np.square(found[0]).sum() < 1e-10
 

@@ -1,6 +1,7 @@
 """Models divided among ranks: the logits of one, by threads and by processes; parts that are whole heads and blocks."""
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -253,7 +254,10 @@ for name, part in {"one": plan, "two": shard(plan, link)}.items():
 
 def test_two_processes_by_torch_distributed(stories: Path, tmp_path: Path) -> None:
     import_peer("torch")
-    places = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511"}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    places = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     command = [sys.executable, "-c", PROCESS, str(stories), str(tmp_path)]
     processes = [subprocess.Popen(command, env={**os.environ, **places, "RANK": str(rank)}) for rank in range(2)]
     assert [process.wait(120) for process in processes] == [0, 0]

@@ -15,6 +15,7 @@ from llamina.ops import LowRank, Unit
 from llamina.ops.batch import Batch
 from llamina.plan import Plan
 from llamina.plan.shard import shard
+from llamina.plan.sharding import Taken
 
 Made = TypeVar("Made")
 Rows = npt.NDArray[np.float32]
@@ -27,7 +28,8 @@ class ParallelBackend:
         self.backends, self._together = list(backends), together
         self.meeting = Meeting(len(self.backends))
         self._threads = [ThreadPoolExecutor(1, f"llamina-rank-{rank}") for rank in range(len(self.backends))]
-        self._last: tuple[Plan, list[Plan]] | None = None  # weights are copied where columns are divided
+        self._last: tuple[Plan, list[Plan]] | None = None
+        self._taken: Taken = {}
 
     @property
     def name(self) -> str:
@@ -46,7 +48,7 @@ class ParallelBackend:
     def plans(self, plan: Plan) -> list[Plan]:
         """Each rank's plan. Raises UnsupportedModel if it cannot be divided."""
         if self._last is None or self._last[0] is not plan:
-            self._last = plan, [shard(plan, link) for link in self.meeting.links]
+            self._last = plan, [shard(plan, link, self._taken) for link in self.meeting.links]
         return self._last[1]
 
     def parts(self, plan: Plan) -> list[tuple[Backend, Plan]]:

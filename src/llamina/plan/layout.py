@@ -1,12 +1,13 @@
 """How a value or a weight is divided among ranks."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable
+from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
 from typing import Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from llamina.ops import Weight
 
@@ -72,18 +73,35 @@ Layout = Share | Literal["whole", "partial"]
 """Every rank has all of it; or a part; or all of it as a term of a sum over the ranks."""
 
 
-def take(w: Weight, axis: int, ranges: Sequence[Range], rank: int, ranks: int) -> Weight:
-    """A rank's part of a weight along an axis; along the last one, ranges begin and end between blocks."""
-    block = w.format.block if axis == len(w.shape) - 1 else 1
-    shape = (*w.shape[:-1], w.shape[-1] // w.format.block)
-    cells = w.data.reshape(-1).view(np.uint8).reshape(*shape, w.format.nbytes)
-    parts = [cells[(slice(None),) * axis + (slice(first // block, last // block),)] for first, last in ranges]
-    data = np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(parts, axis))
-    size = sum(last - first for first, last in ranges)
-    taken = (*w.shape[:axis], size, *w.shape[axis + 1 :])
-    return replace(
-        w, name=f"{w.name}[{rank} of {ranks}]", shape=taken, data=data.reshape(-1).view(np.uint8), bias=None, scale=None
-    )
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Ranges of a weight along an axis; along the last one they begin and end between blocks."""
+
+    weight: Weight
+    axis: int
+    ranges: tuple[Range, ...]
+
+    @property
+    def key(self) -> Hashable:
+        """The same for the same bytes."""
+        return self.weight.data.ctypes.data, self.weight.shape, self.axis, self.ranges
+
+    def named(self, suffix: str) -> Weight:
+        """The weight that it makes, without its bytes."""
+        w, size = self.weight, sum(last - first for first, last in self.ranges)
+        shape = (*w.shape[: self.axis], size, *w.shape[self.axis + 1 :])
+        return Weight(f"{w.name}{suffix}", shape, w.format, np.zeros(0, np.uint8))
+
+    def take(self) -> npt.NDArray[np.uint8]:
+        """Its bytes: where they are, if they lie together, else copied."""
+        w = self.weight
+        block = w.format.block if self.axis == len(w.shape) - 1 else 1
+        shape = (*w.shape[:-1], w.shape[-1] // w.format.block)
+        cells = w.data.reshape(-1).view(np.uint8).reshape(*shape, w.format.nbytes)
+        before = (slice(None),) * self.axis
+        parts = [cells[(*before, slice(first // block, last // block))] for first, last in self.ranges]
+        data = np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(parts, self.axis))
+        return data.reshape(-1).view(np.uint8)
 
 
 def reshaped(share: Share, old: tuple[int, ...], new: tuple[int, ...]) -> Share | int | None:

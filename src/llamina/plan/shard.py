@@ -19,7 +19,7 @@ from llamina.ops import Step, Value, Weight
 from llamina.ops.link import Link
 from llamina.plan.layout import Range, Segment, Share, reshaped
 from llamina.plan.record import Plan
-from llamina.plan.sharding import Sharding, walk
+from llamina.plan.sharding import Sharding, Taken, walk
 
 Rule = Callable[[Sharding, Step], None]
 RULES: dict[str, Rule] = {}
@@ -33,12 +33,13 @@ def rule(*ops: str) -> Callable[[Rule], Rule]:
     return register
 
 
-def shard(plan: Plan, link: Link) -> Plan:
+def shard(plan: Plan, link: Link, taken: Taken | None = None) -> Plan:
     """The plan of one rank, whose `all_reduce` steps have the link. All ranks' plans have the same steps of that kind.
 
-    Raises UnsupportedModel that says why if nothing of it can be divided, or if it has LoRA adapters.
+    Parts of weights are looked up in `taken` and kept there, for other plans of the same model. Raises UnsupportedModel
+    that says why if nothing of it can be divided, or if it has LoRA adapters.
     """
-    return walk(plan, link, lambda s, step: RULES.get(step.op, everywhere)(s, step))
+    return walk(plan, link, lambda s, step: RULES.get(step.op, everywhere)(s, step), {} if taken is None else taken)
 
 
 def everywhere(s: Sharding, step: Step) -> None:

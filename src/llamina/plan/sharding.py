@@ -1,17 +1,21 @@
 """The walk over a plan that divides it among ranks: layouts of values, and decisions that are changed on the way."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from math import lcm, prod
 from typing import Any, NoReturn
 
+import numpy as np
+import numpy.typing as npt
+
 from llamina.errors import UnsupportedModel
 from llamina.ops import State, Step, Value, Weight
 from llamina.ops.link import Link
-from llamina.plan.layout import Layout, Origin, Segment, Share, take
+from llamina.plan.layout import Cut, Layout, Origin, Segment, Share
 from llamina.plan.record import Plan
+from llamina.plan.split import LAYER
 
 ONE = Fraction(1)
 THROUGH = ("add", "mul", "scale", "at_most", "at_least")  # what lies between a product and what it is sliced into
@@ -21,17 +25,43 @@ class _Again(Exception):
     """A decision was changed."""
 
 
-@dataclass
 class Decisions:
-    """Which products are not divided, and why; and the units of the others, by step and segment."""
+    """Which products are not divided, and why; and the units of the others, by step and segment.
 
-    whole: dict[int, str] = field(default_factory=dict)
-    units: dict[tuple[int, int], int] = field(default_factory=dict)
+    What is decided of a product holds for those of the same name and shape in other layers too: that is right of most
+    models, never wrong, and saves walks.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.whole: dict[int, str] = {}
+        self.units: dict[tuple[int, int], int] = {}
+        alike: dict[Hashable, list[int]] = {}
+        self._alike: dict[int, list[int]] = {}
+        for index, step in enumerate(plan.steps):
+            if step.weights:
+                w = step.weights[0]
+                self._alike[index] = alike.setdefault((step.op, LAYER.sub("", w.name), w.shape, w.format.name), [])
+                self._alike[index].append(index)
+
+    def keep_whole(self, step: int, why: str) -> None:
+        for other in self._alike[step]:
+            self.whole.setdefault(other, why)
+
+    def enlarge(self, step: int, segment: int, unit: int) -> bool:
+        """Have units be multiples of this one, too; whether that changes anything."""
+        before = self.units.get((step, segment), 1)
+        for other in self._alike[step]:
+            self.units[other, segment] = lcm(before, unit)
+        return lcm(before, unit) != before
 
 
-def walk(plan: Plan, link: Link, apply: Callable[["Sharding", Step], None]) -> Plan:
+Taken = dict[Hashable, npt.NDArray[np.uint8]]
+"""Parts of weights that were taken before."""
+
+
+def walk(plan: Plan, link: Link, apply: Callable[["Sharding", Step], None], taken: Taken) -> Plan:
     """One rank's plan: `apply` writes its steps, and may have the walk begin again. Raises UnsupportedModel."""
-    decided = Decisions()
+    decided = Decisions(plan)
     while True:
         sharding = Sharding(plan, link, decided)
         try:
@@ -44,7 +74,7 @@ def walk(plan: Plan, link: Link, apply: Callable[["Sharding", Step], None]) -> P
             reasons = "; ".join([*dict.fromkeys(decided.whole.values())][:3]) or "it has no products of matrices"
             raise UnsupportedModel(f"nothing of the model can be divided among {link.size} ranks: {reasons}")
         states = tuple(sharding.states.get(state, state) for state in plan.states)
-        return replace(plan, logits=logits, steps=tuple(sharding.steps), states=states)
+        return replace(plan, logits=logits, steps=sharding.finished(taken), states=states)
 
 
 class Sharding:
@@ -56,6 +86,7 @@ class Sharding:
         self.index = 0
         self.steps: list[Step] = []
         self.states: dict[State, State] = {}
+        self._cuts_of: dict[Weight, Cut] = {}
         self._found: dict[int, tuple[Value, Layout]] = {}
         self._readers: dict[int, list[Step]] = {}
         for step in plan.steps:
@@ -67,18 +98,17 @@ class Sharding:
     def refuse(self, share: Share, why: str) -> NoReturn:
         """Begin again without dividing the products that this comes from."""
         for origin in share.origins:
-            self.decided.whole.setdefault(origin.step, why)
+            self.decided.keep_whole(origin.step, why)
         raise _Again
 
     def enlarge(self, segment: Segment, unit: int, why: str) -> NoReturn:
         """Begin again with larger units; undivided, if there are fewer of them than ranks."""
-        before = dict(self.decided.units)
+        changed = False
         for step, index, factor in segment.origins:
-            wanted = lcm(self.decided.units.get((step, index), 1), (unit * factor).numerator)
-            self.decided.units[step, index] = wanted
-            if wanted * self.ranks > segment.size * factor:
-                self.decided.whole.setdefault(step, why)
-        if self.decided.units == before:
+            changed |= self.decided.enlarge(step, index, (unit * factor).numerator)
+            if self.decided.units[step, index] * self.ranks > segment.size * factor:
+                self.decided.keep_whole(step, why)
+        if not changed:
             self.refuse(Share(0, (segment,)), why)
         raise _Again
 
@@ -90,7 +120,7 @@ class Sharding:
         for i, size in enumerate(self._cuts(value)):
             unit = self.decided.units.get((self.index, i), 1)
             if size // unit < self.ranks or size % unit:
-                self.decided.whole[self.index] = why
+                self.decided.keep_whole(self.index, why)
                 return None
             segments.append(Segment(size, unit, frozenset([Origin(self.index, i, ONE)])))
         return Share(axis, tuple(segments))
@@ -179,4 +209,15 @@ class Sharding:
             if segment.unit % block:
                 why = f"{w.name} has too few blocks of {block} in a row"
                 self.enlarge(segment, lcm(segment.unit, block), why)
-        return take(w, axis, ranges, self.rank, self.ranks)
+        cut = Cut(w, axis, tuple(ranges))
+        found = cut.named(f"[{self.rank} of {self.ranks}]")
+        self._cuts_of[found] = cut
+        return found
+
+    def finished(self, taken: Taken) -> tuple[Step, ...]:
+        """The steps, now that they are decided upon, with the bytes of their weights."""
+        for cut in self._cuts_of.values():
+            if cut.key not in taken:
+                taken[cut.key] = cut.take()
+        whole = {w: replace(w, data=taken[cut.key]) for w, cut in self._cuts_of.items()}
+        return tuple(replace(step, weights=tuple(whole.get(w, w) for w in step.weights)) for step in self.steps)
