@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import llamina
-from llamina import Request, Sampling
+from llamina import Embedded, Request, Sampling
 from llamina.backends import backend as make
 from llamina.backends.cpu import CpuBackend
 from llamina.backends.split import SplitBackend, SplitProgram
@@ -98,6 +98,18 @@ def test_answers_side_by_side(stories: Path, gpu: Found) -> None:
             found.append(([a.tokens for a in answers], forked.text, engine.embed("a llama").tolist()))
             assert engine.memory().cache > 0
     assert found[0] == found[1]
+
+
+def test_embedding_rows(files: Files, gpu: Found) -> None:
+    """The first half's rows are the prompt's, the second half's those of the first; both turn by M-RoPE's positions."""
+    gpu()
+    places = np.stack([np.zeros(6), np.arange(6) // 3, np.arange(6) % 3], 1).astype(np.int32)
+    found = []
+    for options in ({"backend": "cpu"}, {"backend": "cuda", "gpu_layers": 2}):
+        with llamina.load(files("qwen2vl-dense"), threads=1, context=64, **options) as engine:
+            rows = np.random.default_rng(1).standard_normal((6, engine.runner.model.width)).astype(np.float32)
+            found.append(engine.logits([1, 7, Embedded(rows, positions=places), 9, 3]))
+    assert np.array_equal(found[0], found[1])
 
 
 def test_adapters_on_both_sides(stories: Path, gpu: Found, tmp_path: Path) -> None:
