@@ -23,7 +23,7 @@ def divide_backend(name: str, ranks: int, *, device: int | None = None, **host: 
     if host["offload"] != "none":
         raise RequestError("offload needs all of a model on one rank: leave it out, or tensor_parallel", "offload")
     if name == "cuda":
-        made = [make_backend(name, device=(device or 0) + rank) for rank in range(ranks)]
+        made = [make_backend(name, device=(device or 0) + rank, **host) for rank in range(ranks)]
         return ParallelBackend(made, together=False)
     if name == "cpu":
         host["threads"] = max(1, (host["threads"] or usable_cores()) // ranks)
