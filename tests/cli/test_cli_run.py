@@ -29,6 +29,22 @@ def test_only_the_answer_is_on_stdout(invoke: Invoke, stories: Path) -> None:
     assert "\x1b" not in result.output  # no terminal, no colours
 
 
+def test_layers_of_a_gpu(invoke: Invoke, stories: Path) -> None:
+    """0 is the CPU on any machine; a number needs a GPU."""
+    result = invoke("run", "Once upon a time", "-m", stories, "-n", "11", "-q", "-ngl", "0", *GREEDY)
+    assert result.exit_code == 0 and result.stdout == STORY + "\n"
+    result = invoke("run", "Once", "-m", stories, "--gpu-layers", "3", "--backend", "cpu")
+    assert result.exit_code == 2 and "backend='cpu' has no GPU" in result.stderr
+    result = invoke("run", "Once", "-m", stories, "-ngl", "most")
+    assert result.exit_code == 2 and "'most' is not a number of layers, auto or all" in result.stderr
+
+
+def test_ranks(invoke: Invoke, stories: Path) -> None:
+    ranks = ("--backend", "cpu", "--tensor-parallel", "2")
+    result = invoke("run", "Once upon a time", "-m", stories, "-n", "11", "-q", *ranks, *GREEDY)
+    assert result.exit_code == 0 and result.stdout == STORY + "\n"
+
+
 def test_the_ways_to_give_a_prompt_agree(invoke: Invoke, stories: Path, tmp_path: Path) -> None:
     (tmp_path / "prompt.txt").write_text("Once upon a time")
     common = ("-m", stories, "-n", "5", "-q", *GREEDY)

@@ -15,7 +15,7 @@ from choices import choose
 from llamina import Engine
 from llamina.backends.base import Choice
 from llamina.backends.cpu import CpuBackend
-from llamina.engine.runner import model_runner
+from llamina.engine.runner import devices
 from llamina.ops.batch import Batch
 
 STAGES = frozenset(("bias", "penalties", "mask", "top_k", "top_p", "min_p", "temperature"))
@@ -52,7 +52,7 @@ class Tokens:
 class Program:
     """The CPU's program, with stages of sampling."""
 
-    stages = STAGES
+    stages, ahead = STAGES, True
 
     def __init__(self, inner: Any, device: Device) -> None:
         self._inner, self._device, self._ids = inner, device, [0]
@@ -107,7 +107,7 @@ def open_ahead(stories: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]
 
     def open_engine(**options: Any) -> tuple[Engine, Device]:
         device = Device()
-        monkeypatch.setattr(model_runner, "make_backend", lambda name, **given: Backend(device, **given))
+        monkeypatch.setattr(devices, "make_backend", lambda name, **given: Backend(device, **given))
         engines.append(llamina.load(stories, threads=1, **options))
         return engines[-1], device
 

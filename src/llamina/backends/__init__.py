@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BACKENDS",
+    "GPUS",
     "KV_TYPES",
     "UNITS",
     "Backend",
@@ -39,11 +40,13 @@ __all__ = [
     "Sampled",
     "States",
     "backend",
+    "best",
     "check_kv_type",
     "state_bytes",
 ]
 
 BACKENDS = ("auto", "cpu", "cuda", "reference")  # the default first
+GPUS = ("cuda", "interpreter")  # those that have memory of their own, beside the host's
 CPU_OPTIONS = ("threads", "memory_budget")  # whoever gives one of these means the CPU
 
 
@@ -65,7 +68,7 @@ def backend(name: str, **options: Any) -> "Backend":
     given = {option: value for option, value in options.items() if value is not None}
     made: Callable[..., Backend]
     if name == "auto":
-        name = _best(given)
+        name = best(given)
     if name == "cpu":
         from llamina.backends.cpu import CpuBackend
 
@@ -90,7 +93,7 @@ def backend(name: str, **options: Any) -> "Backend":
     return made(**given)
 
 
-def _best(given: "dict[str, Any]") -> str:
+def best(given: "dict[str, Any]") -> str:
     """The backend that is meant, or the fastest that has all the options."""
     if named := os.environ.get("LLAMINA_BACKEND"):
         return named

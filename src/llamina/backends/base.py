@@ -205,8 +205,15 @@ class Program(Protocol):
     def stages(self) -> frozenset[str]:
         """The stages of sampling that it does by itself: names of `sampling.params.ORDER`, "bias" and "mask".
 
-        With none, it gives logits alone. With some, steps may be launched while others are under way; they are
-        computed in order, and the batch may be filled again as soon as `launch` returns.
+        With none, it gives logits alone. With some, the batch may be filled again as soon as `launch` returns.
+        """
+        ...
+
+    @property
+    def ahead(self) -> bool:
+        """Whether steps may be launched while others are under way, with tokens that nobody has read (`Span`).
+
+        They are computed in order.
         """
         ...
 
@@ -264,6 +271,10 @@ class Backend(Protocol):
 
     def weight_bytes(self, nbytes: int) -> int:
         """How much of that memory weights of `nbytes` take; less than all of it if they are offloaded."""
+        ...
+
+    def parts(self, plan: Plan) -> "Sequence[tuple[Backend, Plan]]":
+        """Which backend computes what of a plan: this one all of it, unless it is made of several."""
         ...
 
     def check(self, plan: Plan) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from llamina.backends import host
-from llamina.backends.base import Capacity, Finished, Program, Progress, Tensor, tensors
+from llamina.backends.base import Backend, Capacity, Finished, Program, Progress, Tensor, tensors
 from llamina.backends.kv_types import FLOATS, KV_TYPES, KvType
 from llamina.backends.states import HostStates, Stored
 from llamina.errors import KernelError, RequestError
@@ -36,6 +36,9 @@ class ReferenceBackend:
     def weight_bytes(self, nbytes: int) -> int:
         return nbytes
 
+    def parts(self, plan: Plan) -> list[tuple[Backend, Plan]]:
+        return [(self, plan)]
+
     def check(self, plan: Plan) -> None:
         for step in plan.steps:
             if step.op not in OPS:
@@ -61,6 +64,7 @@ class ReferenceProgram:
 
     workspace = 0  # arrays come and go
     stages = frozenset[str]()  # the host samples
+    ahead = False
     reference: Reference
     states: HostStates
 

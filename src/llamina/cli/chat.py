@@ -35,6 +35,8 @@ def command(
     context: int | None,
     backend: str,
     device: int | None,
+    gpu_layers: int | str | None,
+    tensor_parallel: int,
     threads: int | None,
     kv_type: str,
     step_tokens: int | None,
@@ -61,7 +63,7 @@ def command(
 
     check_url(url, hf, context)
     loading = {"backend": backend, "device": device, "threads": threads, "context": context, "kv_type": kv_type}
-    loading |= {"step_tokens": step_tokens}
+    loading |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel, "step_tokens": step_tokens}
     partner = open_partner(model, hf, url, api_key, loading)
     try:
         talk = Talk(partner, system, {"max_tokens": max_tokens, **given(options)})

@@ -38,6 +38,8 @@ def command(
     backend: str,
     device: int | None,
     step_tokens: int | None,
+    gpu_layers: int | str | None,
+    tensor_parallel: int,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -53,6 +55,7 @@ def command(
     found = lines_of([*texts, *(line for line in given.splitlines() if line.strip())], "text")
     normalize = embd_normalize != "-1" if embd_normalize else normalize
     loading = {"backend": backend, "device": device, "threads": threads, "context": context, "step_tokens": step_tokens}
+    loading |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel}
     with advised(), load_model(model, hf, quiet, **loading) as engine:
         scales = load_adapters(engine, adapters)
         with busy(f"computing {len(found)} embeddings", quiet):

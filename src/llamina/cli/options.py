@@ -165,8 +165,40 @@ def threads_option(function: Function) -> Function:
     )(function)
 
 
+class GpuLayers(click.ParamType):  # type: ignore[type-arg]
+    """A number of layers, auto or all."""
+
+    name = "layers"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        if value in ("auto", "all"):
+            return str(value)
+        try:
+            return int(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a number of layers, auto or all", param, ctx)
+
+
 def device_options(function: Function) -> Function:
-    """`--threads`, `--backend` and `--device`."""
+    """`--threads`, `--backend`, `--device`, `--gpu-layers` and `--tensor-parallel`."""
+    function = click.option(
+        "--tensor-parallel",
+        type=click.IntRange(min=1),
+        default=1,
+        metavar="N",
+        envvar="LLAMINA_TENSOR_PARALLEL",
+        help="Divide every layer among N GPUs, from --device on.",
+    )(function)
+    function = click.option(
+        "-ngl",
+        "--gpu-layers",
+        "--n-gpu-layers",
+        type=GpuLayers(),
+        metavar="N|auto|all",
+        envvar="LLAMINA_GPU_LAYERS",
+        help="With a GPU: how many of the last layers it computes, the output counted as one; the CPU computes the "
+        "others. By default auto: those that fit its free memory.",
+    )(function)
     function = click.option(
         "--device", type=click.IntRange(min=0), metavar="N", help="With a GPU: its number.", envvar="LLAMINA_DEVICE"
     )(function)

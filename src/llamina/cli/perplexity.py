@@ -42,6 +42,8 @@ def command(
     backend: str,
     device: int | None,
     step_tokens: int | None,
+    gpu_layers: int | str | None,
+    tensor_parallel: int,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -67,6 +69,7 @@ def command(
     measure = _in_windows if method == "llama.cpp" else _overlapping
     size = context or (WINDOW if method == "llama.cpp" else None)
     loading = {"backend": backend, "device": device, "threads": threads, "context": size, "step_tokens": step_tokens}
+    loading |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel}
     with advised(), load_model(model, hf, quiet, **loading) as engine:
         found = measure(engine, text, load_adapters(engine, adapters), quiet)
         if as_json:

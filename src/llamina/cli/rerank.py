@@ -27,6 +27,8 @@ def command(
     backend: str,
     device: int | None,
     step_tokens: int | None,
+    gpu_layers: int | str | None,
+    tensor_parallel: int,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -41,6 +43,7 @@ def command(
     """
     found = lines_of(documents, "document")
     loading = {"backend": backend, "device": device, "threads": threads, "context": context, "step_tokens": step_tokens}
+    loading |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel}
     with advised(), load_model(model, hf, quiet, **loading) as engine:
         scales = load_adapters(engine, adapters)
         with busy(f"scoring {len(found)} documents", quiet):

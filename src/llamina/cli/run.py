@@ -155,6 +155,8 @@ def command(
     threads: int | None,
     backend: str,
     device: int | None,
+    gpu_layers: int | str | None,
+    tensor_parallel: int,
     context: int | None,
     kv_type: str,
     step_tokens: int | None,
@@ -206,6 +208,7 @@ def command(
     with held(session, quiet):
         with Meter("parts", quiet) as meter, advised():
             room: Any = {"kv_type": kv_type, "offload": offload, "memory_budget": memory_budget}
+            room |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel}
             engine = load(
                 weights,
                 backend=backend,

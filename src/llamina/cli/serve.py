@@ -20,6 +20,7 @@ SHORT = {  # other names of flags, as llama.cpp's server has them
     "port": ("-p",),
     "defaults.context": ("-c", "--ctx-size", "--n-ctx"),
     "defaults.threads": ("-t",),
+    "defaults.gpu_layers": ("-ngl", "--n-gpu-layers"),
     "defaults.max_sequences": ("-np", "--parallel"),
     "defaults.step_tokens": ("-ub", "--ubatch-size"),
     "defaults.keep_alive": ("--sleep-idle-seconds",),

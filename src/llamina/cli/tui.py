@@ -31,6 +31,8 @@ def command(
     backend: str,
     device: int | None,
     threads: int | None,
+    gpu_layers: int | str | None,
+    tensor_parallel: int,
     kv_type: str,
     **options: Any,
 ) -> int:
@@ -58,6 +60,7 @@ def command(
     from llamina.tui.chat import Chat
 
     loading = {"backend": backend, "device": device, "threads": threads, "context": context, "kv_type": kv_type}
+    loading |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel}
     chat = Chat(
         lambda progress: open_partner(model, hf, url, api_key, loading, progress),
         Library(data_dir() / "conversations"),

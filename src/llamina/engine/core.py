@@ -122,7 +122,7 @@ class Core:
 
     def _goes_ahead(self, flight: Flight) -> bool:
         """Whether the next step need not wait for this one: nobody in it would have to miss that step."""
-        if not self.runner.program.stages or flight.read or self.pages.recurrent or self._suspects:
+        if not self.runner.program.ahead or flight.read or self.pages.recurrent or self._suspects:
             return False  # recurrent states are kept as they are after a step
         for sequence in (s.sequence for s in flight.slices if flight.chooses(s.sequence)):
             assert sequence.sampler is not None

@@ -106,5 +106,7 @@ class LoadOptions(TypedDict, total=False):
     cache_tokens: int | None
     offload: Literal["none", "budget", "pinned"]
     memory_budget: int | None
+    gpu_layers: int | Literal["auto", "all"] | None
+    tensor_parallel: int
     sampling: Mapping[str, Any] | None
     template: str | None

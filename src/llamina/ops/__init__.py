@@ -1,6 +1,7 @@
 """The closed vocabulary of operations, and what they mean in NumPy."""
 
 from llamina.ops.adapters import LowRank
+from llamina.ops.link import Link
 from llamina.ops.stateful import (
     Attention,
     Ngrams,
@@ -54,6 +55,7 @@ __all__ = [
     "Activation",
     "Attention",
     "Gate",
+    "Link",
     "LowRank",
     "Ngrams",
     "Rope",

@@ -1,6 +1,7 @@
 """The data of one step: a flat list of tokens of any mixture of sequences, in buffers of fixed addresses."""
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -62,6 +63,12 @@ class Batch:
         self.adapter_slots = np.zeros(max_sequences * ADAPTERS, np.int32)
         self.adapter_scales = np.zeros(max_sequences * ADAPTERS, np.float32)
         self.adapter_positions = np.zeros(max_sequences * ADAPTERS, np.int32)  # from which they apply
+
+    def with_rows(self, width: int) -> "Batch":
+        """The same batch, filled with this one, but for rows of its own: what another program has computed."""
+        other = copy(self)
+        other.rows = np.zeros((len(self.tokens), width), np.float32)
+        return other
 
     @property
     def n_tokens(self) -> int:

@@ -1,4 +1,4 @@
-"""Plans: forward passes recorded once, adapted, looked through for what can be fused, and printed."""
+"""Plans: forward passes recorded once, adapted, divided, looked through for what can be fused, and printed."""
 
 from llamina.plan.adapt import adapt, adaptable
 from llamina.plan.record import Plan, record

@@ -54,6 +54,13 @@ class ModelDefaults(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
     threads: Annotated[Count | None, about("Threads of a model's process; by default all usable cores.")] = None
     backend: Annotated[str | None, about("What computes: auto, cpu, cuda or reference; by default auto.")] = None
     device: Annotated[Index | None, about("With a GPU: its number.")] = None
+    gpu_layers: Annotated[
+        Annotated[int, Meta(ge=-1)] | Literal["auto", "all"] | None,
+        about("With a GPU: how many of the last layers it computes; by default auto, those that fit its memory."),
+    ] = None
+    tensor_parallel: Annotated[
+        Count | None, about("Divide every layer among so many GPUs, from `device` on; by default 1.")
+    ] = None
     kv_type: Annotated[
         KvType | None, about(f"Format of the KV cache: {', '.join(KV_TYPES)}; by default {KV_TYPES[0]}.")
     ] = None
@@ -100,8 +107,8 @@ class ModelProfile(ModelDefaults, forbid_unknown_fields=True, frozen=True):
 
 
 LOADED = (
-    "context", "threads", "backend", "device", "kv_type", "max_sequences", "max_waiting", "step_tokens",
-    "cache_tokens", "draft", "template",
+    "context", "threads", "backend", "device", "gpu_layers", "tensor_parallel", "kv_type", "max_sequences",
+    "max_waiting", "step_tokens", "cache_tokens", "draft", "template",
 )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from llamina.backends import host
-from llamina.backends.base import Capacity, Program, Progress, check_kernels
+from llamina.backends.base import Backend, Capacity, Program, Progress, check_kernels
 from llamina.backends.cpu.layout import MATRIX_FORMATS
 from llamina.backends.cpu.runtime.offload import Offload
 from llamina.backends.kv_types import KvType
@@ -37,6 +37,9 @@ class CpuBackend:
 
     def weight_bytes(self, nbytes: int) -> int:
         return min(nbytes, self.offload.budget) if self.offload else nbytes
+
+    def parts(self, plan: Plan) -> list[tuple[Backend, Plan]]:
+        return [(self, plan)]
 
     def check(self, plan: Plan) -> None:
         from llamina.backends.cpu.lowering import LOWERINGS

@@ -3,6 +3,7 @@
 import ctypes
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from llamina.backends.cpu.runtime.offload import Offload, Pager, segments_of
 from llamina.backends.cpu.runtime.states import allocate, zeros
 from llamina.backends.cpu.runtime.team import Team
 from llamina.backends.states import HostStates
+from llamina.errors import KernelError
 from llamina.ops import LowRank, State, Value
 from llamina.ops.batch import Batch
 from llamina.plan import Plan
@@ -27,6 +29,7 @@ class CpuProgram:
     """Compiled once; every run walks the same table."""
 
     stages = frozenset[str]()  # the host samples
+    ahead = False
     states: HostStates
     _stores: dict[State, list[Ref]]
 
@@ -48,11 +51,13 @@ class CpuProgram:
         lowered, self._outputs = lower(plan, batch, capacity, threads, self._stores)
         self._constants, self._adapters = lowered.constants, lowered.adapters
         self._steps = [call.step for call in lowered.calls]
-        self._vocab = plan.vocab
+        self._vocab, self._of_tokens = plan.vocab, plan.logits.rows == "tokens"
         kernels = library()
         kernels.prepare([call.kernel for call in lowered.calls], progress)
         calls = [LinkedCall(call, kernels[call.kernel]) for call in lowered.calls]
-        chains = chain(calls)
+        ends = [*(stop.calls for stop in lowered.stops), len(calls)]
+        parts = [chain(calls[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
+        chains = [calls for part in parts for calls in part]
         mark_lifetimes(chains)
         size, scratch = pack(lowered.buffers), lowered.scratch_size * threads
         self.workspace = size + scratch + lowered.partials.nbytes + lowered.logits.nbytes
@@ -65,8 +70,12 @@ class CpuProgram:
         self._logits: npt.NDArray[np.float32] = self._memory[-1].view(np.float32)
         self._calls = _table(calls, self._memory)
         self._chains = rows_of(self._calls, [len(c) for c in chains])
-        sizes = group(chains)
+        by_part = [group(part) for part in parts]
+        self._walks = list(zip(accumulate(map(len, by_part)), [*lowered.stops, None], strict=True))
+        sizes = [size for part in by_part for size in part]
         self._groups = rows_of(self._chains, sizes)
+        if offload and lowered.stops:
+            raise KernelError("offload needs all of a model on one rank: leave it out, or tensor_parallel")
         self.pager = Pager(segments_of(_grouped(chains, sizes)), offload) if offload else None
         self._team = Team(kernels, threads, len(self._calls))
 
@@ -77,11 +86,20 @@ class CpuProgram:
 
     def launch(self, batch: Batch) -> Finished:
         if self.pager is None:
-            self._team.run(self._groups)
+            self._run(batch)
         else:
             self._run_by_segments(self.pager)
-        n = batch.n_outputs
+        n = batch.n_tokens if self._of_tokens else batch.n_outputs
         return Finished(self._logits[: n * self._vocab].reshape(n, self._vocab))
+
+    def _run(self, batch: Batch) -> None:
+        """All groups; ranks of a divided model meet in between."""
+        start = 0
+        for end, stop in self._walks:
+            self._team.run(self._groups[start:end])
+            start = end
+            if stop is not None:
+                stop.link.all_reduce(_view(stop.value, stop.place, batch))
 
     def _run_by_segments(self, pager: Pager) -> None:
         for index, segment in enumerate(pager.segments):
@@ -117,12 +135,17 @@ def _grouped(chains: list[list[LinkedCall]], sizes: list[int]) -> list[list[Link
 
 def _read(value: Value, place: Place, batch: Batch) -> npt.NDArray[Any]:
     """A copy of a value, [rows, *shape]."""
+    view = _view(value, place, batch)
+    return view.reshape(len(view), *value.shape).copy()
+
+
+def _view(value: Value, place: Place, batch: Batch) -> npt.NDArray[Any]:
+    """A value where it is, [rows, outer, inner]."""
     rows = batch.n_tokens if value.rows == "tokens" else batch.n_outputs
     reach = rows * place.row + place.outer * place.head + 4 * place.inner
     memory: Any = (ctypes.c_char * reach).from_address(place.ref.address)
     dtype, shape = np.int32 if value.integer else np.float32, (rows, place.outer, place.inner)
-    view = np.ndarray(shape, dtype, memory, strides=(place.row, place.head, 4))
-    return view.reshape(rows, *value.shape).copy()
+    return np.ndarray(shape, dtype, memory, strides=(place.row, place.head, 4))
 
 
 def _table(calls: list[LinkedCall], memory: list[Any]) -> npt.NDArray[np.int64]:

@@ -3,7 +3,7 @@
 from functools import cache
 from typing import TYPE_CHECKING
 
-from llamina.backends.base import Capacity, Program, Progress, check_kernels
+from llamina.backends.base import Backend, Capacity, Program, Progress, check_kernels
 from llamina.backends.cuda.states import TYPES
 from llamina.backends.kv_types import KvType
 from llamina.errors import RequestError
@@ -46,6 +46,9 @@ class CudaBackend:
 
     def weight_bytes(self, nbytes: int) -> int:
         return nbytes
+
+    def parts(self, plan: Plan) -> list[tuple[Backend, Plan]]:
+        return [(self, plan)]
 
     def check(self, plan: Plan) -> None:
         from llamina.backends.cuda.lowering import OPS

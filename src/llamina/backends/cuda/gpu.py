@@ -32,6 +32,8 @@ from llamina.errors import KernelError, RequestError
 
 STAGING = 32 << 20  # bytes of pinned memory that uploads of weights go through, twice
 
+_THREAD = threading.local()  # has the context that a thread works with, of the last GPU that it entered
+
 
 class Gpu:
     """Calls come back before the work is done, unless they read. With a `stream`, work is done on the caller's."""
@@ -46,7 +48,6 @@ class Gpu:
         device = self._driver.number("cuDeviceGet", index)
         self.name = self._driver.device_name(device)
         self._context = self._driver.make("cuDevicePrimaryCtxRetain", device)
-        self._thread = threading.local()
         self.processors, major, minor, self._shared = (
             self._driver.number("cuDeviceGetAttribute", attribute, device)
             for attribute in (PROCESSORS, MAJOR, MINOR, MOST_SHARED)
@@ -61,9 +62,9 @@ class Gpu:
 
     def enter(self) -> None:
         """Make the calling thread one that works with this GPU."""
-        if not getattr(self._thread, "entered", False):
+        if getattr(_THREAD, "context", None) != self._context:
             self._driver.call("cuCtxSetCurrent", c_void_p(self._context))
-            self._thread.entered = True
+            _THREAD.context = self._context
 
     def free_bytes(self) -> int:
         self.enter()

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import import_module
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ from llamina.quant.e4m3 import decode_e4m3, encode_e4m3
 ALIGN = 256
 NAMES = {"fp32": "float32", "i32": "int32", "fp16": "float16", "bf16": "bfloat16", "u8": "uint8", "i8": "int8",
          "i64": "int64", "fp64": "float64"}  # fmt: skip
+
+_ONE_AT_A_TIME = Lock()  # the interpreter holds the grid of the kernel that runs for all threads
 
 
 class Interpreter:
@@ -87,7 +90,8 @@ class Interpreter:
     def run(self, launches: Sequence[Launch]) -> None:
         for launch in launches:
             args = {name: _Pointer(a) if isinstance(a, Ref) else a for name, a in launch.args.items()}
-            _function(launch.kernel.name)[launch.grid](**args, **dict(launch.kernel.constants))
+            with _ONE_AT_A_TIME:
+                _function(launch.kernel.name)[launch.grid](**args, **dict(launch.kernel.constants))
 
     def record(self, launches: Sequence[Launch]) -> "_Replay":
         return _Replay(self, launches)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from llamina.backends.cuda.bucket import Bucket
 from llamina.backends.cuda.device import Device, Graph, Launch
 from llamina.backends.cuda.inputs import Inputs
 from llamina.backends.cuda.interop import DeviceArray
-from llamina.backends.cuda.lowering import Calls, lower
+from llamina.backends.cuda.lowering import Calls, Stop, lower
 from llamina.backends.cuda.memory import Buffer, Place, Ref, pack
 from llamina.backends.cuda.sampling import STAGES, Sampling, Tokens
 from llamina.backends.cuda.shared import Shared
@@ -47,6 +48,7 @@ class CudaProgram:
     """Launches are written when a step of a new size comes, and kept as a graph."""
 
     stages = STAGES
+    ahead = True
 
     def __init__(
         self,
@@ -65,7 +67,9 @@ class CudaProgram:
         windows, rows = capacity.window_pages > 0, plan.rows is not None
         self._inputs = Inputs(device, batch, adapters=adapters, windows=windows, rows=rows)
         self._tables: dict[str, Table] = {}
-        self._graphs: dict[Bucket, Graph] = {}
+        self._graphs: dict[Bucket, list[tuple[Graph, Stop | None]]] = {}
+        reduced = [step.outputs[0] for step in plan.steps if step.op == "all_reduce"]
+        self._meeting = device.pinned(max((4 * self._most(value) * value.size for value in reduced), default=0))
         nbytes = 4 * len(batch.outputs) * plan.vocab
         self._logits = Ref(Buffer(nbytes, device.allocate(nbytes)))
         self._host = device.pinned(nbytes)
@@ -82,6 +86,10 @@ class CudaProgram:
         device.prepare(kernels)
         self._arena_bytes = max(pack(calls.buffers) for calls in lowered)
         self._arena = device.allocate(self._arena_bytes)
+
+    def _most(self, value: Value) -> int:
+        """The most rows of a value."""
+        return len(self._batch.tokens if value.rows == "tokens" else self._batch.outputs)
 
     def _sizes(self) -> list[Bucket]:
         """Sizes whose kernels and memory are made ready at once: a token, and a prompt; the others when they come."""
@@ -123,12 +131,30 @@ class CudaProgram:
         """Begin a step."""
         bucket = Bucket.of(batch)
         if bucket not in self._graphs:
-            launches = [*self._launches(bucket).launches, *self.sampling.likeliest(bucket.outputs)]
+            calls = self._launches(bucket)
+            launches = [*calls.launches, *self.sampling.likeliest(bucket.outputs)]
             self._device.prepare({launch.kernel for launch in launches})
-            self._graphs[bucket] = self._device.record(launches)
+            ends = [*(stop.launches for stop in calls.stops), len(launches)]
+            graphs = [self._device.record(launches[start:end]) for start, end in pairwise([0, *ends])]
+            self._graphs[bucket] = list(zip(graphs, [*calls.stops, None], strict=True))
         self._inputs.upload(batch)
-        self._graphs[bucket].replay()
+        for graph, stop in self._graphs[bucket]:
+            graph.replay()
+            if stop is not None:
+                self._add_up(stop, batch)
         return Logits(self, batch.n_outputs, bucket.outputs <= self.sampling.rows)
+
+    def _add_up(self, stop: Stop, batch: Batch) -> None:
+        """Put the sum over all ranks in the place of a value, by way of the host's memory."""
+        rows = batch.n_tokens if stop.value.rows == "tokens" else batch.n_outputs
+        block = self._meeting[: 4 * rows * stop.value.size]
+        if rows:
+            self._device.download(stop.place.ref.address, block)
+            self._device.mark().wait()
+        stop.link.all_reduce(block.view(np.float32))
+        if rows:
+            self._device.upload(block, stop.place.ref.address)
+            self._device.mark().wait()  # the block is the next sum's
 
     def logits(self, count: int) -> npt.NDArray[np.float32]:
         """The first rows of the last step's logits."""
@@ -171,7 +197,7 @@ class CudaProgram:
         return view.reshape(rows, *value.shape).copy()
 
     def close(self) -> None:
-        for graph in self._graphs.values():
+        for graph in [graph for graphs in self._graphs.values() for graph, _ in graphs]:
             graph.close()
         self._graphs.clear()
         for table in self._tables.values():

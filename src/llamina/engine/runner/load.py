@@ -50,8 +50,11 @@ def load(
     `draft` is a smaller model with the same vocabulary that drafts tokens, or a folder to choose one from. `kv_type`
     is the type of the KV cache, `cache_tokens` its size in tokens, `max_sequences` how many are computed at once,
     `step_tokens` how many tokens one step computes at the most, `max_waiting` how many requests may wait. With
-    `offload` the weights are read as they are needed, within a `memory_budget` in bytes. `template` is a chat template
-    in place of the file's; `sampling` are parameters that requests have unless they say otherwise, before the file's.
+    `offload` the weights are read as they are needed, within a `memory_budget` in bytes. `gpu_layers` is how many of
+    the last layers a GPU computes, the output counted as one, or "all"; the CPU computes the others. Without it, and
+    with "auto", those that fit the GPU's free memory. `tensor_parallel` divides every layer among so many GPUs, from
+    `device` on, each with its heads and its rows or columns of the weights. `template` is a chat template in place of
+    the file's; `sampling` are parameters that requests have unless they say otherwise, before the file's.
     `progress(what, done, total)` is told of fetching and compiling; without it a bar is shown, on a terminal or as a
     widget of a notebook.
     """
@@ -80,6 +83,8 @@ def load(
         same = {
             name: value for name, value in own.items() if name in ("kv_type", "stream", "step_tokens", "max_sequences")
         }
+        if own.get("gpu_layers") == 0:  # a draft model has what its target leaves, but no GPU that is not wanted
+            same["gpu_layers"] = 0
         same |= {"backend": backend, "device": device, "threads": threads, "context": engine.context}
         drafts = load(smaller, progress=progress, **same)  # type: ignore[arg-type]
         engine.core.speculation.drafter = Drafter(drafts.core, runner.plan.vocab)

@@ -1,7 +1,8 @@
 """How much memory there is, how much of it the cache may have, and who has it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
 
@@ -42,41 +43,81 @@ class Room:
     reach: int = 0  # ... which see so far; 0: these have memory for every page
 
 
-def find_room(
-    plan: Plan,
-    free: int,
-    weights: int,
-    context: int,
-    sequences: int,
-    step: int,
-    kv_type: KvType,
-    cache_tokens: int | None,
-) -> Room:
-    """Pages for `cache_tokens`; without it as many contexts as sequences, if they fit a share of the free memory."""
-    spare = max(0, int(SHARE * (free - weights)))
-    size = state_bytes(plan, kv_type)
-    recurrent = any(state.kind == "recurrent" for state in plan.states)
-    checkpoints = min(CHECKPOINTS * sequences, max(1, spare // 4 // max(1, size["slot"]))) if recurrent else None
-    reach = max((state.reach for state in plan.states), default=0)
-    windows = WINDOW_SHARE * (sequences * (-(-reach // PAGE) + 3) + -(-step // PAGE)) if reach else 0
-    if cache_tokens is not None:
-        return _divide(-(-cache_tokens // PAGE), checkpoints, windows, reach)
-    one = -(-context // PAGE)
-    least = one * size["page"] + min(one, windows) * size["window"] + sequences * size["slot"]
-    if least > free:
+class Part(NamedTuple):
+    """A plan on a device that has so much memory left, of which weights take some."""
+
+    plan: Plan
+    free: int
+    weights: int
+
+    @property
+    def spare(self) -> int:
+        return max(0, int(SHARE * (self.free - self.weights)))
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the states of sequences are for."""
+
+    context: int
+    sequences: int
+    step: int  # the most tokens of one
+    kv_type: KvType
+    cache_tokens: int | None = None
+
+    def windows(self, reach: int) -> int:
+        """Window pages of layers that see so far."""
+        if not reach:
+            return 0
+        return WINDOW_SHARE * (self.sequences * (-(-reach // PAGE) + 3) + -(-self.step // PAGE))
+
+    def least(self, plan: Plan) -> int:
+        """Bytes of a plan's states for one context, or for `cache_tokens`, and all recurrent states."""
+        size, pages = state_bytes(plan, self.kv_type), -(-(self.cache_tokens or self.context) // PAGE)
+        windows = min(pages, self.windows(_reach(plan)))
+        return pages * size["page"] + windows * size["window"] + self.sequences * size["slot"]
+
+
+def find_room(parts: Sequence[Part], wanted: Wanted) -> Room:
+    """Pages for `cache_tokens`; without it as many contexts as sequences, if they fit a share of the free memory.
+
+    All parts of a model have the same pages, so it is what fits each of them. Raises CapacityError if one context does
+    not.
+    """
+    reach = max(_reach(part.plan) for part in parts)
+    windows = wanted.windows(reach)
+    checkpoints = min((n for part in parts if (n := _checkpoints(part, wanted)) is not None), default=None)
+    if wanted.cache_tokens is not None:
+        pages = -(-wanted.cache_tokens // PAGE)
+    else:
+        pages = min(_pages(part, wanted, windows) for part in parts)
+    # sliding-window layers get a pool of their own where that is smaller than the pages
+    return Room(pages, checkpoints, windows, reach) if windows < pages else Room(pages, checkpoints)
+
+
+def _reach(plan: Plan) -> int:
+    return max((state.reach for state in plan.states), default=0)
+
+
+def _checkpoints(part: Part, wanted: Wanted) -> int | None:
+    if not any(state.kind == "recurrent" for state in part.plan.states):
+        return None
+    size = state_bytes(part.plan, wanted.kv_type)["slot"]
+    return min(CHECKPOINTS * wanted.sequences, max(1, part.spare // 4 // max(1, size)))
+
+
+def _pages(part: Part, wanted: Wanted, windows: int) -> int:
+    size, least = state_bytes(part.plan, wanted.kv_type), wanted.least(part.plan)
+    if least > part.free:
         raise CapacityError(
-            f"a context of {context} tokens takes {least} bytes of memory and {free} are free: "
+            f"a context of {wanted.context} tokens takes {least} bytes of memory and {part.free} are free: "
             "load the model with a smaller context, fewer max_sequences or another kv_type"
         )
-    pages = spare // max(1, size["page"] + size["window"])
+    one = -(-wanted.context // PAGE)
+    pages = part.spare // max(1, size["page"] + size["window"])
     if pages > windows:
-        pages = (spare - windows * size["window"]) // max(1, size["page"])
-    return _divide(max(one, min(one * sequences, pages)), checkpoints, windows, reach)
-
-
-def _divide(pages: int, checkpoints: int | None, windows: int, reach: int) -> Room:
-    """Sliding-window layers get a pool of their own where that is smaller than the pages."""
-    return Room(pages, checkpoints, windows, reach) if windows < pages else Room(pages, checkpoints)
+        pages = (part.spare - windows * size["window"]) // max(1, size["page"])
+    return max(one, min(one * wanted.sequences, pages))
 
 
 def measure(core: "Core") -> Memory:

@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 from llamina.adapters import Adapter
 from llamina.backends import Backend, Capacity, KvType, Program, check_kv_type
-from llamina.backends import backend as make_backend
 from llamina.cache import Pages, WindowPool
 from llamina.engine.embedded import Embedded
 from llamina.engine.limits import Limits
 from llamina.engine.runner.adapters import Adapters
-from llamina.engine.runner.memory import find_room
+from llamina.engine.runner.devices import GpuLayers, choose_backend, divide_backend, parts_of
+from llamina.engine.runner.memory import Wanted, find_room
 from llamina.engine.runner.programs import Programs
 from llamina.engine.samplers import Samplers
 from llamina.engine.schedule import Budget
@@ -46,17 +46,20 @@ class ModelRunner:
         cache_tokens: int | None = None,
         offload: Literal["none", "budget", "pinned"] = "none",
         memory_budget: int | None = None,
+        gpu_layers: GpuLayers | None = None,
+        tensor_parallel: int = 1,
         sampling: Mapping[str, Any] | None = None,
         template: str | None = None,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> None:
-        _check_counts(step_tokens=step_tokens, max_sequences=max_sequences, cache_tokens=cache_tokens)
+        _check_counts(
+            step_tokens=step_tokens,
+            max_sequences=max_sequences,
+            cache_tokens=cache_tokens,
+            tensor_parallel=tensor_parallel,
+        )
         self.file = file
         self.model = model
-        self.backend: Backend = make_backend(
-            backend, device=device, stream=stream, threads=threads, offload=offload, memory_budget=memory_budget
-        )
-        check_kv_type(self.backend, kv_type)
         self.kv_type = kv_type
         self.context = model.config.context
         self.sampling = dict(sampling or {})  # parameters that requests have unless they say otherwise
@@ -67,12 +70,22 @@ class ModelRunner:
             raise UnsupportedModel(f"{key} is {model.causal}: that variant of the architecture is not known here")
         self.adapters = Adapters(file.metadata, self.plan)
         self.weight_bytes = sum(tensor.nbytes for tensor in file.tensors.values())
-        weights, free = self.backend.weight_bytes(self.weight_bytes), self.backend.free_bytes()
-        if weights == self.weight_bytes <= free:
-            file.read_ahead()
         whole = not model.causal
         step_tokens = step_tokens or (max(self.context, STEP_TOKENS) if whole else STEP_TOKENS)
-        room = find_room(self.plan, free, weights, self.context, max_sequences, step_tokens, kv_type, cache_tokens)
+        wanted = Wanted(self.context, max_sequences, step_tokens, kv_type, cache_tokens)
+        host = {"threads": threads, "offload": offload, "memory_budget": memory_budget}
+        self.backend: Backend
+        if tensor_parallel == 1:
+            self.backend = choose_backend(backend, self.plan, wanted, gpu_layers, device=device, stream=stream, **host)
+        elif gpu_layers is None:
+            self.backend = divide_backend(backend, tensor_parallel, device=device, stream=stream, **host)
+        else:
+            message = f"gpu_layers is {gpu_layers!r} and tensor_parallel is {tensor_parallel}: give one of them"
+            raise RequestError(message, "gpu_layers")
+        check_kv_type(self.backend, kv_type)
+        if self.backend.weight_bytes(self.weight_bytes) == self.weight_bytes <= self.backend.free_bytes():
+            file.read_ahead()
+        room = find_room(parts_of(self.backend, self.plan, self.weight_bytes), wanted)
         windows = WindowPool(room.window_pages, room.reach)
         self.pages = Pages(room.pages, max_sequences, room.checkpoints, windows, sharing=model.causal)
         slots = max_sequences + (room.checkpoints or 0)

@@ -207,6 +207,14 @@ def _route(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Ba
     return [chosen, weights * np.float32(params.scale)]
 
 
+@operation("all_reduce")
+def _all_reduce(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
+    """The sum of what the ranks of a divided model have computed; `plan.shard` writes such steps."""
+    out = np.array(x[0], np.float32, order="C")
+    step.attrs["link"].all_reduce(out)
+    return out
+
+
 @operation("softmax")
 def _softmax(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
     return softmax(x[0])

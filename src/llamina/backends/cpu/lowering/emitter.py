@@ -1,7 +1,7 @@
 """What lowering writes into: the kernel calls so far, and where the values are that they pass on."""
 
 from collections.abc import Callable, Hashable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,7 @@ from llamina.backends.base import Capacity
 from llamina.backends.cpu.runtime.adapters import AdapterTable
 from llamina.backends.cpu.runtime.arena import Argument, Buffer, Place, Ref, split_shape
 from llamina.backends.cpu.runtime.call import KernelCall
-from llamina.ops import State, Step, Value, Weight
+from llamina.ops import Link, State, Step, Value, Weight
 from llamina.ops.batch import Batch
 from llamina.plan import Plan
 from llamina.quant import decode
@@ -33,6 +33,15 @@ def lowers(*operations: str) -> Callable[[Lower], Lower]:
     return register
 
 
+class Stop(NamedTuple):
+    """So many calls are made, then a value's rows are added up over all ranks, then the others."""
+
+    calls: int
+    value: Value
+    place: Place
+    link: Link
+
+
 class Emitter:
     """`calls` grows call by call; `buffers` are those that share the arena.
 
@@ -53,8 +62,9 @@ class Emitter:
         self.scratch_size = scratch_size(plan, batch)
         self.partials_size = partials_size(plan, batch)
         self.partials = Buffer(self.partials_size * threads, own=True)
-        self.logits = Buffer(4 * len(batch.outputs) * plan.vocab, own=True)
+        self.logits = Buffer(4 * self.rows(plan.logits) * plan.vocab, own=True)
         self.step = 0  # the plan's step that calls are for
+        self.stops: list[Stop] = []  # where threads stop for ranks to meet
         self._places: dict[int, Place] = {}
         self._made: dict[Hashable, Any] = {}
         for value, array in ((plan.tokens, batch.tokens), (plan.positions, batch.positions)):

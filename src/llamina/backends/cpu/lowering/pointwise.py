@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from llamina.backends.cpu.lowering.emitter import Emitter, lowers
+from llamina.backends.cpu.lowering.emitter import Emitter, Stop, lowers
 from llamina.backends.cpu.runtime.arena import Argument, Place, Ref, split_shape
 from llamina.ops import Step, Weight
 from llamina.ops.rotation import frequencies
@@ -92,6 +92,14 @@ def pick(e: Emitter, step: Step) -> None:
         "pick", count=e.count(step.outputs[0]), rows=e.fixed(e.batch.outputs), x=x.ref, x_row=x.row,
         out=out.ref, out_row=out.row, inner=out.outer * out.inner,
     )  # fmt: skip
+
+
+@lowers("all_reduce")
+def all_reduce(e: Emitter, step: Step) -> None:
+    """A copy, in whose place the sum comes between two walks of the threads."""
+    value, out = step.outputs[0], e.output(step.outputs[0])
+    e.copy(value, e.place(step.inputs[0]), out)
+    e.stops.append(Stop(len(e.calls), value, out, step.attrs["link"]))
 
 
 @lowers("sinkhorn")

@@ -8,11 +8,11 @@ from llamina.backends.cuda.lowering import (  # noqa: F401 (they fill the table)
     recurrent,
     routing,
 )
-from llamina.backends.cuda.lowering.calls import OPS, Calls
+from llamina.backends.cuda.lowering.calls import OPS, Calls, Stop
 from llamina.backends.cuda.memory import Place, Ref
 from llamina.plan import Plan
 
-__all__ = ["OPS", "Calls", "lower"]
+__all__ = ["OPS", "Calls", "Stop", "lower"]
 
 
 def lower(plan: Plan, calls: Calls, logits: Ref, ids: Ref) -> None:

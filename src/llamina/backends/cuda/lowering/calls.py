@@ -12,7 +12,7 @@ from llamina.backends.cuda.device import Argument, Constant, Grid, Launch, launc
 from llamina.backends.cuda.inputs import Inputs
 from llamina.backends.cuda.memory import Buffer, Place, Ref, split_shape
 from llamina.backends.cuda.shared import Shared
-from llamina.ops import Step, Value, Weight
+from llamina.ops import Link, Step, Value, Weight
 from llamina.plan.fusion import Readers
 
 Lower = Callable[["Calls", Step], None]
@@ -44,6 +44,15 @@ class Norming(NamedTuple):
     eps: float
 
 
+class Stop(NamedTuple):
+    """So many launches are made, then a value is added up over all ranks, then the others."""
+
+    launches: int
+    value: Value
+    place: Place
+    link: Link
+
+
 class Calls:
     """`launches` grows one by one; `buffers` are the arena's tenants."""
 
@@ -67,6 +76,7 @@ class Calls:
         self.turning: dict[int, Turning] = {}  # values that are still to be rotated
         self.norming: dict[int, Norming] = {}  # values whose norm is left to products
         self.done: set[int] = set()  # steps of the plan that launches of earlier ones have computed
+        self.stops: list[Stop] = []  # where ranks of a divided model meet
         self.step = 0
 
     def emit(self, name: str, grid: Grid, warps: int = 4, stages: int = 3, /, **args: Argument | Constant) -> None:

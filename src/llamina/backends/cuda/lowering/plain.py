@@ -7,7 +7,7 @@ import numpy as np
 from llamina.backends.cuda.bucket import power
 from llamina.backends.cuda.device import Argument, Constant
 from llamina.backends.cuda.lowering import small_batch
-from llamina.backends.cuda.lowering.calls import Calls, Norming, Turning, block_of, lowers, reading, writing
+from llamina.backends.cuda.lowering.calls import Calls, Norming, Stop, Turning, block_of, lowers, reading, writing
 from llamina.backends.cuda.lowering.matrices import prepared_for
 from llamina.backends.cuda.memory import Place, Ref, split_shape
 from llamina.ops import Step, Weight
@@ -194,6 +194,14 @@ def _pick(calls: Calls, step: Step) -> None:
         "elementwise.pick", calls.elements(step.outputs[0], out), **calls.spread(step.outputs[0], out), **reading(x),
         **writing(out), wanted=calls.inputs.refs["outputs"], EARLY=calls.early,
     )  # fmt: skip
+
+
+@lowers("all_reduce")
+def _all_reduce(calls: Calls, step: Step) -> None:
+    """A copy, in whose place the sum comes between two graphs."""
+    value, out = step.outputs[0], calls.output(step.outputs[0])
+    calls.copy(value, calls.place(step.inputs[0]), out)
+    calls.stops.append(Stop(len(calls.launches), value, out, step.attrs["link"]))
 
 
 @lowers("reshape")
