@@ -45,27 +45,28 @@ def bytes_of(store, line, row_bytes, runs):
 @triton.jit
 def load_lines(store, line, mask, DIM: tl.constexpr, SIZE: tl.constexpr, START: tl.constexpr, WIDE: tl.constexpr,
                MASKED: tl.constexpr, KIND: tl.constexpr):  # fmt: skip
-    """Elements [START, START + WIDE) of lines of DIM elements, zeros from SIZE on: floats as they are, or float16."""
-    R: tl.constexpr = line.shape[0]
+    """Elements [START, START + WIDE) of lines of DIM elements, zeros from SIZE on: floats as they are, or float16.
+
+    Every element has its scale loaded: with fewer of them, lines would be needed in two layouts, and then Triton 3.6
+    now and then reads from wrong addresses.
+    """
     at = START + tl.arange(0, WIDE)
     if KIND == "q8_0":
         RUNS: tl.constexpr = (DIM + 31) // 32
-        run = START // 32 + tl.arange(0, WIDE // 32)
         x = tile(bytes_of(store, line, 32 * RUNS, RUNS), mask, at, SIZE, START + WIDE, MASKED).to(tl.float16)
-        scale = tile(scales_of(store, line, 32 * RUNS, RUNS), mask, run, RUNS, START // 32 + WIDE // 32, MASKED)
-        found = tl.reshape(tl.reshape(x, [R, WIDE // 32, 32]) * scale[:, :, None], [R, WIDE])
+        found = x * tile(
+            scales_of(store, line, 32 * RUNS, RUNS), mask, at // 32, RUNS, START // 32 + WIDE // 32, MASKED
+        )
     elif KIND == "q4_0":
         RUNS: tl.constexpr = (DIM + 31) // 32
-        run, at = START // 32 + tl.arange(0, WIDE // 32), START // 2 + tl.arange(0, WIDE // 2)
-        x = tile(bytes_of(store, line, 16 * RUNS, RUNS), mask, at, 16 * RUNS, START // 2 + WIDE // 2, MASKED)
-        scale = tile(scales_of(store, line, 16 * RUNS, RUNS), mask, run, RUNS, START // 32 + WIDE // 32, MASKED)
-        x = tl.reshape(x, [R, WIDE // 32, 16])
-        x = tl.reshape(tl.permute(tl.join(x & 15, x >> 4), (0, 1, 3, 2)), [R, WIDE // 32, 32])
-        found = tl.reshape((x.to(tl.float16) - 8.0) * scale[:, :, None], [R, WIDE])
+        rows, byte = bytes_of(store, line, 16 * RUNS, RUNS), at // 32 * 16 + at % 16
+        x = tile(rows, mask, byte, 16 * RUNS, START // 2 + WIDE // 2, MASKED) >> (at % 32 // 16 * 4)[None, :]
+        scale = tile(scales_of(store, line, 16 * RUNS, RUNS), mask, at // 32, RUNS, START // 32 + WIDE // 32, MASKED)
+        found = ((x & 15).to(tl.float16) - 8.0) * scale
     elif KIND == "fp8":
         x = tile(bytes_of(store, line, DIM, 1), mask, at, SIZE, START + WIDE, MASKED)
-        scale = tl.load(scales_of(store, line, DIM, 1), mask=mask, other=0.0)
-        found = x.to(tl.float8e4nv, bitcast=True).to(tl.float16) * scale[:, None]
+        scale = tile(scales_of(store, line, DIM, 1), mask, at * 0, SIZE, START + WIDE, MASKED)
+        found = x.to(tl.float8e4nv, bitcast=True).to(tl.float16) * scale
     else:
         found = tile(store + line * DIM, mask, at, SIZE, START + WIDE, MASKED)
     return found
