@@ -37,6 +37,7 @@ ORDER = [
     "hub",
     "convert",
     "adapters",
+    "vision",
     "engine",
     "server",
     "repl",
@@ -60,6 +61,7 @@ ONLY = {
     "hub": {"errors", "places", "gguf"},
     "convert": {"errors", "gguf", "quant", "tokenizer"},
     "adapters": {"errors", "gguf", "quant", "ops", "convert"},
+    "vision": {"errors", "quant", "ops", "models", "plan", "backends"},
 }
 NEVER = {"backends": {"models", "tokenizer"}}
 SUBROOMS = {  # the same inside a package: who may import whom of its own

@@ -1,5 +1,6 @@
 """Launches of the operations that look at nothing but their operands: elementwise, norms, rotations, layouts."""
 
+from dataclasses import replace
 from math import prod
 
 from llamina.backends.cuda.bucket import power
@@ -171,6 +172,8 @@ def _angles(calls: Calls, step: Step) -> Ref:
 @lowers("pick")
 def _pick(calls: Calls, step: Step) -> None:
     x, out = calls.place(step.inputs[0]), calls.output(step.outputs[0])
+    if "group" in step.attrs:
+        x = replace(x, head=x.row, outer=step.attrs["group"])
     calls.emit(
         "elementwise.pick", calls.elements(step.outputs[0], out), **calls.spread(step.outputs[0], out), **reading(x),
         **writing(out), wanted=calls.inputs.refs["outputs"], EARLY=calls.early,
