@@ -7,7 +7,7 @@ these pictures with exactly these files.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,9 @@ PATCHES = (SIDE // PATCH) ** 2
 class Draws:
     """Tensors in the order in which they are drawn."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, text: int = TEXT) -> None:
         self._rng = np.random.default_rng(seed)
+        self.text = text  # the text model's width
         self.tensors: dict[str, Array] = {}
 
     def plain(self, *shape: int) -> Array:
@@ -85,14 +86,14 @@ def llava(draws: Draws) -> tuple[str, dict[str, Any]]:
     draws.matrix("v.position_embd.weight", PATCHES + 1, WIDTH)
     draws.norm("v.pre_ln", WIDTH)
     draws.norm("v.post_ln", WIDTH)
-    draws.linear("mm.0", TEXT, WIDTH)
-    draws.linear("mm.2", TEXT, TEXT)
+    draws.linear("mm.0", draws.text, WIDTH)
+    draws.linear("mm.2", draws.text, draws.text)
     return "mlp", {}
 
 
 def llava16(draws: Draws) -> tuple[str, dict[str, Any]]:
     kind, _ = llava(draws)
-    draws.tensors["v.image_newline"] = draws.plain(TEXT)
+    draws.tensors["v.image_newline"] = draws.plain(draws.text)
     grids = [56, 112, 112, 56, 112, 112, 168, 56]
     return kind, {"image_grid_pinpoints": grids, "mm_patch_merge_type": "spatial_unpad"}
 
@@ -103,7 +104,7 @@ def qwen2vl(draws: Draws) -> tuple[str, dict[str, Any]]:
     draws.patches("v.patch_embd.weight.1")
     draws.norm("v.post_ln", WIDTH)
     draws.linear("mm.0", 4 * WIDTH, 4 * WIDTH)
-    draws.linear("mm.2", TEXT, 4 * WIDTH)
+    draws.linear("mm.2", draws.text, 4 * WIDTH)
     return "qwen2vl_merger", {"image_min_pixels": 4 * 28 * 28, "image_max_pixels": 64 * 28 * 28}
 
 
@@ -112,7 +113,7 @@ def gemma3(draws: Draws) -> tuple[str, dict[str, Any]]:
     draws.patches(bias=True)
     draws.matrix("v.position_embd.weight", PATCHES, WIDTH)
     draws.norm("v.post_ln", WIDTH)
-    draws.matrix("mm.input_projection.weight", WIDTH, TEXT)
+    draws.matrix("mm.input_projection.weight", WIDTH, draws.text)
     draws.near_one("mm.soft_emb_norm.weight", WIDTH)
     return "gemma3", {"projector.scale_factor": 2}
 
@@ -122,7 +123,7 @@ def idefics3(draws: Draws) -> tuple[str, dict[str, Any]]:
     draws.patches(bias=True)
     draws.matrix("v.position_embd.weight", PATCHES, WIDTH)
     draws.norm("v.post_ln", WIDTH)
-    draws.matrix("mm.model.fc.weight", TEXT, 4 * WIDTH)
+    draws.matrix("mm.model.fc.weight", draws.text, 4 * WIDTH)
     return "idefics3", {"projector.scale_factor": 2, "preproc_image_size": 112}
 
 
@@ -135,8 +136,8 @@ def internvl(draws: Draws) -> tuple[str, dict[str, Any]]:
     draws.patches(bias=True)
     draws.matrix("v.position_embd.weight", PATCHES + 1, WIDTH)
     draws.norm("mm.model.mlp.0", 4 * WIDTH)
-    draws.linear("mm.model.mlp.1", TEXT, 4 * WIDTH)
-    draws.linear("mm.model.mlp.3", TEXT, TEXT)
+    draws.linear("mm.model.mlp.1", draws.text, 4 * WIDTH)
+    draws.linear("mm.model.mlp.3", draws.text, draws.text)
     return "internvl", {"projector.scale_factor": 2}
 
 
@@ -150,15 +151,17 @@ FAMILIES = {
 }
 
 
-def write(family: str, path: Path, text_width: int = TEXT) -> None:
-    """The mmproj file of a family. For another width of the text model, the last matrix is repeated to it."""
-    draws = Draws(SEED)
+def write(family: str, path: Path, text_width: int = TEXT, left_out: Sequence[str] = ()) -> None:
+    """The mmproj file of a family, for a text model of that width; keys may be left out."""
+    draws = Draws(SEED, text_width)
     kind, special = FAMILIES[family](draws)
     writer = gguf.GGUFWriter(str(path), "clip")
     writer.add_bool("clip.has_vision_encoder", True)
     writer.add_string("clip.projector_type", kind)
     writer.add_bool("clip.use_gelu", True)
     for key, value in (METADATA | special | {"projection_dim": text_width}).items():
+        if key in left_out:
+            continue
         if isinstance(value, str):
             writer.add_string(f"clip.vision.{key}", value)
         elif isinstance(value, list):

@@ -54,6 +54,7 @@ class Encoder(ABC):
 
     norm_kind: Literal["rms", "layer"] = "layer"
     both_ways = False  # whether a picture's rows attend to each other in the text model, too
+    grid_positions = False  # whether M-RoPE counts a picture's rows in two dimensions
     merge = 1  # patches of a side that become one row, unless the file says otherwise
 
     def __init__(self, metadata: Mapping[str, Any], weights: Weights) -> None:

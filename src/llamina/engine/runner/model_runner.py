@@ -14,6 +14,7 @@ from llamina.engine.embedded import Embedded
 from llamina.engine.limits import Limits
 from llamina.engine.runner.adapters import Adapters
 from llamina.engine.runner.memory import find_room
+from llamina.engine.runner.pictures import PictureEncoder
 from llamina.engine.runner.programs import Programs
 from llamina.engine.samplers import Samplers
 from llamina.engine.schedule import Budget
@@ -47,6 +48,7 @@ class ModelRunner:
         memory_budget: int | None = None,
         sampling: Mapping[str, Any] | None = None,
         template: str | None = None,
+        mmproj: str | os.PathLike[str] | None = None,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> None:
         _check_options(kv_type, step_tokens=step_tokens, max_sequences=max_sequences, cache_tokens=cache_tokens)
@@ -63,6 +65,7 @@ class ModelRunner:
         if self.plan.causal != model.causal:
             key = f"{model.config.architecture}.attention.causal"
             raise UnsupportedModel(f"{key} is {model.causal}: that variant of the architecture is not known here")
+        self.pictures = PictureEncoder(file.source, mmproj, self.backend, model.width, progress)
         self.adapters = Adapters(file.metadata, self.plan)
         self.weight_bytes = sum(tensor.nbytes for tensor in file.tensors.values())
         weights, free = self.backend.weight_bytes(self.weight_bytes), self.backend.free_bytes()
@@ -160,6 +163,7 @@ class ModelRunner:
         if "samplers" in self.__dict__:
             self.samplers.close()
         self.programs.close()
+        self.pictures.close()
         self._closed = True
 
 

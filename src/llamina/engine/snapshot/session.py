@@ -27,9 +27,9 @@ class Session:
         """What was said so far, the answer under way included."""
         return [*self._messages, *([self._turn.message()] if self._turn else [])]
 
-    def ask(self, text: str, **options: Any) -> Turn:
-        """The answer to a message, as it comes; options are those of `Engine.stream_chat`."""
-        messages = [*self.messages, {"role": "user", "content": text}]
+    def ask(self, content: str | Sequence[Any], **options: Any) -> Turn:
+        """The answer to a text, or to parts with pictures, as it comes; options are those of `Engine.stream_chat`."""
+        messages = [*self.messages, *conversation([{"role": "user", "content": content}])]
         turn = self._engine.stream_chat(messages, **options)
         self._messages, self._turn = messages, turn
         return turn

@@ -11,6 +11,7 @@ ROWS = (8, 4096)  # of a picture, at the least and at the most
 
 class Family(Encoder):
     merge = 2
+    grid_positions = True
 
     def setup(self) -> None:
         self.merge = self.config.count("spatial_merge_size", 2)
