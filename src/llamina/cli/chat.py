@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from llamina.cli.advice import advised
-from llamina.cli.options import device_options, kv_option, locate, model_options, open_file
+from llamina.cli.options import device_options, kv_option, locate, mmproj_option, model_options, open_file
 from llamina.cli.sampling import SampledCommand, given, sampling_options
 from llamina.cli.terminal import Meter
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 @click.command("chat", cls=SampledCommand)
 @model_options
+@mmproj_option
 @click.option("--url", metavar="URL", help="Talk to a server with OpenAI's API, such as http://127.0.0.1:8080/v1.")
 @click.option("--api-key", envvar="LLAMINA_API_KEY", metavar="KEY", help="With --url: the server's API key.")
 @click.option("--system", metavar="TEXT", help="The system message.")
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 def command(
     model: str | None,
     hf: str | None,
+    mmproj: str | None,
     url: str | None,
     api_key: str | None,
     system: str | None,
@@ -67,9 +69,10 @@ def command(
     from llamina.repl.loop import Repl
     from llamina.repl.talk import Talk
 
-    if url and (hf or context):
-        raise click.UsageError("--url names a server, which has its own models: leave -hf and -c out")
+    if url and (hf or context or mmproj):
+        raise click.UsageError("--url names a server, which has its own models: leave -hf, -c and --mmproj out")
     loading = {"backend": backend, "device": device, "threads": threads, "context": context, "kv_type": kv_type}
+    loading["mmproj"] = mmproj
     partner = _partner(model, hf, url, api_key, loading)
     try:
         talk = Talk(partner, system, {"max_tokens": max_tokens, **given(options)})
@@ -98,11 +101,13 @@ def _partner(model: str | None, hf: str | None, url: str | None, key: str | None
         if "tokenizer.chat_template" not in file.metadata:
             raise click.UsageError(f"{name} has no chat template: it continues texts, as in `llamina run --raw`")
         with Meter("kernels") as meter, advised():
-            return load(file, progress=meter, **loading)
+            own = loading if name == first else {**loading, "mmproj": None}  # another model has another encoder
+            return load(file, progress=meter, **own)
 
     from llamina import hub
 
-    return LocalPartner(model or hf or os.environ.get("LLAMINA_MODEL") or hub.DEFAULT, open_engine)
+    first = model or hf or os.environ.get("LLAMINA_MODEL") or hub.DEFAULT
+    return LocalPartner(first, open_engine)
 
 
 def _history() -> Any:

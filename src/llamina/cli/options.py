@@ -59,6 +59,16 @@ def kv_option(function: Function) -> Function:
     )(function)
 
 
+def mmproj_option(function: Function) -> Function:
+    """`--mmproj`."""
+    return click.option(
+        "--mmproj",
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help="The encoder of pictures that belongs to the model; by default the mmproj file beside it.",
+    )(function)
+
+
 def _adapters(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, float]:
     """Scales by path, from FILE or FILE=SCALE; a file whose own name has a = is found first."""
     found: dict[str, float] = {}
@@ -192,6 +202,19 @@ def locate(model: str | None, hf: str | None = None, quiet: bool = False) -> Pat
     name = model or os.environ.get("LLAMINA_MODEL") or hub.DEFAULT
     with Meter("bytes", quiet) as meter:
         return hub.pull(hf, meter) if hf else _file(name) or hub.obtain(name, meter)
+
+
+def picture(place: str) -> Any:
+    """The picture of a file or a web address, as a part of a message. Raises InvalidPicture if there is none."""
+    from llamina.vision import read_picture
+
+    if not place.startswith(("http://", "https://")):
+        return {"type": "image", "image": read_picture(place)}
+    import asyncio
+
+    from llamina.vision.fetch import fetch
+
+    return {"type": "image", "image": read_picture(asyncio.run(fetch(place)))}
 
 
 def find_file(name: str) -> Path:

@@ -70,8 +70,9 @@ class Talk:
 
     def again(self) -> None:
         """Take the last answer back, so that the question can be answered again."""
-        text = self.undo()
-        self.messages.append({"role": "user", "content": text})
+        asked = [message for message in self.messages if message["role"] == "user"]
+        self.undo()
+        self.messages.append(asked[-1])
 
     def reset(self) -> None:
         """Forget what was said; the system message and the settings stay."""
