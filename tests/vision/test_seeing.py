@@ -115,7 +115,7 @@ def test_a_talk_about_a_picture(engine: llamina.Engine) -> None:
     ("content", "error", "message"),
     [
         ({"type": "image_url", "image_url": {"url": "https://example.org/cat.png"}}, InvalidPicture, "not fetched"),
-        ({"type": "image_url", "image_url": {"url": "/etc/passwd"}}, InvalidPicture, "not a picture"),
+        ({"type": "image_url", "image_url": {"url": "/etc/passwd"}}, InvalidPicture, "no picture"),
         ({"type": "image", "image": "cat.png"}, InvalidPicture, "pathlib.Path"),
         ({"type": "image", "image": Path("/nowhere.png")}, InvalidPicture, "cannot be read"),
         ({"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}, InvalidPicture, "none of PNG"),

@@ -37,7 +37,9 @@ def test_a_picture_and_a_question(cat: Path, talking: Callable[[str], Path], mmp
     assert talk.exit_code == 0 and json.loads(seen.stdout)["text"] in talk.stdout
 
 
-def test_what_is_refused(cat: Path, talking: Callable[[str], Path], mmproj: Callable[..., Path], tmp_path: Path) -> None:
+def test_what_is_refused(
+    cat: Path, talking: Callable[[str], Path], mmproj: Callable[..., Path], tmp_path: Path
+) -> None:
     model, sight = talking("llama-dense"), mmproj("llava", 256)
     (tmp_path / "notes.txt").write_text("no picture")
     for arguments, message in (

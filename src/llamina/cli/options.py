@@ -210,11 +210,9 @@ def picture(place: str) -> Any:
 
     if not place.startswith(("http://", "https://")):
         return {"type": "image", "image": read_picture(place)}
-    import asyncio
-
     from llamina.vision.fetch import fetch
 
-    return {"type": "image", "image": read_picture(asyncio.run(fetch(place)))}
+    return {"type": "image", "image": read_picture(fetch(place))}
 
 
 def find_file(name: str) -> Path:

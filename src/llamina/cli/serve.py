@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from llamina.cli.options import complete_model, usable_threads
+from llamina.cli.options import complete_model, mmproj_option, usable_threads
 from llamina.cli.terminal import note
 from llamina.server.config import Config
 from llamina.server.settings.table import Setting, settings
@@ -20,7 +20,7 @@ SHORT = {  # other names of flags, as llama.cpp's server has them
     "defaults.max_sequences": ("-np", "--parallel"),
     "slots": ("--slot-save-path",),
 }
-FURTHER_SHARD = re.compile(r"-(?!00001)\d{5}-of-\d{5}$")  # of a model whose first shard names it
+NO_MODEL = re.compile(r"-(?!00001)\d{5}-of-\d{5}$|mmproj")  # a further shard of one, or an encoder beside one
 
 
 def setting_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -54,6 +54,7 @@ def _option(setting: Setting) -> Callable[[Callable[..., Any]], Callable[..., An
     help="A GGUF file, a folder of them or the name of a model; several times. NAME=FILE gives it another name.",
 )
 @click.option("--alias", multiple=True, metavar="NAME", help="Another name of the first model; several times.")
+@mmproj_option
 @click.option(
     "--config",
     type=click.Path(dir_okay=False),
@@ -67,6 +68,7 @@ def command(
     models: tuple[str, ...],
     more: tuple[str, ...],
     alias: tuple[str, ...],
+    mmproj: str | None,
     config: str | None,
     check: bool,
     **flags: str | bool | None,
@@ -89,7 +91,10 @@ def command(
 
     given = {name.replace("__", "."): str(value) for name, value in flags.items() if value is not None}
     try:
-        found = load_config(config, flags=given, models=_named((*models, *more)), aliases=alias)
+        named = _named((*models, *more))
+        if mmproj and len(named) != 1:
+            raise click.UsageError("--mmproj belongs to one model: name it, or give each model a profile")
+        found = load_config(config, flags=given, models=named, aliases=alias, mmproj=mmproj)
         if not found.models:
             found = _with_default(config, given, alias)
     except InvalidConfig as error:
@@ -131,7 +136,7 @@ def _models(value: str) -> Iterator[tuple[str, str]]:
     if equals and name and model and not path.exists():
         yield name, model
     elif path.is_dir():
-        files = [file for file in sorted(path.glob("*.gguf")) if not FURTHER_SHARD.search(file.stem)]
+        files = [file for file in sorted(path.glob("*.gguf")) if not NO_MODEL.search(file.stem.lower())]
         if not files:
             raise click.UsageError(f"there is no GGUF file in the folder {value}")
         yield from ((file.stem, str(file.resolve())) for file in files)

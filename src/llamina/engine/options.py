@@ -107,3 +107,4 @@ class LoadOptions(TypedDict, total=False):
     memory_budget: int | None
     sampling: Mapping[str, Any] | None
     template: str | None
+    picture_hosts: Sequence[str] | None

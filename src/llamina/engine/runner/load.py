@@ -48,6 +48,8 @@ def load(
     file (`general.sampling.*`) or the catalogue gives.
 
     `mmproj` is the file of a picture encoder; without it, the one beside the model is used when a picture comes.
+    Pictures at web addresses are fetched from `picture_hosts` alone, which are none unless given.
+
     `draft` is a smaller model with the same vocabulary that drafts tokens, or a folder to choose one from. `kv_type`
     is the type of the KV cache, `cache_tokens` its size in tokens, `max_sequences` how many are computed at once,
     `step_tokens` how many tokens one step computes at the most, `max_waiting` how many requests may wait. With

@@ -1,7 +1,7 @@
 """A model made ready to run: its plan compiled, memory for the KV cache and states, room for adapters."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from threading import RLock
 from typing import Any, Literal, get_args
@@ -49,6 +49,7 @@ class ModelRunner:
         sampling: Mapping[str, Any] | None = None,
         template: str | None = None,
         mmproj: str | os.PathLike[str] | None = None,
+        picture_hosts: Sequence[str] | None = None,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> None:
         _check_options(kv_type, step_tokens=step_tokens, max_sequences=max_sequences, cache_tokens=cache_tokens)
@@ -65,7 +66,8 @@ class ModelRunner:
         if self.plan.causal != model.causal:
             key = f"{model.config.architecture}.attention.causal"
             raise UnsupportedModel(f"{key} is {model.causal}: that variant of the architecture is not known here")
-        self.pictures = PictureEncoder(file.source, mmproj, self.backend, model.width, progress)
+        hosts = picture_hosts or ()
+        self.pictures = PictureEncoder(file.source, mmproj, self.backend, model.width, progress, hosts)
         self.adapters = Adapters(file.metadata, self.plan)
         self.weight_bytes = sum(tensor.nbytes for tensor in file.tensors.values())
         weights, free = self.backend.weight_bytes(self.weight_bytes), self.backend.free_bytes()

@@ -1,6 +1,7 @@
 """The encoder of pictures that belongs to a model: a second file, opened and compiled when the first picture comes."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -18,11 +19,21 @@ MISSING = "this model reads text only: for one that sees, load its mmproj file t
 
 
 class PictureEncoder:
-    """Without a path, the mmproj file beside the model is taken, if one fits. `width` is that of the model's rows."""
+    """Without a path, the mmproj file beside the model is taken, if there is one. `width` is that of the model's rows.
+
+    Pictures at web addresses are fetched from `hosts` alone.
+    """
 
     def __init__(
-        self, model: str, path: "str | os.PathLike[str] | None", backend: Backend, width: int, progress: Progress | None
+        self,
+        model: str,
+        path: "str | os.PathLike[str] | None",
+        backend: Backend,
+        width: int,
+        progress: Progress | None = None,
+        hosts: Iterable[str] = (),
     ) -> None:
+        self.hosts = frozenset(host.lower() for host in hosts)
         self._model, self._backend, self._width, self._progress = model, backend, width, progress
         self._lock = Lock()
         self._runner: EncoderRunner | None = None

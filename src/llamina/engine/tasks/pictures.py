@@ -46,16 +46,15 @@ def _part(part: object) -> dict[str, Any]:
 
 
 def _source(part: Part) -> Any:
-    """What holds a part's picture. A text is a `data:` URL: paths are no texts, so that none comes from a client."""
+    """What holds a part's picture. A text is a `data:` URL or a web address; a path is not: no client may give one."""
     name = "image" if part["type"] == "image" else "image_url"
     source = part.get(name)
     if isinstance(source, Mapping):
         source = source.get("url")
     if source is None:
         raise RequestError(f"a part of type {part['type']!r} has no {name}", "messages")
-    if isinstance(source, str) and not source.startswith("data:"):
-        what = "a web address, which is not fetched" if source.startswith("http") else "not a picture"
-        message = f"{name} is {source[:60]!r}, {what}: give a data: URL, bytes or a pathlib.Path"
+    if isinstance(source, str) and not source.startswith(("data:", "http://", "https://")):
+        message = f"{name} is {source[:60]!r}, which is no picture: give a data: URL, bytes or a pathlib.Path"
         raise InvalidPicture(message, "messages")
     return source
 
@@ -126,10 +125,20 @@ def _with_rows(engine: "Engine", text: str, pictures: Mapping[str, Any]) -> list
 
 
 def encode(engine: "Engine", source: Any) -> "EncodedPicture":
-    """What stands for a picture in the prompt, from whatever `vision.read_picture` reads."""
-    encoder = engine.runner.pictures.ready()
+    """What stands for a picture in the prompt, from whatever `vision.read_picture` reads.
+
+    Web addresses are fetched from hosts that the engine was told of. Raises InvalidPicture for others.
+    """
+    encoder, hosts = engine.runner.pictures.ready(), engine.runner.pictures.hosts
     from llamina.vision import read_picture
 
+    if isinstance(source, str) and source.startswith("http"):
+        from llamina.vision.fetch import fetch, host_of
+
+        if (host := host_of(source)) not in hosts:
+            message = f"pictures of {host!r} are not fetched: give a data: URL, or load the model with picture_hosts"
+            raise InvalidPicture(message, "messages")
+        source = fetch(source)
     return encoder.encode(read_picture(source))
 
 

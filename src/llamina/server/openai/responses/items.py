@@ -13,6 +13,7 @@ PREFIXES = {"message": "msg_", "function_call": "fc_", "function_call_output": "
 ROLES = ("user", "assistant", "system", "developer")
 STATUSES = ("in_progress", "completed", "incomplete")
 TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
+DETAILS = ("auto", "low", "high", "original")  # a model's encoder has one way to see
 HEX = 24  # digits that a response's id and those of its items have in common
 
 
@@ -56,8 +57,7 @@ def _message(item: Item, path: str) -> Item:
     role, content = item.get("role"), item.get("content")
     if role not in ROLES:
         raise ApiError(400, f"{path}.role is {role!r}: must be one of {', '.join(ROLES)}", param=f"{path}.role")
-    texts = _texts(content, f"{path}.content")
-    found: Item = {"role": role, "content": [_output_text(x) if role == "assistant" else _input_text(x) for x in texts]}
+    found: Item = {"role": role, "content": _parts(content, role, f"{path}.content")}
     if item.get("phase") in ("commentary", "final_answer"):
         found["phase"] = item["phase"]
     return found
@@ -100,18 +100,41 @@ def _string(item: Item, key: str, path: str) -> str:
     return value
 
 
-def _texts(content: Any, path: str) -> list[str]:
+def _parts(content: Any, role: str, path: str) -> list[Item]:
+    """The texts and pictures of a message."""
+    if role == "assistant" or not isinstance(content, list):
+        return [_output_text(x) if role == "assistant" else _input_text(x) for x in _texts(content, path)]
+    found = []
+    for i, part in enumerate(content):
+        if isinstance(part, dict) and part.get("type") == "input_image":
+            found.append(_input_image(part, f"{path}[{i}]"))
+        else:
+            found += [_input_text(text) for text in _texts([part], path, i)]
+    return found
+
+
+def _input_image(part: Item, path: str) -> Item:
+    if not isinstance(part.get("image_url"), str):
+        raise ApiError(400, f"{path}.image_url must be a string: a data: URL", param=f"{path}.image_url")
+    detail = part.get("detail") or "auto"
+    if detail not in DETAILS:
+        message = f"{path}.detail is {detail!r}: must be one of {', '.join(DETAILS)}"
+        raise ApiError(400, message, param=f"{path}.detail")
+    return {"type": "input_image", "image_url": part["image_url"], "detail": detail}
+
+
+def _texts(content: Any, path: str, first: int = 0) -> list[str]:
     """The texts of a content's parts. Raises ApiError for a part that a text model cannot read."""
     if isinstance(content, str):
         return [content]
     if not isinstance(content, list):
         raise ApiError(400, f"{path} must be a text or a list of parts", param=path)
     found = []
-    for i, part in enumerate(content):
+    for i, part in enumerate(content, first):
         kind = part.get("type") if isinstance(part, dict) else None
         key = "refusal" if kind == "refusal" else "text"
         if kind not in TEXTS and kind != "refusal":
-            message = f"{path}[{i}] has the type {kind!r}: models here read text (input_text, output_text)"
+            message = f"{path}[{i}] has the type {kind!r}: text (input_text, output_text) and input_image are read"
             raise ApiError(400, message, param=f"{path}[{i}].type")
         if not isinstance(part.get(key), str):
             raise ApiError(400, f"{path}[{i}].{key} must be a string", param=f"{path}[{i}].{key}")
