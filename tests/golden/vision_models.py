@@ -63,15 +63,21 @@ class Draws:
         self.matrix(f"{name}.weight", n_out, n_in)
         self.matrix(f"{name}.bias", n_out)
 
-    def blocks(self) -> None:
-        for layer in range(LAYERS):
+    def blocks(self, layers: int = LAYERS, gated: bool = False) -> None:
+        """Those that are gated have RMS norms."""
+        for layer in range(layers):
             block = f"v.blk.{layer}"
             for name in ("attn_q", "attn_k", "attn_v", "attn_out"):
                 self.linear(f"{block}.{name}", WIDTH, WIDTH)
             for name in ("ln1", "ln2"):
-                self.norm(f"{block}.{name}", WIDTH)
+                if gated:
+                    self.near_one(f"{block}.{name}.weight", WIDTH)
+                else:
+                    self.norm(f"{block}.{name}", WIDTH)
             self.linear(f"{block}.ffn_up", FFN, WIDTH)
             self.linear(f"{block}.ffn_down", WIDTH, FFN)
+            if gated:
+                self.linear(f"{block}.ffn_gate", FFN, WIDTH)
 
     def patches(self, name: str = "v.patch_embd.weight", bias: bool = False) -> None:
         self.matrix(name, WIDTH, 3, PATCH, PATCH)
@@ -141,6 +147,56 @@ def internvl(draws: Draws) -> tuple[str, dict[str, Any]]:
     return "internvl", {"projector.scale_factor": 2}
 
 
+def qwen25vl(draws: Draws) -> tuple[str, dict[str, Any]]:
+    draws.blocks(gated=True)
+    draws.patches()
+    draws.patches("v.patch_embd.weight.1")
+    draws.near_one("v.post_ln.weight", WIDTH)
+    draws.linear("mm.0", 4 * WIDTH, 4 * WIDTH)
+    draws.linear("mm.2", draws.text, 4 * WIDTH)
+    return "qwen2.5vl_merger", {"n_wa_pattern": 3, "use_silu": True}
+
+
+def pixtral(draws: Draws) -> tuple[str, dict[str, Any]]:
+    draws.blocks(gated=True)
+    draws.patches()
+    draws.near_one("v.pre_ln.weight", WIDTH)
+    draws.linear("mm.1", draws.text, WIDTH)
+    draws.linear("mm.2", draws.text, draws.text)
+    draws.matrix("v.token_embd.img_break", draws.text)
+    return "pixtral", {"use_silu": True}
+
+
+def mistral3(draws: Draws) -> tuple[str, dict[str, Any]]:
+    kind, special = pixtral(draws)
+    draws.matrix("mm.patch_merger.weight", WIDTH, 4 * WIDTH)
+    draws.near_one("mm.input_norm.weight", WIDTH)
+    return kind, special | {"spatial_merge_size": 2}
+
+
+def llama4(draws: Draws) -> tuple[str, dict[str, Any]]:
+    draws.blocks()
+    draws.matrix("v.class_embd", WIDTH)
+    draws.matrix("v.patch_embd.weight", WIDTH, 3 * PATCH * PATCH)
+    draws.matrix("v.position_embd.weight", PATCHES + 1, WIDTH)
+    draws.norm("v.pre_ln", WIDTH)
+    draws.norm("v.post_ln", WIDTH)
+    draws.matrix("mm.model.mlp.1.weight", 2 * WIDTH, 4 * WIDTH)
+    draws.matrix("mm.model.mlp.2.weight", WIDTH, 2 * WIDTH)
+    draws.matrix("mm.model.fc.weight", draws.text, WIDTH)
+    return "llama4", {"projector.scale_factor": 2}
+
+
+def janus_pro(draws: Draws) -> tuple[str, dict[str, Any]]:
+    draws.blocks()
+    draws.patches(bias=True)
+    draws.matrix("v.position_embd.weight", PATCHES, WIDTH)
+    draws.norm("v.post_ln", WIDTH)
+    draws.linear("mm.0", draws.text, WIDTH)
+    draws.linear("mm.1", draws.text, draws.text)
+    return "janus_pro", {}
+
+
 FAMILIES = {
     "llava": llava,
     "llava16": llava16,
@@ -148,6 +204,11 @@ FAMILIES = {
     "gemma3": gemma3,
     "idefics3": idefics3,
     "internvl": internvl,
+    "qwen25vl": qwen25vl,
+    "pixtral": pixtral,
+    "mistral3": mistral3,
+    "llama4": llama4,
+    "janus_pro": janus_pro,
 }
 
 
@@ -158,7 +219,7 @@ def write(family: str, path: Path, text_width: int = TEXT, left_out: Sequence[st
     writer = gguf.GGUFWriter(str(path), "clip")
     writer.add_bool("clip.has_vision_encoder", True)
     writer.add_string("clip.projector_type", kind)
-    writer.add_bool("clip.use_gelu", True)
+    writer.add_bool("clip.use_silu" if special.pop("use_silu", False) else "clip.use_gelu", True)
     for key, value in (METADATA | special | {"projection_dim": text_width}).items():
         if key in left_out:
             continue

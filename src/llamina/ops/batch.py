@@ -36,6 +36,7 @@ class Span(NamedTuple):
     rows: Sequence[tuple[int, npt.NDArray[np.float32]]] = ()  # in the place of tokens' embeddings, with their offsets
     rotary: npt.NDArray[np.int32] | None = None  # M-RoPE's positions [3, tokens], where they are not the tokens' own
     until: npt.NDArray[np.int32] | None = None  # the last position that each token attends to, where not its own
+    since: npt.NDArray[np.int32] | None = None  # the first, in layers that ask for it
 
     @property
     def embedded(self) -> bool:
@@ -52,7 +53,8 @@ class Batch:
         self.rows = np.zeros((max_tokens, width), np.float32)  # embeddings that are given, where `given` is 1
         self.given = np.zeros(max_tokens, np.int32)
         self.rotary = np.zeros((3, max_tokens), np.int32)  # M-RoPE's positions
-        self.until = np.zeros(max_tokens, np.int32)  # the last position attended to; these four for plans with rows
+        self.until = np.zeros(max_tokens, np.int32)  # the last position attended to
+        self.since = np.zeros(max_tokens, np.int32)  # the first in `bounded` layers; these five for plans with rows
         self.sequences = np.zeros(max_tokens, np.int32)  # token → row of `tables`
         self.outputs = np.zeros(max_outputs, np.int32)  # rows of wanted tokens
         self.tables = np.zeros((max_sequences, max_pages), np.int32)  # the pages of each sequence
@@ -122,6 +124,7 @@ class Batch:
         self.given[:n] = 0
         self.rotary[:, :n] = self.positions[:n]
         self.until[:n] = self.positions[:n]
+        self.since[:n] = 0
         for start, span in zip(self.starts, spans, strict=False):
             for offset, rows in span.rows:
                 at = slice(start + offset, start + offset + len(rows))
@@ -130,3 +133,5 @@ class Batch:
                 self.rotary[:, start : start + len(span.tokens)] = span.rotary
             if span.until is not None:
                 self.until[start : start + len(span.tokens)] = span.until
+            if span.since is not None:
+                self.since[start : start + len(span.tokens)] = span.since

@@ -9,14 +9,16 @@ from llamina.errors import UnsupportedModel
 from llamina.models import Weights
 from llamina.ops import Weight
 from llamina.vision import families
-from llamina.vision.encoder import Encoder, Part
+from llamina.vision.encoder import Encoder, Part, projector_of
 from llamina.vision.picture import LIMITS, Limits, Picture, data_of, read_picture
 from llamina.vision.runner import EncodedPicture, EncoderRunner, Rows
+
+ALIASES = {"qwen2.5vl_merger": "qwen2vl_merger"}  # projectors that share a file
 
 
 def projectors() -> list[str]:
     """Every `clip.projector_type` that can be run."""
-    return sorted(module.name for module in iter_modules(families.__path__))
+    return sorted([*ALIASES, *(module.name for module in iter_modules(families.__path__))])
 
 
 def build(metadata: Mapping[str, Any], tensors: Mapping[str, Weight]) -> Encoder:
@@ -24,11 +26,12 @@ def build(metadata: Mapping[str, Any], tensors: Mapping[str, Weight]) -> Encoder
     architecture = metadata.get("general.architecture")
     if architecture != "clip":
         raise UnsupportedModel(f"general.architecture is {architecture!r}: an mmproj file has 'clip'")
-    name = metadata.get("clip.vision.projector_type") or metadata.get("clip.projector_type")
+    name = projector_of(metadata)
     if metadata.get("clip.has_vision_encoder") is not True or name not in projectors():
         known = ", ".join(projectors())
         raise UnsupportedModel(f"the file has the projector {name!r}: pictures are encoded for {known}")
-    encoder: Encoder = import_module(f"{families.__name__}.{name}").Family(metadata, Weights(tensors))
+    family = import_module(f"{families.__name__}.{ALIASES.get(name, name)}")
+    encoder: Encoder = family.Family(metadata, Weights(tensors))
     return encoder
 
 

@@ -47,6 +47,12 @@ class Patches:
     places: npt.NDArray[np.int32]
     outputs: list[int]
     grid: tuple[int, int]  # columns and rows of what comes out
+    windows: npt.NDArray[np.int32] | None = None  # [2, n]: the first and the last row of each one's window
+
+
+def projector_of(metadata: Mapping[str, Any]) -> str:
+    """The kind of projector that an mmproj file has, which tells its family."""
+    return str(metadata.get(f"{PREFIX}.projector_type") or metadata.get("clip.projector_type"))
 
 
 class Encoder(ABC):
@@ -59,6 +65,7 @@ class Encoder(ABC):
 
     def __init__(self, metadata: Mapping[str, Any], weights: Weights) -> None:
         self.config = Config({**metadata, "general.architecture": PREFIX})
+        self.projector = projector_of(metadata)
         self.v, self.mm = weights.part("v"), weights.part("mm")
         self.patch, self.side = self.config.count("patch_size"), self.config.count("image_size")
         self.merge = self.config.count("projector.scale_factor", self.merge)
@@ -110,6 +117,10 @@ class Encoder(ABC):
 
     first_output = 0  # the first row that comes out
 
+    def arrange(self, rows: npt.NDArray[np.float32], grid: tuple[int, int]) -> npt.NDArray[np.float32]:
+        """The rows of a tile as they stand in the prompt."""
+        return rows
+
     # ---- the plan ----------------------------------------------------------------------------------------
 
     def forward(self, tokens: Value, positions: Value, rows: Value) -> Value:
@@ -157,9 +168,12 @@ class Encoder(ABC):
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         q, k, v = query_key_value(self.norm(x, w.ln1), w, self.config, layer)
         q, k = (self.rotate(self.head_norm(h, w.get(name))) for h, name in ((q, "attn_q_norm"), (k, "attn_k_norm")))
-        h = linear(flat(attend(q, k, v, layer, self.attention)), w.attn_out)
+        h = linear(flat(attend(q, k, v, layer, self.attention_of(layer))), w.attn_out)
         x = x + _scaled(h, w.get("ls1"))
         return x + _scaled(self.mlp(self.norm(x, w.ln2), w), w.get("ls2"))
+
+    def attention_of(self, layer: int) -> Attention:
+        return self.attention
 
     def mlp(self, h: Value, w: Weights) -> Value:
         up, down = w.ffn_up, w.ffn_down

@@ -77,8 +77,10 @@ class EncoderRunner:
         pages = range(-(-n // PAGE))
         rotary = np.concatenate([np.zeros((1, n), np.int32), patches.places.T])
         span = Span(patches.tokens, 0, pages, 0, patches.outputs, rows=[(0, patches.rows)], rotary=rotary)
+        if patches.windows is not None:
+            span = span._replace(since=patches.windows[0], until=patches.windows[1])
         rows = program.launch(self._batch.fill([span])).result().copy()
-        return Rows(rows, patches.grid)
+        return Rows(self.encoder.arrange(rows, patches.grid), patches.grid)
 
     def _ready(self, n: int) -> Program:
         """A program with room for n patches."""

@@ -20,13 +20,16 @@ def _attend(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: B
     slopes = alibi_slopes(q.shape[1], params.alibi)
     out = np.empty((batch.n_tokens, *step.outputs[0].shape), np.float32)
     n = batch.n_tokens
-    lasts = batch.until[:n] if step.attrs.get("until") else batch.positions[:n]
-    if not params.causal:
+    lasts = batch.until[:n] if step.attrs.get("until") or params.bounded else batch.positions[:n]
+    if not params.causal and not params.bounded:
         lasts = batch.positions[batch.starts[batch.sequences[:n] + 1] - 1]
     for t, cached in enumerate(_cached(ref, state, new, batch, lasts)):
         values = cached[0][..., : state.shape[2]] if state.kind == "latent" else cached[1]
-        position, sinks = int(batch.positions[t]), w[0] if w else None
-        out[t] = weigh(q[t], position, cached[0], values, params, slopes, sinks, selected[0][t] if selected else None)
+        position, sinks, keys = int(batch.positions[t]), w[0] if w else None, cached[0]
+        if params.bounded:
+            first = int(batch.since[t])
+            position, keys, values = position - first, keys[:, first:], values[:, first:]
+        out[t] = weigh(q[t], position, keys, values, params, slopes, sinks, selected[0][t] if selected else None)
     return out
 
 
