@@ -178,3 +178,22 @@ def test_a_picture_too_many(engine: llamina.Engine) -> None:
         engine.chat(question(*[PICTURES[0]] * 20))
     with pytest.raises(RequestError, match="rows have no probabilities"):
         engine.chat(question(PICTURES[0]), prompt_logprobs=1)
+
+
+def test_snapshots_and_forks_keep_pictures(engine: llamina.Engine, tmp_path: Path) -> None:
+    whole = engine.chat(question(PICTURES[0]), max_tokens=8, seed=5).tokens
+    turn = engine.stream_chat(question(PICTURES[0]), max_tokens=8, seed=5)
+    for _ in range(3):
+        next(turn)
+    sequence = turn.generation.sequence
+    data, twin = engine.snapshot(sequence), engine.follow(engine.fork(sequence))
+    assert turn.result().tokens == whole == twin.result().tokens
+    with llamina.load(engine.runner.file, threads=1, context=128) as other:
+        assert other.follow(other.resume(data)).result().tokens == whole
+    session = llamina.Session(engine)
+    content = [{"type": "image", "image": PICTURES[0]}, {"type": "text", "text": "<9>"}]
+    session.ask(content, max_tokens=3, temperature=0.0).result()
+    session.save(tmp_path / "talk")
+    again = llamina.Session.load(engine, tmp_path / "talk")
+    found = [each.ask("<8>", max_tokens=3, temperature=0.0).result() for each in (session, again)]
+    assert found[0].tokens == found[1].tokens and found[1].usage.cached_tokens >= 16

@@ -32,6 +32,11 @@ def test_a_picture_and_a_question(cat: Path, talking: Callable[[str], Path], mmp
     twice = invoke("run", "-m", model, "--mmproj", sight, "--image", cat, "--image", cat, "<9>", *GREEDY)
     counts = [json.loads(result.stdout)["usage"]["prompt_tokens"] for result in (plain, seen, twice)]
     assert counts == [4, 4 + 16, 4 + 32]
+    session = cat.parent / "talk.llamina"
+    talk = ("run", "-m", model, "--mmproj", sight, "--session", session)
+    kept = [invoke(*talk, *more, *GREEDY) for more in (("--image", cat, "<9>"), ("<8>",))]
+    assert json.loads(kept[0].stdout)["text"] == json.loads(seen.stdout)["text"]
+    assert json.loads(kept[1].stdout)["usage"]["prompt_tokens"] > 2 * 4 + 16
     lines = f"/image {cat}\n<9>\n"
     talk = invoke("chat", "-m", model, "--mmproj", sight, "--temp", "0", "-n", "4", "-t", "1", "--plain", input=lines)
     assert talk.exit_code == 0 and json.loads(seen.stdout)["text"] in talk.stdout
@@ -47,7 +52,7 @@ def test_what_is_refused(
         (("--mmproj", sight, "--image", tmp_path / "notes.txt"), "none of PNG"),
         (("--mmproj", sight, "--image", tmp_path / "none.png"), "cannot be read"),
         (("--mmproj", sight, "--image", "http://127.0.0.1:9/cat.png"), "cannot be had"),
-        (("--mmproj", sight, "--image", cat, "--raw"), "needs the chat template"),
+        (("--mmproj", sight, "--image", cat, "--raw"), "part of the chat template"),
         (("--mmproj", model, "--image", cat), "an mmproj file has 'clip'"),
         (("--mmproj", mmproj("llava"), "--image", cat), "belongs to another model"),
     ):

@@ -44,16 +44,19 @@ def begin(
     with advised(SHIFT):
         if raw or engine.tokenizer.chat_template is None:
             return engine.stream(prompt, **options)
-        text = prompt.rstrip("\n")
-        content = [*pictures, {"type": "text", "text": text}] if pictures else text
-        messages = [*_system(system), {"role": "user", "content": content}]
+        messages = [*_system(system), {"role": "user", "content": _content(prompt, pictures)}]
         return engine.stream_chat(messages, **options)
 
 
-def proceed(session: Session, prompt: str, options: dict[str, Any]) -> Turn:
+def proceed(session: Session, prompt: str, options: dict[str, Any], pictures: Sequence[Any] = ()) -> Turn:
     """Submit the next message of a conversation."""
     with advised(SHIFT):
-        return session.ask(prompt.rstrip("\n"), **options)
+        return session.ask(_content(prompt, pictures), **options)
+
+
+def _content(prompt: str, pictures: Sequence[Any]) -> str | list[Any]:
+    text = prompt.rstrip("\n")
+    return [*pictures, {"type": "text", "text": text}] if pictures else text
 
 
 def open_session(engine: Engine, path: str, system: str | None) -> Session:

@@ -173,8 +173,8 @@ def command(
         raise click.UsageError("--system is part of the chat template, which --raw leaves out: drop one of them")
     if raw and session:
         raise click.UsageError("--session is a conversation, and --raw leaves the chat template out: drop one of them")
-    if images and (raw or session):
-        raise click.UsageError("--image needs the chat template, and is not kept with a --session: drop one of them")
+    if images and raw:
+        raise click.UsageError("--image is part of the chat template, which --raw leaves out: drop one of them")
     if options["logprobs"] is not None and not as_json:
         raise click.UsageError("--logprobs are printed as JSON: add --json")
     options = {"max_tokens": max_tokens, "adapters": adapters, **take_constraint(options), **_window(options)}
@@ -206,7 +206,7 @@ def command(
             circumstances = Circumstances(path, time.perf_counter() - start, engine.context, max_tokens)
             talk = open_session(engine, session, system) if session else None
             if talk:
-                asked: Any = proceed(talk, question, options)
+                asked: Any = proceed(talk, question, options, shown)
             else:
                 asked = begin(engine, question, system, raw, options, shown)
             answer = Answer(asked, circumstances)

@@ -10,7 +10,7 @@ from llamina.models import Weights
 from llamina.ops import Weight
 from llamina.vision import families
 from llamina.vision.encoder import Encoder, Part, projector_of
-from llamina.vision.picture import LIMITS, Limits, Picture, data_of, read_picture
+from llamina.vision.picture import LIMITS, Limits, Picture, data_of, data_url, read_picture
 from llamina.vision.runner import EncodedPicture, EncoderRunner, Rows
 
 ALIASES = {"qwen2.5vl_merger": "qwen2vl_merger"}  # projectors that share a file
@@ -46,6 +46,7 @@ __all__ = [
     "Rows",
     "build",
     "data_of",
+    "data_url",
     "projectors",
     "read_picture",
 ]

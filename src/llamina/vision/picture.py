@@ -96,6 +96,15 @@ def data_of(url: str, limits: Limits = LIMITS) -> bytes:
         raise InvalidPicture(f"the data: URL is not base64: {error}") from error
 
 
+def data_url(source: Any) -> str:
+    """A picture from any source as a `data:` URL. Raises InvalidPicture as `read_picture` does."""
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.fromarray(read_picture(source).pixels).save(file, "PNG")
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+
+
 def _contents(path: str | os.PathLike[str], limits: Limits) -> bytes:
     try:
         with open(path, "rb") as file:

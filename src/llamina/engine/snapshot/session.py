@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from llamina.engine.snapshot.format import Snapshot
 from llamina.engine.snapshot.transfer import resume, take_snapshot
 from llamina.engine.tasks.chat import Message, Turn, conversation
+from llamina.engine.tasks.pictures import written
 from llamina.errors import RequestError, SnapshotError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Session:
         if self._turn is None:
             raise RequestError("nothing was asked yet: there is nothing to save")
         snapshot = self._engine.stepper.call(take_snapshot, self._engine.core, self._turn.generation.sequence)
-        data = Snapshot(snapshot.header | {"messages": self.messages}, snapshot.states).pack()
+        data = Snapshot(snapshot.header | {"messages": written(self.messages)}, snapshot.states).pack()
         part = Path(f"{os.fspath(path)}.part")
         try:
             part.write_bytes(data)

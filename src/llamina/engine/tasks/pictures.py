@@ -95,6 +95,22 @@ def rendered(tokenizer: "Tokenizer", messages: Sequence[Part], options: Mapping[
     return shown(tokenizer.render_chat(in_parts(said) if template.takes_parts else said, **options), pictures)
 
 
+def written(messages: Sequence[Part]) -> list[dict[str, Any]]:
+    """The messages as JSON can hold them: pictures as texts."""
+    from llamina.vision import data_url
+
+    def texts(part: Part) -> dict[str, Any]:
+        kept = part["type"] == "text" or isinstance(part["image"], str)
+        return dict(part) if kept else {"type": "image", "image": data_url(part["image"])}
+
+    return [
+        {**message, "content": [texts(part) for part in message["content"]]}
+        if isinstance(message.get("content"), list)
+        else dict(message)
+        for message in messages
+    ]
+
+
 def shown(prompt: str, pictures: Mapping[str, Any]) -> str:
     """A rendered conversation to look at."""
     for mark in pictures:
