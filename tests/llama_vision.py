@@ -56,7 +56,6 @@ def _declared() -> Any:
         ("llama_vocab_n_tokens", c_int32, c_void_p),
         ("llama_free", None, c_void_p),
         ("llama_model_free", None, c_void_p),
-        ("llama_model_n_embd", c_int32, c_void_p),
         ("mtmd_log_set", None, c_void_p, c_void_p),
         ("mtmd_init_from_file", c_void_p, c_char_p, c_void_p, _VisionParams),
         ("mtmd_free", None, c_void_p),
@@ -106,10 +105,10 @@ def _tokenized(path: Path, mmproj: Path, text: str, pictures: list[Pixels]) -> I
     c.llama_model_free(model)
 
 
-def rows_of(path: Path, mmproj: Path, pixels: Pixels) -> list[Rows]:
-    """The rows of each tile of a picture, in the order of the prompt."""
-    with _tokenized(path, mmproj, MARKER, [pixels]) as (c, model, encoder, chunks):
-        found, width = [], c.llama_model_n_embd(model)
+def rows_of(path: Path, mmproj: Path, pixels: Pixels, width: int) -> list[Rows]:
+    """The rows of each tile of a picture, in the order of the prompt, of so many numbers each."""
+    with _tokenized(path, mmproj, MARKER, [pixels]) as (c, _, encoder, chunks):
+        found = []
         for i in range(c.mtmd_input_chunks_size(chunks)):
             chunk = c.mtmd_input_chunks_get(chunks, i)
             if c.mtmd_input_chunk_get_type(chunk) != 1:

@@ -34,5 +34,8 @@ def write_talking(source: Path, path: Path) -> None:
         "tokenizer.ggml.add_space_prefix": False,
         "tokenizer.chat_template": TEMPLATE,
     }
+    if "qwen3vl" in str(file.metadata["general.architecture"]):
+        texts[f"{file.metadata['general.architecture']}.n_deepstack_layers"] = 1
     ids = {f"tokenizer.ggml.{name}_token_id": Kind(ValueType.UINT32) for name in ("bos", "eos", "unknown")}
-    write(path, file.metadata | texts, list(file.tensors.values()), metadata_types=file.metadata_types | ids)
+    deep = {key: Kind(ValueType.UINT32) for key in texts if key.endswith("n_deepstack_layers")}
+    write(path, file.metadata | texts, list(file.tensors.values()), metadata_types=file.metadata_types | ids | deep)

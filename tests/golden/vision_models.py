@@ -157,6 +157,24 @@ def qwen25vl(draws: Draws) -> tuple[str, dict[str, Any]]:
     return "qwen2.5vl_merger", {"n_wa_pattern": 3, "use_silu": True}
 
 
+def qwen3vl(draws: Draws) -> tuple[str, dict[str, Any]]:
+    draws.blocks()
+    for layer in range(LAYERS):
+        for kind in ("weight", "bias"):
+            parts = [draws.tensors.pop(f"v.blk.{layer}.attn_{name}.{kind}") for name in "qkv"]
+            draws.tensors[f"v.blk.{layer}.attn_qkv.{kind}"] = np.concatenate(parts)
+    draws.patches(bias=True)
+    draws.patches("v.patch_embd.weight.1")
+    draws.matrix("v.position_embd.weight", PATCHES, WIDTH)
+    draws.norm("v.post_ln", WIDTH)
+    draws.norm("v.deepstack.1.norm", 4 * WIDTH)
+    draws.linear("v.deepstack.1.fc1", 4 * WIDTH, 4 * WIDTH)
+    draws.linear("v.deepstack.1.fc2", draws.text, 4 * WIDTH)
+    draws.linear("mm.0", 4 * WIDTH, 4 * WIDTH)
+    draws.linear("mm.2", draws.text, 4 * WIDTH)
+    return "qwen3vl_merger", {}
+
+
 def pixtral(draws: Draws) -> tuple[str, dict[str, Any]]:
     draws.blocks(gated=True)
     draws.patches()
@@ -205,6 +223,7 @@ FAMILIES = {
     "idefics3": idefics3,
     "internvl": internvl,
     "qwen25vl": qwen25vl,
+    "qwen3vl": qwen3vl,
     "pixtral": pixtral,
     "mistral3": mistral3,
     "llama4": llama4,

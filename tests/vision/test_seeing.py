@@ -38,6 +38,7 @@ def question(*pictures: np.ndarray) -> list[dict[str, object]]:
 @pytest.mark.parametrize(
     ("name", "family"),
     [
+        ("qwen3vl-dense", "qwen3vl"),
         ("llama-dense", "llava"),
         ("qwen2vl-dense", "qwen2vl"),
         ("qwen2vl-dense", "qwen25vl"),
@@ -62,7 +63,7 @@ def test_logits_after_pictures_are_llama_cpps(
 def test_rows_today(talking: Callable[[str], Path], mmproj: Callable[..., Path], golden: Callable[[str], Path]) -> None:
     """What llama.cpp computes beside us is what it computed for the golden facts."""
     facts = np.load(golden("vision.npz"))
-    found = rows_of(golden("stories260K.gguf"), mmproj("llava16"), PICTURES[1])
+    found = rows_of(golden("stories260K.gguf"), mmproj("llava16"), PICTURES[1], 64)
     for j, rows in enumerate(found):
         assert np.abs(rows - facts[f"llava16.1.{j}"]).max() < 1e-2
 

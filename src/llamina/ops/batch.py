@@ -125,6 +125,7 @@ class Batch:
         self.rotary[:, :n] = self.positions[:n]
         self.until[:n] = self.positions[:n]
         self.since[:n] = 0
+        self.rows[:n] = 0.0
         for start, span in zip(self.starts, spans, strict=False):
             for offset, rows in span.rows:
                 at = slice(start + offset, start + offset + len(rows))

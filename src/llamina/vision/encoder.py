@@ -4,6 +4,7 @@ A family's file says how a picture is cut into tiles, and how patches become row
 stand side by side, so that a group of them is picked as a whole; attention sees all, so their order is free.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -61,6 +62,7 @@ class Encoder(ABC):
     norm_kind: Literal["rms", "layer"] = "layer"
     both_ways = False  # whether a picture's rows attend to each other in the text model, too
     grid_positions = False  # whether M-RoPE counts a picture's rows in two dimensions
+    resized = False  # whether learned positions are stretched to each tile, and come with its pixels
     merge = 1  # patches of a side that become one row, unless the file says otherwise
 
     def __init__(self, metadata: Mapping[str, Any], weights: Weights) -> None:
@@ -76,7 +78,7 @@ class Encoder(ABC):
         self.mean, self.deviation = self._colours("image_mean"), self._colours("image_std")
         self.attention = Attention(self.config.head_dim**-0.5, causal=False)
         self.setup()
-        self.table = self._table()
+        self.table = None if self.resized else self._table()
 
     def setup(self) -> None:  # noqa: B027 (most have nothing of their own to read)
         """Read what is particular to the family, once."""
@@ -108,6 +110,8 @@ class Encoder(ABC):
         y, x = np.mgrid[:height, :width]
         places = np.stack([y, x], -1).reshape(height // m, m, width // m, m, 2).transpose(0, 2, 1, 3, 4).reshape(-1, 2)
         tokens = (places[:, 0] * width + places[:, 1]).tolist()
+        if self.resized:
+            rows = np.concatenate([rows, self.stretched(height, width)[places[:, 0], places[:, 1]]], 1)
         if "class_embd" in self.v:
             rows, places = np.pad(rows, ((0, 1), (0, 0))), np.pad(places, ((0, 1), (0, 0)))
             tokens.append(height * width)
@@ -120,6 +124,18 @@ class Encoder(ABC):
     def arrange(self, rows: npt.NDArray[np.float32], grid: tuple[int, int]) -> npt.NDArray[np.float32]:
         """The rows of a tile as they stand in the prompt."""
         return rows
+
+    @property
+    def row_width(self) -> int:
+        """Numbers of a patch as the plan sees it."""
+        return 3 * self.patch**2 + (self.config.width if self.resized else 0)
+
+    def stretched(self, height: int, width: int) -> npt.NDArray[np.float32]:
+        """Learned positions of a grid of that size, [height, width, n], between those of the grid that was learned."""
+        learned = self.v.position_embd
+        side = math.isqrt(learned.shape[0])
+        table = decode(learned.data, learned.format, learned.shape).reshape(side, side, -1)
+        return between(between(table, height).swapaxes(0, 1), width).swapaxes(0, 1)
 
     # ---- the plan ----------------------------------------------------------------------------------------
 
@@ -195,6 +211,16 @@ class Encoder(ABC):
     def rotate(self, x: Value) -> Value:
         """q or k, rotated by its place, in families that have no learned positions."""
         return x
+
+
+def between(table: npt.NDArray[np.float32], n: int) -> npt.NDArray[np.float32]:
+    """n rows from the first to the last of a table, each between the two that are nearest."""
+    at = np.linspace(0, len(table) - 1, n, dtype=np.float32) if n > 1 else np.zeros(1, np.float32)
+    low = np.minimum(at.astype(int), max(len(table) - 2, 0))
+    high = np.minimum(low + 1, len(table) - 1)
+    part = (at - low).reshape(-1, *[1] * (table.ndim - 1))
+    found: npt.NDArray[np.float32] = table[low] * (1 - part) + table[high] * part
+    return found
 
 
 def _scaled(x: Value, w: Weight | None) -> Value:

@@ -45,7 +45,7 @@ class EncoderRunner:
 
     def __init__(self, encoder: Encoder, backend: Backend, progress: Progress | None = None) -> None:
         self.encoder, self.backend = encoder, backend
-        self._plan = record(encoder.forward, 3 * encoder.patch**2)
+        self._plan = record(encoder.forward, encoder.row_width)
         backend.check(self._plan)
         self._progress = progress
         self._program: Program | None = None
@@ -89,7 +89,7 @@ class EncoderRunner:
             while room < n:
                 room *= 2
             pages = -(-room // PAGE)
-            batch = Batch(room, room, 1, pages, 3 * self.encoder.patch**2)
+            batch = Batch(room, room, 1, pages, self.encoder.row_width)
             program = self.backend.compile(self._plan, batch, Capacity(pages, 1, "f32"), self._progress)
             self.close()
             self._program, self._batch = program, batch

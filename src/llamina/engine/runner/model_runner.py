@@ -67,7 +67,7 @@ class ModelRunner:
             key = f"{model.config.architecture}.attention.causal"
             raise UnsupportedModel(f"{key} is {model.causal}: that variant of the architecture is not known here")
         hosts = picture_hosts or ()
-        self.pictures = PictureEncoder(file.source, mmproj, self.backend, model.width, progress, hosts)
+        self.pictures = PictureEncoder(file.source, mmproj, self.backend, model.row_width, progress, hosts)
         self.adapters = Adapters(file.metadata, self.plan)
         self.weight_bytes = sum(tensor.nbytes for tensor in file.tensors.values())
         weights, free = self.backend.weight_bytes(self.weight_bytes), self.backend.free_bytes()
@@ -82,7 +82,7 @@ class ModelRunner:
         self.capacity = Capacity(room.pages, slots, kv_type, room.window_pages)
         outputs = max(1, min(step_tokens, LOGITS_BYTES // (4 * self.plan.vocab)))
         self.budget = Budget(step_tokens, outputs, min(max_sequences, outputs), whole)  # a token for each in every step
-        self.batch = Batch(step_tokens, outputs, max_sequences, -(-self.context // PAGE), model.width)
+        self.batch = Batch(step_tokens, outputs, max_sequences, -(-self.context // PAGE), model.row_width)
         vocab = model.embeddings.shape[0]
         self.limits = Limits(self.context, PAGE * self.pages.total, vocab, outputs if whole else None)
         self._closed = False
@@ -149,8 +149,8 @@ class ModelRunner:
         """Raise RequestError for rows that the model cannot take, CapacityError for more than a step holds."""
         most = self.budget.tokens - (0 if self.budget.whole else self.budget.sequences - 1)
         for part in embedded.values():
-            if part.rows.shape[1] != self.model.width:
-                message = f"rows have {part.rows.shape[1]} numbers each: the model's embeddings have {self.model.width}"
+            if part.rows.shape[1] != (width := self.model.row_width):
+                message = f"rows have {part.rows.shape[1]} numbers each: the model's embeddings have {width}"
                 raise RequestError(message, "prompt")
             if part.whole and len(part) > most:
                 message = f"{len(part)} rows must be computed in one step, which has room for {most}"
