@@ -215,6 +215,27 @@ def janus_pro(draws: Draws) -> tuple[str, dict[str, Any]]:
     return "janus_pro", {}
 
 
+def kimivl(draws: Draws) -> tuple[str, dict[str, Any]]:
+    draws.blocks()
+    draws.patches(bias=True)
+    draws.matrix("v.position_embd.weight", PATCHES, WIDTH)
+    draws.norm("v.post_ln", WIDTH)
+    draws.norm("mm.input_norm", WIDTH)
+    draws.linear("mm.1", 4 * WIDTH, 4 * WIDTH)
+    draws.linear("mm.2", draws.text, 4 * WIDTH)
+    return "kimivl", {"projector.scale_factor": 2}
+
+
+def phi4(draws: Draws) -> tuple[str, dict[str, Any]]:
+    draws.blocks()
+    draws.patches(bias=True)
+    draws.matrix("v.position_embd.weight", PATCHES, WIDTH)
+    draws.norm("v.post_ln", WIDTH)
+    draws.linear("mm.0", draws.text, WIDTH)
+    draws.linear("mm.2", draws.text, draws.text)
+    return "phi4", {"image_min_pixels": 16 * PATCH**2, "image_max_pixels": 144 * PATCH**2}
+
+
 FAMILIES = {
     "llava": llava,
     "llava16": llava16,
@@ -228,6 +249,8 @@ FAMILIES = {
     "mistral3": mistral3,
     "llama4": llama4,
     "janus_pro": janus_pro,
+    "kimivl": kimivl,
+    "phi4": phi4,
 }
 
 

@@ -31,8 +31,10 @@ from llamina.ops import (
     linear,
     norm,
     pick,
+    split,
 )
 from llamina.quant import decode
+from llamina.vision.interpolation import Interpolation, stretched
 from llamina.vision.picture import Picture, Pixels
 
 Part = str | Pixels  # text of the prompt, or a tile
@@ -62,7 +64,7 @@ class Encoder(ABC):
     norm_kind: Literal["rms", "layer"] = "layer"
     both_ways = False  # whether a picture's rows attend to each other in the text model, too
     grid_positions = False  # whether M-RoPE counts a picture's rows in two dimensions
-    resized = False  # whether learned positions are stretched to each tile, and come with its pixels
+    resized: Interpolation | None = None  # how learned positions are stretched to each tile: they come with its pixels
     merge = 1  # patches of a side that become one row, unless the file says otherwise
 
     def __init__(self, metadata: Mapping[str, Any], weights: Weights) -> None:
@@ -111,7 +113,7 @@ class Encoder(ABC):
         places = np.stack([y, x], -1).reshape(height // m, m, width // m, m, 2).transpose(0, 2, 1, 3, 4).reshape(-1, 2)
         tokens = (places[:, 0] * width + places[:, 1]).tolist()
         if self.resized:
-            rows = np.concatenate([rows, self.stretched(height, width)[places[:, 0], places[:, 1]]], 1)
+            rows = np.concatenate([rows, self._stretched(height, width)[places[:, 0], places[:, 1]]], 1)
         if "class_embd" in self.v:
             rows, places = np.pad(rows, ((0, 1), (0, 0))), np.pad(places, ((0, 1), (0, 0)))
             tokens.append(height * width)
@@ -130,12 +132,13 @@ class Encoder(ABC):
         """Numbers of a patch as the plan sees it."""
         return 3 * self.patch**2 + (self.config.width if self.resized else 0)
 
-    def stretched(self, height: int, width: int) -> npt.NDArray[np.float32]:
-        """Learned positions of a grid of that size, [height, width, n], between those of the grid that was learned."""
+    def _stretched(self, height: int, width: int) -> npt.NDArray[np.float32]:
+        """Learned positions of a grid of that size."""
+        assert self.resized is not None
         learned = self.v.position_embd
         side = math.isqrt(learned.shape[0])
         table = decode(learned.data, learned.format, learned.shape).reshape(side, side, -1)
-        return between(between(table, height).swapaxes(0, 1), width).swapaxes(0, 1)
+        return stretched(table, height, width, self.resized)
 
     # ---- the plan ----------------------------------------------------------------------------------------
 
@@ -155,8 +158,15 @@ class Encoder(ABC):
         """A row of the text model, from a patch (width,), or from those that are merged (patches, width)."""
 
     def embed(self, tokens: Value, rows: Value) -> Value:
-        x = linear(rows, self.patch_matrix("patch_embd"))
-        return x + embed(tokens, self.table) if self.table else x
+        if not self.resized:
+            x = self.patch_product(rows)
+            return x + embed(tokens, self.table) if self.table else x
+        pixels, learned = split(rows, 3 * self.patch**2, self.config.width)
+        x, bias = self.patch_product(pixels), self.v.get("patch_embd.bias")
+        return (x + bias if bias else x) + learned
+
+    def patch_product(self, pixels: Value) -> Value:
+        return linear(pixels, self.patch_matrix("patch_embd"))
 
     def patch_matrix(self, name: str) -> Weight:
         """A convolution whose step is its size: a matrix that is multiplied with each patch."""
@@ -211,16 +221,6 @@ class Encoder(ABC):
     def rotate(self, x: Value) -> Value:
         """q or k, rotated by its place, in families that have no learned positions."""
         return x
-
-
-def between(table: npt.NDArray[np.float32], n: int) -> npt.NDArray[np.float32]:
-    """n rows from the first to the last of a table, each between the two that are nearest."""
-    at = np.linspace(0, len(table) - 1, n, dtype=np.float32) if n > 1 else np.zeros(1, np.float32)
-    low = np.minimum(at.astype(int), max(len(table) - 2, 0))
-    high = np.minimum(low + 1, len(table) - 1)
-    part = (at - low).reshape(-1, *[1] * (table.ndim - 1))
-    found: npt.NDArray[np.float32] = table[low] * (1 - part) + table[high] * part
-    return found
 
 
 def _scaled(x: Value, w: Weight | None) -> Value:

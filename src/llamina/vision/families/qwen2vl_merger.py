@@ -44,10 +44,10 @@ class Family(Encoder):
         whole = not self.period or (layer + 1) % self.period == 0
         return self.attention if whole else replace(self.attention, bounded=True)
 
-    def embed(self, tokens: Value, rows: Value) -> Value:
+    def patch_product(self, pixels: Value) -> Value:
         """Two frames of a film are convolved together; a picture is both of them."""
-        x = linear(rows, self.patch_matrix("patch_embd"))
-        return x + linear(rows, self.patch_matrix("patch_embd.weight.1"))
+        x = linear(pixels, self.patch_matrix("patch_embd"))
+        return x + linear(pixels, self.patch_matrix("patch_embd.weight.1"))
 
     def rotate(self, x: Value) -> Value:
         return rope(x, self.rope, self.periods)

@@ -1,6 +1,6 @@
 """Qwen3-VL: as Qwen2-VL, with learned positions too, and rows of early layers for the text model's (DeepStack)."""
 
-from llamina.ops import Value, activate, concat, flat, linear, norm, pick, rope, split
+from llamina.ops import Value, activate, concat, flat, linear, norm, pick, rope
 from llamina.vision.encoder import Encoder, Part
 from llamina.vision.picture import Picture
 from llamina.vision.resize import fit, whole_size
@@ -12,7 +12,7 @@ ROWS = (8, 4096)  # of a picture, at the least and at the most
 class Family(Encoder):
     merge = 2
     grid_positions = True
-    resized = True
+    resized = "corners"
 
     def setup(self) -> None:
         self.rope, self.periods = grid_rope(self.config.head_dim, neox=True)
@@ -34,12 +34,10 @@ class Family(Encoder):
             found = concat(found, other)
         return found
 
-    def embed(self, tokens: Value, rows: Value) -> Value:
+    def patch_product(self, pixels: Value) -> Value:
         """Two frames of a film are convolved together; a picture is both of them."""
-        pixels, learned = split(rows, 3 * self.patch**2, self.config.width)
-        x = linear(pixels, self.patch_matrix("patch_embd")) + linear(pixels, self.patch_matrix("patch_embd.weight.1"))
-        bias = self.v.get("patch_embd.bias")
-        return (x + bias if bias else x) + learned
+        x = linear(pixels, self.patch_matrix("patch_embd"))
+        return x + linear(pixels, self.patch_matrix("patch_embd.weight.1"))
 
     def rotate(self, x: Value) -> Value:
         return rope(x, self.rope, self.periods)
