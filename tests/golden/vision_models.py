@@ -236,6 +236,23 @@ def phi4(draws: Draws) -> tuple[str, dict[str, Any]]:
     return "phi4", {"image_min_pixels": 16 * PATCH**2, "image_max_pixels": 144 * PATCH**2}
 
 
+def glm4v(draws: Draws) -> tuple[str, dict[str, Any]]:
+    draws.blocks(gated=True)
+    draws.patches(bias=True)
+    draws.patches("v.patch_embd.weight.1")
+    draws.matrix("v.position_embd.weight", PATCHES, WIDTH)
+    draws.near_one("v.norm_embd.weight", WIDTH)
+    draws.near_one("v.post_ln.weight", WIDTH)
+    draws.matrix("mm.patch_merger.weight", draws.text, WIDTH, 2, 2)
+    draws.matrix("mm.patch_merger.bias", draws.text)
+    draws.matrix("mm.model.fc.weight", draws.text, draws.text)
+    draws.norm("mm.post_norm", draws.text)
+    draws.matrix("mm.up.weight", 2 * WIDTH, draws.text)
+    draws.matrix("mm.gate.weight", 2 * WIDTH, draws.text)
+    draws.matrix("mm.down.weight", draws.text, 2 * WIDTH)
+    return "glm4v", {"use_silu": True}
+
+
 FAMILIES = {
     "llava": llava,
     "llava16": llava16,
@@ -251,6 +268,7 @@ FAMILIES = {
     "janus_pro": janus_pro,
     "kimivl": kimivl,
     "phi4": phi4,
+    "glm4v": glm4v,
 }
 
 

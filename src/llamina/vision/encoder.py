@@ -223,5 +223,11 @@ class Encoder(ABC):
         return x
 
 
+def channels_last(w: Weight, group: int) -> Weight:
+    """The matrix of a convolution over a group of patches: its inputs are channels, then places; ours the other way."""
+    matrix = decode(w.data, w.format, w.shape).reshape(w.shape[0], -1, group)
+    return constant(w.name, matrix.swapaxes(1, 2).reshape(w.shape[0], -1))
+
+
 def _scaled(x: Value, w: Weight | None) -> Value:
     return x * w if w else x

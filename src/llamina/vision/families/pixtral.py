@@ -3,9 +3,9 @@
 import numpy as np
 import numpy.typing as npt
 
-from llamina.ops import Value, activate, constant, flat, linear, norm, rope
+from llamina.ops import Value, activate, flat, linear, norm, rope
 from llamina.quant import decode
-from llamina.vision.encoder import Encoder, Part
+from llamina.vision.encoder import Encoder, Part, channels_last
 from llamina.vision.picture import Picture
 from llamina.vision.resize import fit, whole_size
 from llamina.vision.rotation import grid_rope
@@ -21,11 +21,7 @@ class Family(Encoder):
         self.rope, self.periods = grid_rope(self.config.head_dim, interleaved=True)
         merger, ending = self.mm.get("patch_merger"), self.v.get("token_embd.img_break")
         self.ending = decode(ending.data, ending.format, ending.shape) if ending else None
-        self.merger = None
-        if merger:  # its inputs are channels, then places; rows have it the other way round
-            matrix = decode(merger.data, merger.format, merger.shape)
-            places = matrix.reshape(len(matrix), self.config.width, self.merge**2).swapaxes(1, 2)
-            self.merger = constant("mm.patch_merger", places.reshape(matrix.shape))
+        self.merger = channels_last(merger, self.merge**2) if merger else None
 
     def parts(self, picture: Picture) -> list[Part]:
         step = self.patch * self.merge
