@@ -2,6 +2,7 @@
 
 import base64
 import io
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -18,6 +19,7 @@ from PIL import Image
 
 from golden import vision_models
 from llamina.engine import load
+from llamina.server.ollama.file_info import facts
 
 PIXELS = next(vision_models.pictures())
 ALONE, ROWS = 6, 16  # tokens of the question, and of the picture
@@ -181,3 +183,10 @@ def test_pictures_that_are_not_complete(seeing: Live) -> None:
         ("/v1/messages", {"max_tokens": 1, "messages": message({"type": "image", "source": {"type": "file"}})}),
     ):
         assert post(path, body).status_code == 400, (path, body)
+
+
+def test_what_lists_say(talking: Callable[[str], Path], mmproj: Callable[..., Path], tmp_path: Path) -> None:
+    """Ollama's clients are told of the encoder beside a model."""
+    alone, model = talking("llama-dense"), shutil.copy(talking("llama-dense"), tmp_path / "tiny.gguf")
+    shutil.copy(mmproj("llava", 256), tmp_path / "mmproj-tiny.gguf")
+    assert "vision" in facts(str(model)).capabilities and "vision" not in facts(str(alone)).capabilities

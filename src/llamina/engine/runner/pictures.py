@@ -43,7 +43,7 @@ class PictureEncoder:
     @property
     def there(self) -> bool:
         """Whether the model can be shown pictures, as far as can be told without opening the encoder."""
-        return self._runner is not None or _beside(Path(self._model)) is not None
+        return self._runner is not None or encoder_beside(Path(self._model)) is not None
 
     def encode(self, picture: "Picture") -> "EncodedPicture":
         """What stands for a picture in the prompt. Raises RequestError if the model has no encoder."""
@@ -53,7 +53,7 @@ class PictureEncoder:
         """The encoder. Raises RequestError if the model has none, UnsupportedModel if it is of an unknown kind."""
         with self._lock:
             if self._runner is None:
-                if (found := _beside(Path(self._model))) is None:
+                if (found := encoder_beside(Path(self._model))) is None:
                     raise RequestError(MISSING, "messages")
                 self._runner = self._open(found)
             return self._runner
@@ -78,7 +78,7 @@ class PictureEncoder:
             self._runner.close()
 
 
-def _beside(model: Path) -> Path | None:
+def encoder_beside(model: Path) -> Path | None:
     """The mmproj file in the model's folder; of several, the one whose name begins most like the model's."""
     if not model.is_file():
         return None
