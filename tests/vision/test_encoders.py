@@ -11,10 +11,10 @@ from golden import vision_models
 from llamina import vision
 from llamina.backends import backend
 from llamina.engine.runner.load import weights_of
-from llamina.errors import ModelFileError, UnsupportedModel
+from llamina.errors import InvalidPicture, ModelFileError, UnsupportedModel
 from llamina.gguf import GGUF, open_model
 from llamina.ops import constant
-from llamina.vision import Encoder, EncoderRunner, Rows, read_picture
+from llamina.vision import LIMITS, Encoder, EncoderRunner, Rows, read_picture
 from llamina.vision.runner import LEAST
 
 WIDTHS = {"qwen3vl": 256}  # of text models that get more than embeddings: twice as much
@@ -150,3 +150,28 @@ def test_norms_of_queries_and_keys(mmproj: Callable[[str], Path]) -> None:
         runner = EncoderRunner(vision.build(file.metadata, weights), backend("reference"))
         found.append(runner.encode(picture).parts[1].values)  # type: ignore[union-attr]
     assert not np.allclose(found[0], found[1])
+
+
+@pytest.mark.parametrize(("width", "height"), [(1, 3_000_000), (3_000_000, 1), (1, 1)])
+def test_long_and_narrow_pictures(width: int, height: int, mmproj: Callable[[str], Path]) -> None:
+    """Tiles of a bounded size, or an error of ours; nothing grows beyond what a picture may be."""
+    picture = read_picture(np.zeros((height, width, 3), np.uint8))
+    for family in vision_models.FAMILIES:
+        encoder = encoder_of(open_model(mmproj(family)))
+        try:
+            tiles = [part for part in encoder.parts(picture) if not isinstance(part, str)]
+        except InvalidPicture as error:
+            assert max(width, height) > 1 and "cut the picture" in str(error)
+        else:
+            assert tiles and sum(tile.size for tile in tiles) <= 3 * LIMITS.pixels
+            assert all(len(encoder.patches(tile).outputs) > 0 for tile in tiles[:1])
+
+
+def test_encoders_that_ask_for_too_much(mmproj: Callable[[str], Path]) -> None:
+    file = open_model(mmproj("internvl"))
+    with pytest.raises(UnsupportedModel, match="preproc_max_tiles"):
+        vision.build(file.metadata | {"clip.vision.preproc_max_tiles": 1 << 20}, weights_of(file))
+    file = open_model(mmproj("idefics3"))
+    encoder = vision.build(file.metadata | {"clip.vision.preproc_image_size": 1 << 20}, weights_of(file))
+    with pytest.raises(InvalidPicture, match="cut the picture"):
+        encoder.parts(read_picture(PICTURES[0]))

@@ -3,6 +3,7 @@
 As in llama.cpp, the class token stands behind the patches and has the last of the learned positions.
 """
 
+from llamina.errors import UnsupportedModel
 from llamina.ops import Value, activate, flat, linear, norm
 from llamina.vision.encoder import Encoder, Part
 from llamina.vision.picture import Picture
@@ -10,6 +11,7 @@ from llamina.vision.resize import fit, stretch
 from llamina.vision.tiles import best_resolution, cut
 
 EPS = 1e-5  # of the MLP's norm
+MOST = 256  # tiles
 
 
 class Family(Encoder):
@@ -17,6 +19,8 @@ class Family(Encoder):
         if (self.config.width, self.config.layers) == (3200, 45):  # the ViT of 6 billion
             self.norm_kind = "rms"
         least, most = self.config.count("preproc_min_tiles", 1), self.config.count("preproc_max_tiles", 12)
+        if most > MOST:
+            raise UnsupportedModel(f"clip.vision.preproc_max_tiles is {most}: at most {MOST} are known here")
         sides = range(least, most + 1)
         grids = [(a, b) for a in sides for b in sides if least <= a * b <= most]
         self.grids = [(a * self.side, b * self.side) for a, b in grids]
