@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import seeing_models
 import skips
 from golden import arch_models
 from golden_facts import SPECS, unpack
@@ -77,6 +78,34 @@ def talker(golden: Callable[[str], Path], tmp_path_factory: pytest.TempPathFacto
     template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
     write(path, {**file.metadata, "tokenizer.chat_template": template}, file.tensors.values())
     return path
+
+
+@pytest.fixture(scope="session")
+def mmproj(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """The mmproj file of a family in vision_models.py, for a text model of some width."""
+    folder = tmp_path_factory.mktemp("mmproj")
+
+    def find(family: str, width: int = 64) -> Path:
+        path = folder / f"mmproj-{family}-{width}.gguf"
+        if not path.exists():
+            seeing_models.write_encoder(family, path, width)
+        return path
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def talking(files: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The tiny model of a name as a file with a vocabulary and a chat template."""
+    folder = tmp_path_factory.mktemp("talking")
+
+    def find(name: str) -> Path:
+        path = folder / f"{name}.gguf"
+        if not path.exists():
+            seeing_models.write_talking(files(name), path)
+        return path
+
+    return find
 
 
 def pulled(name: str) -> Path:

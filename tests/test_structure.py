@@ -38,6 +38,7 @@ ORDER = [
     "convert",
     "quantization",
     "adapters",
+    "vision",
     "engine",
     "server",
     "repl",
@@ -64,6 +65,7 @@ ONLY = {
     "convert": {"errors", "gguf", "quant", "tokenizer"},
     "quantization": {"errors", "gguf", "quant", "backends"},
     "adapters": {"errors", "gguf", "quant", "ops", "convert"},
+    "vision": {"errors", "quant", "ops", "models", "plan", "backends"},
 }
 NEVER = {"backends": {"models", "tokenizer"}}
 SUBROOMS = {  # the same inside a package: who may import whom of its own

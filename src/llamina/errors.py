@@ -9,6 +9,7 @@ LlaminaError
 │   ├── ContextTooLong      the prompt does not fit the context
 │   ├── InvalidSampling     a sampling parameter is out of range
 │   ├── InvalidGrammar      a grammar, schema or expression cannot be followed
+│   ├── InvalidPicture      a picture is damaged, of an unknown format, or larger than may be
 │   └── TemplateError       the chat template failed or refused the messages
 ├── SnapshotError           the snapshot is damaged, or of another version or model
 ├── CapacityError           no pages, slots or memory left
@@ -56,6 +57,10 @@ class InvalidSampling(RequestError):
 
 class InvalidGrammar(RequestError):
     """A grammar, JSON schema or regular expression cannot be followed."""
+
+
+class InvalidPicture(RequestError):
+    """A picture is damaged, of an unknown format, or larger than may be."""
 
 
 class TemplateError(RequestError):

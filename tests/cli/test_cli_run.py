@@ -230,7 +230,7 @@ def test_the_defaults_are_those_of_python(invoke: Invoke, stories: Path, monkeyp
     """Options that are not given are not passed, and the help shows the engine's defaults."""
     asked: list[dict[str, object]] = []
 
-    def begin(engine: object, prompt: str, system: object, raw: bool, options: dict[str, object]) -> None:
+    def begin(e: object, prompt: str, system: object, raw: bool, options: dict[str, object], shown: object) -> None:
         asked.append(options)
         raise KeyboardInterrupt
 

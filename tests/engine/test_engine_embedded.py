@@ -123,7 +123,31 @@ def test_what_cannot_be(llama: Engine) -> None:
         llama.generate([1, Embedded(rows)], speculate="ngram")
     with pytest.raises(RequestError, match="outside the vocabulary"):
         llama.generate([1, -5])
-    stream = llama.stream([1, Embedded(rows)], max_tokens=4)
-    with pytest.raises(RequestError, match="cannot be put into a snapshot"):
-        llama.snapshot(stream.sequence)
-    stream.close()
+
+
+def test_rows_both_ways_have_the_same_bits_among_others(model: Engine) -> None:
+    """Whichever step they fall into, and after a prefix that ends in the middle of them."""
+    if model.runner.model.config.architecture == "mamba2":
+        return  # attends to nothing
+    rows = table(model)[TOKENS + TOKENS[:5]]
+    part = Embedded(rows, both_ways=True)
+    prompt = [*TOKENS[:9], part, *TOKENS[10:]]
+    alone = model.logits(prompt)
+    streams = [model.stream(p, max_tokens=3, temperature=0.0) for p in (TOKENS * 3, prompt, prompt, TOKENS)]
+    found = [stream.result() for stream in streams]
+    assert found[1].tokens == found[2].tokens == [int(alone[-1].argmax()), *found[1].tokens[1:]]
+    assert np.array_equal(model.logits(prompt), alone)
+    assert not np.array_equal(model.logits([*TOKENS[:9], Embedded(rows), *TOKENS[10:]]), alone)
+    with pytest.raises(CapacityError, match="in one step"):
+        model.generate([Embedded(np.repeat(rows, 2, 0), both_ways=True)])
+
+
+def test_snapshots_keep_rows(model: Engine) -> None:
+    rows, places = table(model)[TOKENS], np.stack([np.zeros(20), *np.divmod(np.arange(20), 5)], 1).astype(np.int32)
+    prompt = [*TOKENS, Embedded(rows, places, 5), *TOKENS]
+    stream = model.stream(prompt, max_tokens=6, seed=4)
+    begun = model.snapshot(stream.sequence)
+    next(stream)
+    later, whole = model.snapshot(stream.sequence), stream.result().tokens
+    for data in (begun, later):
+        assert model.follow(model.resume(data)).result().tokens == whole

@@ -36,16 +36,26 @@ def last_logits(
 
 
 def logits_after_rows(
-    path: Path, before: list[int], rows: npt.NDArray[np.float32], positions: npt.NDArray[np.int32], after: list[int]
+    path: Path,
+    before: list[int],
+    rows: npt.NDArray[np.float32],
+    positions: npt.NDArray[np.int32],
+    after: list[int],
+    both_ways: bool = False,
 ) -> npt.NDArray[np.float32]:
-    """The logits after tokens, embedding rows with M-RoPE's positions [n, 3], and more tokens."""
+    """The logits after tokens, embedding rows with M-RoPE's positions [n, 3], and more tokens.
+
+    With `both_ways` the rows attend to each other, as mtmd has it for Gemma 3.
+    """
     with _computed(path, before, 256) as (c, model, run):
         first, n = len(before), len(rows)
         places = np.zeros((4, n), np.int32)
         places[:3] = first + positions.T
         rows = np.ascontiguousarray(rows, np.float32)
         batch = _Batch(n, None, rows.ctypes.data, places.ctypes.data)
+        c.llama_set_causal_attn(run, not both_ways)
         assert c.llama_decode(run, batch) == 0
+        c.llama_set_causal_attn(run, True)
         tokens, last = np.array(after, np.int32), first + int(positions.max()) + 1
         counted = np.arange(last, last + len(after), dtype=np.int32)
         assert c.llama_decode(run, _Batch(len(after), tokens.ctypes.data, None, counted.ctypes.data)) == 0
@@ -74,7 +84,7 @@ def _computed(
     c.llama_decode.argtypes, c.llama_decode.restype = (c_void_p, _Batch), c_int32
     for rows in (c.llama_get_logits_ith, c.llama_get_embeddings_ith, c.llama_get_embeddings_seq):
         rows.argtypes, rows.restype = (c_void_p, c_int32), POINTER(c_float)
-    c.llama_set_embeddings.argtypes = (c_void_p, c_bool)
+    c.llama_set_embeddings.argtypes = c.llama_set_causal_attn.argtypes = (c_void_p, c_bool)
     c.llama_pooling_type.argtypes = (c_void_p,)
     c.llama_free.argtypes = c.llama_model_free.argtypes = c.llama_vocab_n_tokens.argtypes = (c_void_p,)
     model = load(c, str(path))

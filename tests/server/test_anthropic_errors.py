@@ -42,7 +42,7 @@ def user(*blocks: Any) -> dict[str, Any]:
         ({"top_p": 2}, "top_p"),
         ({"stop_sequences": [""]}, "stop"),
         ({"stop_sequences": ["x"] * 17}, "stop"),
-        (user(IMAGE), "messages[0].content[0]"),
+        (user(IMAGE), "reads text only"),
         (user({"type": "text", "text": "see"}, PDF), "messages[0].content[1]"),
         (user(PDF | {"source": {"type": "text", "data": "x"}, "citations": {"enabled": True}}), "citations"),
         (user({"type": "tool_result", "tool_use_id": "toolu_9", "content": "x"}), "toolu_9"),

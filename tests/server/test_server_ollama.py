@@ -293,7 +293,8 @@ def test_long_inputs_are_cut_unless_told_otherwise(live: Live, client: ollama.Cl
     ("change", "named"),
     [
         ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role"),
-        ({"messages": [{"role": "user", "content": "x", "images": ["AAAA"]}]}, "messages[0].images"),
+        ({"messages": [{"role": "user", "content": "x", "images": ["AAAA"]}]}, "reads text only"),
+        ({"messages": [{"role": "user", "content": "x", "images": [7]}]}, "messages[0].images"),
         ({"messages": [{"role": "user", "content": 1}]}, "messages[0].content"),
         ({"messages": [{"content": "x"}]}, "role"),
         ({"bogus": 1}, "bogus"),

@@ -5,13 +5,14 @@ from typing import Any
 import click
 
 from llamina.cli.llama_cpp import always, batch_options, flash_option
-from llamina.cli.options import device_options, kv_option, model_options
+from llamina.cli.options import device_options, kv_option, mmproj_option, model_options
 from llamina.cli.partner import check_url, open_partner, partner_options
 from llamina.cli.sampling import SampledCommand, given, sampling_options
 
 
 @click.command("chat", cls=SampledCommand)
 @model_options
+@mmproj_option
 @partner_options
 @click.option("--load", "saved", type=click.Path(exists=True, dir_okay=False), help="Go on with a saved conversation.")
 @sampling_options
@@ -27,6 +28,7 @@ from llamina.cli.sampling import SampledCommand, given, sampling_options
 def command(
     model: str | None,
     hf: str | None,
+    mmproj: str | None,
     url: str | None,
     api_key: str | None,
     system: str | None,
@@ -61,9 +63,10 @@ def command(
     from llamina.repl.loop import Repl
     from llamina.repl.talk import Talk
 
-    check_url(url, hf, context)
+    check_url(url, hf, context, mmproj)
     loading = {"backend": backend, "device": device, "threads": threads, "context": context, "kv_type": kv_type}
     loading |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel, "step_tokens": step_tokens}
+    loading["mmproj"] = mmproj
     partner = open_partner(model, hf, url, api_key, loading)
     try:
         talk = Talk(partner, system, {"max_tokens": max_tokens, **given(options)})

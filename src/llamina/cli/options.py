@@ -66,6 +66,16 @@ def kv_option(function: Function) -> Function:
     )(function)
 
 
+def mmproj_option(function: Function) -> Function:
+    """`--mmproj`."""
+    return click.option(
+        "--mmproj",
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help="The encoder of pictures that belongs to the model; by default the mmproj file beside it.",
+    )(function)
+
+
 def _adapters(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, float]:
     """Scales by path, from FILE or FILE=SCALE; a file whose own name has a = is found first."""
     found: dict[str, float] = {}
@@ -238,6 +248,17 @@ def locate(
     name = model or os.environ.get("LLAMINA_MODEL") or hub.DEFAULT
     with Meter("bytes", quiet) if progress is None else nullcontext(progress) as meter:
         return hub.pull(hf, meter) if hf else _file(name) or hub.obtain(name, meter)
+
+
+def picture(place: str) -> Any:
+    """The picture of a file or a web address, as a part of a message. Raises InvalidPicture if there is none."""
+    from llamina.vision import read_picture
+
+    if not place.startswith(("http://", "https://")):
+        return {"type": "image", "image": read_picture(place)}
+    from llamina.vision.fetch import fetch
+
+    return {"type": "image", "image": read_picture(fetch(place))}
 
 
 def find_file(name: str) -> Path:

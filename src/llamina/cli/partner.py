@@ -41,10 +41,10 @@ def partner_options(function: Function) -> Function:
     return function
 
 
-def check_url(url: str | None, hf: str | None, context: int | None) -> None:
+def check_url(url: str | None, hf: str | None, context: int | None, mmproj: str | None) -> None:
     """Raises UsageError for options that a server does not take."""
-    if url and (hf or context):
-        raise click.UsageError("--url names a server, which has its own models: leave -hf and -c out")
+    if url and (hf or context or mmproj):
+        raise click.UsageError("--url names a server, which has its own models: leave -hf, -c and --mmproj out")
 
 
 def open_partner(

@@ -17,9 +17,11 @@ from llamina.cli.options import (
     load_adapters,
     locate,
     lora_option,
+    mmproj_option,
     model_options,
     offload_options,
     open_file,
+    picture,
     piped,
 )
 from llamina.cli.sampling import SampledCommand, given, sampling_options
@@ -48,6 +50,10 @@ def _mode(ctx: click.Context, param: click.Parameter, value: str) -> str | int:
     help="Read the prompt from a file, or what follows it; - is stdin.",
 )
 @model_options
+@click.option(
+    "--image", "images", multiple=True, metavar="FILE|URL", help="Show a picture with the prompt. May be repeated."
+)
+@mmproj_option
 @click.option(
     "-sys",
     "--system",
@@ -148,6 +154,8 @@ def command(
     file: Any,
     model: str | None,
     hf: str | None,
+    images: tuple[str, ...],
+    mmproj: str | None,
     system: str | None,
     session: str | None,
     adapters: dict[str, float],
@@ -184,6 +192,7 @@ def command(
       llamina run "Is this spam? ..." --choice yes --choice no
       llamina run -hf user/repo:Q8_0 "Tell me a joke" --json
       llamina run --session talk.llamina "And why is that?"
+      llamina run -m llava.gguf --image cat.jpg "What is this?"
       llamina run -m model.gguf --lora pirate.gguf --lora brief.gguf=0.5 "Who are you?"
     """
     from llamina.cli.answer import Answer, Circumstances, begin, check_template, open_session, proceed
@@ -194,14 +203,17 @@ def command(
         raise click.UsageError("--system is part of the chat template, which --raw leaves out: drop one of them")
     if raw and session:
         raise click.UsageError("--session is a conversation, and --raw leaves the chat template out: drop one of them")
+    if images and raw:
+        raise click.UsageError("--image is part of the chat template, which --raw leaves out: drop one of them")
     if options["logprobs"] is not None and not as_json:
         raise click.UsageError("--logprobs are printed as JSON: add --json")
     options = {"max_tokens": max_tokens, "adapters": adapters, **take_constraint(options), **_window(options)}
     request_of([0], options)  # mistakes are told before any download
     question = _prompt(argument, file)
+    shown = [picture(image) for image in images]
     path = locate(model, hf, quiet)
     weights = open_file(path)
-    check_template(weights, system, session)
+    check_template(weights, system, session, bool(images))
     from llamina.engine import load
 
     start = time.perf_counter()
@@ -216,6 +228,7 @@ def command(
                 threads=threads,
                 context=context,
                 draft=draft,
+                mmproj=mmproj,
                 progress=meter,
                 step_tokens=step_tokens,
                 **room,
@@ -224,7 +237,10 @@ def command(
         with engine:
             circumstances = Circumstances(path, time.perf_counter() - start, engine.context, max_tokens)
             talk = open_session(engine, session, system) if session else None
-            asked = proceed(talk, question, options) if talk else begin(engine, question, system, raw, options)
+            if talk:
+                asked: Any = proceed(talk, question, options, shown)
+            else:
+                asked = begin(engine, question, system, raw, options, shown)
             answer = Answer(asked, circumstances)
             code = answer.print_json(quiet) if as_json else answer.print_text(verbose, quiet)
             if talk and session:

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from llamina.cli.llama_cpp import agreed, always, batch_option, cache_type_options, flash_option, step_tokens
-from llamina.cli.options import complete_model, usable_threads
+from llamina.cli.options import complete_model, mmproj_option, usable_threads
 from llamina.cli.sampling import NUMBER_NAMES, SampledCommand, given, number_options
 from llamina.cli.terminal import note
 from llamina.server.config import Config
@@ -30,7 +30,7 @@ SHORT = {  # other names of flags, as llama.cpp's server has them
     "certfile": ("--ssl-cert-file",),
     "keyfile": ("--ssl-key-file",),
 }
-FURTHER_SHARD = re.compile(r"-(?!00001)\d{5}-of-\d{5}$")  # of a model whose first shard names it
+NO_MODEL = re.compile(r"-(?!00001)\d{5}-of-\d{5}$|mmproj")  # a further shard of one, or an encoder beside one
 
 
 def setting_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -69,6 +69,7 @@ def _option(setting: Setting) -> Callable[[Callable[..., Any]], Callable[..., An
 @click.option(
     "-a", "--alias", multiple=True, metavar="NAME", help="Other names of the first model, with commas or several times."
 )
+@mmproj_option
 @click.option(
     "--config",
     type=click.Path(dir_okay=False),
@@ -93,6 +94,7 @@ def command(
     models: tuple[str, ...],
     more: tuple[str, ...],
     alias: tuple[str, ...],
+    mmproj: str | None,
     config: str | None,
     check: bool,
     **flags: Any,
@@ -119,7 +121,10 @@ def command(
     }
     names = tuple(name for text in alias for name in text.split(",") if name)
     try:
-        found = load_config(config, flags=texts, models=_named((*models, *more)), aliases=names)
+        named = _named((*models, *more))
+        if mmproj and len(named) != 1:
+            raise click.UsageError("--mmproj belongs to one model: name it, or give each model a profile")
+        found = load_config(config, flags=texts, models=named, aliases=names, mmproj=mmproj)
         if not found.models:
             found = _with_default(config, texts, names)
     except InvalidConfig as error:
@@ -176,7 +181,7 @@ def _models(value: str) -> Iterator[tuple[str, str]]:
     if equals and name and model and not path.exists():
         yield name, model
     elif path.is_dir():
-        files = [file for file in sorted(path.glob("*.gguf")) if not FURTHER_SHARD.search(file.stem)]
+        files = [file for file in sorted(path.glob("*.gguf")) if not NO_MODEL.search(file.stem.lower())]
         if not files:
             raise click.UsageError(f"there is no GGUF file in the folder {value}")
         yield from ((file.stem, str(file.resolve())) for file in files)

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from llamina.cli.options import device_options, kv_option, model_options
+from llamina.cli.options import device_options, kv_option, mmproj_option, model_options
 from llamina.cli.partner import check_url, open_partner, partner_options
 from llamina.cli.sampling import SampledCommand, given, sampling_options
 from llamina.cli.top import SERVER, need_terminal, need_textual, show, theme_option
@@ -12,6 +12,7 @@ from llamina.cli.top import SERVER, need_terminal, need_textual, show, theme_opt
 
 @click.command("tui", cls=SampledCommand)
 @model_options
+@mmproj_option
 @partner_options
 @click.option("--top", is_flag=True, help="Show what a running server does, as `llamina top`.")
 @theme_option
@@ -21,6 +22,7 @@ from llamina.cli.top import SERVER, need_terminal, need_textual, show, theme_opt
 def command(
     model: str | None,
     hf: str | None,
+    mmproj: str | None,
     url: str | None,
     api_key: str | None,
     system: str | None,
@@ -48,7 +50,7 @@ def command(
       llamina tui --url http://127.0.0.1:8080/v1
       llamina tui --top --url http://127.0.0.1:8080
     """
-    check_url(url, hf, context)
+    check_url(url, hf, context, mmproj)
     need_textual()
     need_terminal()
     if top:
@@ -60,7 +62,7 @@ def command(
     from llamina.tui.chat import Chat
 
     loading = {"backend": backend, "device": device, "threads": threads, "context": context, "kv_type": kv_type}
-    loading |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel}
+    loading |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel, "mmproj": mmproj}
     chat = Chat(
         lambda progress: open_partner(model, hf, url, api_key, loading, progress),
         Library(data_dir() / "conversations"),

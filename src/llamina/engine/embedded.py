@@ -19,13 +19,15 @@ class Embedded:
 
     `positions` [n, 3] are M-RoPE's (time, height, width), counted from the position of the first row; by default rows
     are counted like tokens. `advance` is how far the position after the rows is from that of the first: n, or one more
-    than the largest of `positions`. `whole` rows are computed in one step. Raises RequestError for wrong shapes.
+    than the largest of `positions`. `whole` rows are computed in one step; with `both_ways` they are, and each attends
+    to all of them. Raises RequestError for wrong shapes.
     """
 
     rows: npt.NDArray[np.float32]
     positions: npt.NDArray[np.int32] | None = None
     advance: int | None = None
     whole: bool = False
+    both_ways: bool = False
     key: str = ""  # what they are, for the prefix cache; by default a hash of the rows
 
     def __post_init__(self) -> None:
@@ -44,6 +46,7 @@ class Embedded:
         if self.advance is not None and self.advance < 1:
             raise RequestError(f"advance is {self.advance}: it must be at least 1", "prompt")
         object.__setattr__(self, "rows", rows)
+        object.__setattr__(self, "whole", self.whole or self.both_ways)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -54,6 +57,8 @@ class Embedded:
         found = hashlib.blake2b(self.key.encode() if self.key else self.rows.tobytes(), digest_size=8)
         if self.positions is not None:
             found.update(self.positions.tobytes())
+        if self.both_ways:
+            found.update(b"both ways")
         first = -1 - int.from_bytes(found.digest(), "little") % (KEYS - len(self))
         return range(first, first - len(self), -1)
 
@@ -78,11 +83,22 @@ class Prompt(list[int]):
                 self.append(part)
 
 
+def join(*parts: Iterable[int]) -> list[int]:
+    """Prompts one after the other, rows included."""
+    whole = Prompt()
+    for part in parts:
+        if isinstance(part, Prompt):
+            whole.embedded |= {len(whole) + at: rows for at, rows in part.embedded.items()}
+        whole.extend(part)
+    return whole if whole.embedded else list(whole)
+
+
 class Layout:
     """Where a prompt's rows stand: what a slice of the sequence has of them, and M-RoPE's positions."""
 
     def __init__(self, embedded: Mapping[int, Embedded]) -> None:
         self._parts = sorted(embedded.items())
+        self.both_ways = any(part.both_ways for _, part in self._parts)
         self.rotary = any(part.positions is not None or part.advance is not None for _, part in self._parts)
 
     def rows(self, start: int, stop: int) -> list[tuple[int, npt.NDArray[np.float32]]]:
@@ -108,6 +124,16 @@ class Layout:
                 found[:, first - start : last - start] = place + own[first - at : last - at].T
             after = max(at + len(part) - start, 0)
             found[:, after:] -= len(part) - part.distance
+        return found
+
+    def until(self, start: int, stop: int) -> npt.NDArray[np.int32] | None:
+        """The last position that each of [start, stop) attends to; None if that is its own."""
+        if not self.both_ways:
+            return None
+        found = np.arange(start, stop, dtype=np.int32)
+        for at, part in self._parts:
+            if part.both_ways:
+                found[max(at - start, 0) : max(at + len(part) - start, 0)] = at + len(part) - 1
         return found
 
     def _saved(self, at: int) -> int:

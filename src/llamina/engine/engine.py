@@ -29,6 +29,7 @@ from llamina.engine.tasks.chat import ChatCompletion, Messages, Turn, conversati
 from llamina.engine.tasks.completion import Completion
 from llamina.engine.tasks.fork import fork, rewind
 from llamina.engine.tasks.generation import Generation
+from llamina.engine.tasks.pictures import prompt_of, rendered
 from llamina.engine.tasks.pooling import Array, Pooling, pooling_of
 from llamina.engine.tasks.scoring import Scales, Score, Text
 from llamina.engine.tasks.tools import Rounds, ToolRun
@@ -78,6 +79,8 @@ class Engine:
         """Text as prompt tokens; token ids pass through, and so do rows. Raises RequestError for anything else."""
         if isinstance(prompt, str):
             return self.tokenizer.encode(prompt, add_special=add_special, parse_special=parse_special)
+        if isinstance(prompt, Prompt):
+            return prompt
         if isinstance(prompt, abc.Sequence) and any(isinstance(part, Embedded) for part in prompt):
             return Prompt(cast(abc.Sequence[int | Embedded], prompt))
         return list(Request(cast(abc.Sequence[int], prompt)).prompt) if _counted(prompt) else []
@@ -150,14 +153,12 @@ class Engine:
     # ---- conversations -----------------------------------------------------------------------------------
 
     def render_chat(self, messages: Messages, **kwargs: Any) -> str:
-        """The model's own chat template applied to messages, ready for its answer."""
-        return self.tokenizer.render_chat(conversation(messages), **kwargs)
+        """The model's own chat template applied to messages, ready for its answer; pictures are marks in it."""
+        return rendered(self.tokenizer, conversation(messages), kwargs)
 
     def chat_tokens(self, rendered: str) -> list[int]:
         """The tokens of a rendered chat. Where a template writes no BOS and the model wants it, it is put in front."""
-        tokens, bos = self.encode(rendered, add_special=False), self.tokenizer.bos
-        wanted = self.tokenizer.add_bos and bos is not None and tokens[:1] != [bos]
-        return [bos, *tokens] if wanted and bos is not None else tokens
+        return prompt_of(self, rendered, {})
 
     def stream_chat(self, messages: Messages, **options: Unpack[ChatOptions]) -> Turn:
         """The model's turn in a conversation: an iterator of chat deltas; `.result()` is the whole.
@@ -197,7 +198,7 @@ class Engine:
         return scoring.outputs(self, "hidden", self._known(tokens), adapters)
 
     def _known(self, tokens: str | Iterable[int]) -> list[int]:
-        return self.encode(tokens if isinstance(tokens, str) else list(tokens))
+        return self.encode(tokens if isinstance(tokens, str | Prompt) else list(tokens))
 
     def embed(
         self,

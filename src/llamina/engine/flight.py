@@ -90,7 +90,8 @@ def span_of(s: Slice, pages: Pages) -> Span:
     if (layout := sequence.layout) is None:
         return span
     known = [max(token, 0) for token in tokens]
-    return span._replace(tokens=known, rows=layout.rows(s.start, s.stop), rotary=layout.positions(s.start, s.stop))
+    rows, rotary = layout.rows(s.start, s.stop), layout.positions(s.start, s.stop)
+    return span._replace(tokens=known, rows=rows, rotary=rotary, until=layout.until(s.start, s.stop))
 
 
 def kind_of(s: Slice, span: Span) -> Kind:

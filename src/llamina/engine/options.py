@@ -110,3 +110,4 @@ class LoadOptions(TypedDict, total=False):
     tensor_parallel: int
     sampling: Mapping[str, Any] | None
     template: str | None
+    picture_hosts: Sequence[str] | None

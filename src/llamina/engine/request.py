@@ -91,6 +91,9 @@ class Request:
         if self.embedded and (self.truncate or self.context_shift):
             message = "truncate and context_shift are given with rows in the prompt: rows cannot be dropped"
             raise RequestError(message, "context_shift" if self.context_shift else "truncate")
+        if self.embedded and self.prompt_logprobs is not None:
+            message = "prompt_logprobs are given with rows in the prompt: rows have no probabilities"
+            raise RequestError(message, "prompt_logprobs")
         if self.reads is not None and (self.truncate or self.context_shift):
             raise RequestError(
                 "truncate and context_shift are for generating: outputs are read of all tokens", "truncate"

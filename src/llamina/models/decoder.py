@@ -85,6 +85,11 @@ class Decoder(ABC):
         return self.embeddings.shape[1]
 
     @property
+    def row_width(self) -> int:
+        """Of a row that takes the place of an embedding; some have parts for later layers behind it."""
+        return self.width
+
+    @property
     def rope_factors(self) -> Weight | None:
         """Divisors of the frequencies: llama3's factors, or LongRoPE's for contexts up to or past the first trained."""
         reach = "long" if self.config.context > self.config.original_context else "short"

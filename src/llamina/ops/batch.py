@@ -36,6 +36,8 @@ class Span(NamedTuple):
     window_pages: Sequence[int] = ()  # of the last of the pages, if sliding-window layers have a pool of their own
     rows: Sequence[tuple[int, npt.NDArray[np.float32]]] = ()  # in the place of tokens' embeddings, with their offsets
     rotary: npt.NDArray[np.int32] | None = None  # M-RoPE's positions [3, tokens], where they are not the tokens' own
+    until: npt.NDArray[np.int32] | None = None  # the last position that each token attends to, where not its own
+    since: npt.NDArray[np.int32] | None = None  # the first, in layers that ask for it
 
     @property
     def embedded(self) -> bool:
@@ -51,7 +53,9 @@ class Batch:
         self.positions = np.zeros(max_tokens, np.int32)
         self.rows = np.zeros((max_tokens, width), np.float32)  # embeddings that are given, where `given` is 1
         self.given = np.zeros(max_tokens, np.int32)
-        self.rotary = np.zeros((3, max_tokens), np.int32)  # M-RoPE's positions; these three for plans with rows alone
+        self.rotary = np.zeros((3, max_tokens), np.int32)  # M-RoPE's positions
+        self.until = np.zeros(max_tokens, np.int32)  # the last position attended to
+        self.since = np.zeros(max_tokens, np.int32)  # the first in `bounded` layers; these five for plans with rows
         self.sequences = np.zeros(max_tokens, np.int32)  # token → row of `tables`
         self.outputs = np.zeros(max_outputs, np.int32)  # rows of wanted tokens
         self.tables = np.zeros((max_sequences, max_pages), np.int32)  # the pages of each sequence
@@ -126,9 +130,16 @@ class Batch:
     def _fill_rows(self, spans: Sequence[Span], n: int) -> None:
         self.given[:n] = 0
         self.rotary[:, :n] = self.positions[:n]
+        self.until[:n] = self.positions[:n]
+        self.since[:n] = 0
+        self.rows[:n] = 0.0
         for start, span in zip(self.starts, spans, strict=False):
             for offset, rows in span.rows:
                 at = slice(start + offset, start + offset + len(rows))
                 self.rows[at], self.given[at] = rows, 1
             if span.rotary is not None:
                 self.rotary[:, start : start + len(span.tokens)] = span.rotary
+            if span.until is not None:
+                self.until[start : start + len(span.tokens)] = span.until
+            if span.since is not None:
+                self.since[start : start + len(span.tokens)] = span.since

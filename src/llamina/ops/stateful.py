@@ -15,7 +15,8 @@ class Attention:
     """What a token attends to, and how. `window` is the length of a sliding window, `chunk` that of the stretches of
     the sequence that attend to themselves only, `alibi` the largest ALiBi bias; 0 is none of it. Without `causal` a
     token also attends to those after it, as far as the step has them, and half of the window is on either side.
-    `block` is that of the `select` whose output is passed."""
+    `block` is that of the `select` whose output is passed. What is `bounded` attends from `since` to `until`, which the
+    batch says for each token: windows of a picture."""
 
     scale: float
     window: int = 0
@@ -24,6 +25,7 @@ class Attention:
     alibi: float = 0.0
     causal: bool = True
     block: int = 1
+    bounded: bool = False
 
     @property
     def behind(self) -> int:

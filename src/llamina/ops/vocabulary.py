@@ -189,9 +189,12 @@ def given(x: Value, rows: Value) -> Value:
     return emit("given", (x, rows), [x.shape])[0]
 
 
-def pick(x: Value) -> Value:
-    """The rows whose outputs are wanted."""
-    return emit("pick", (x,), [x.shape], rows="outputs")[0]
+def pick(x: Value, group: int = 1) -> Value:
+    """The rows whose outputs are wanted; in groups, each with those after it: (width,) → (group, width)."""
+    if group == 1:
+        return emit("pick", (x,), [x.shape], rows="outputs")[0]
+    check(len(x.shape) == 1, "pick", x)
+    return emit("pick", (x,), [(group, *x.shape)], attrs={"group": group}, rows="outputs")[0]
 
 
 @dataclass(frozen=True, slots=True)

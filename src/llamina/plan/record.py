@@ -51,18 +51,21 @@ def record(forward: Callable[..., Value], width: int | None = None) -> Plan:
     """The plan of `forward(tokens, positions)`, which is run once; raises what the model file raises.
 
     With a width, that of `forward(tokens, positions, rows)`: a batch may give rows of that width in the place of
-    embeddings, and M-RoPE's positions.
+    embeddings, M-RoPE's positions, and how far ahead tokens attend.
     """
     tape = Recorder()
     tokens, positions = (Value(tape, tape.new_id(), (), integer=True) for _ in range(2))
     rows = Value(tape, tape.new_id(), (width,)) if width is not None else None
     logits = forward(tokens, positions) if rows is None else forward(tokens, positions, rows)
     states = dict.fromkeys(state for step in tape.steps for state in step.states)
-    steps = tape.steps if rows is None else [_rotary(step) for step in tape.steps]
+    steps = tape.steps if rows is None else [_given(step) for step in tape.steps]
     return Plan(tokens, positions, logits, tuple(steps), tuple(states), rows)
 
 
-def _rotary(step: Step) -> Step:
-    """RoPE with the batch's three positions, where the model's has axes."""
-    turns = step.op == "rope" and step.attrs["rope"].axes
-    return replace(step, attrs={**step.attrs, "rotary": True}) if turns else step
+def _given(step: Step) -> Step:
+    """RoPE with the batch's three positions, where the model's has axes; attention as far ahead as the batch says."""
+    if step.op == "rope" and step.attrs["rope"].axes:
+        return replace(step, attrs={**step.attrs, "rotary": True})
+    if step.op == "attend" and step.attrs["params"].causal:
+        return replace(step, attrs={**step.attrs, "until": True})
+    return step

@@ -74,6 +74,10 @@ class ModelDefaults(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
     cache_tokens: Annotated[
         Count | None, about("Size of the KV cache in tokens; by default what memory allows, at most all contexts.")
     ] = None
+    picture_hosts: Annotated[
+        list[str] | None,
+        about("Hosts that pictures are fetched from where clients give web addresses; by default none."),
+    ] = None
     keep_alive: Annotated[
         Seconds | None,
         about("Time without a request after which a model is unloaded; by default, and below 0, it is kept."),
@@ -89,6 +93,9 @@ class ModelProfile(ModelDefaults, forbid_unknown_fields=True, frozen=True):
     model: Annotated[str, about("A GGUF file, or the name of a model; by default the profile's own name.")] = ""
     aliases: Annotated[list[str], about("Other names that clients may use.")] = []
     draft: Annotated[str | None, about("A smaller model that drafts tokens (speculative decoding).")] = None
+    mmproj: Annotated[
+        str | None, about("The encoder of pictures that belongs to the model; by default the mmproj file beside it.")
+    ] = None
     adapters: Annotated[dict[str, str], about("LoRA adapters that requests may name: names and files.")] = {}
     template: Annotated[
         str | None, about("A chat template (Jinja) in place of the model's own, or a file that holds one.")
@@ -108,7 +115,7 @@ class ModelProfile(ModelDefaults, forbid_unknown_fields=True, frozen=True):
 
 LOADED = (
     "context", "threads", "backend", "device", "gpu_layers", "tensor_parallel", "kv_type", "max_sequences",
-    "max_waiting", "step_tokens", "cache_tokens", "draft", "template",
+    "max_waiting", "step_tokens", "cache_tokens", "draft", "mmproj", "picture_hosts", "template",
 )  # fmt: skip
 
 

@@ -36,7 +36,15 @@ class ApiError(Exception):
         self.param, self.code, self.headers = param, code, headers or {}
 
 
-BAD_INPUT = {"RequestError", "InvalidSampling", "InvalidGrammar", "TemplateError", "UnsupportedModel", "SnapshotError"}
+BAD_INPUT = {
+    "RequestError",
+    "InvalidSampling",
+    "InvalidGrammar",
+    "InvalidPicture",
+    "TemplateError",
+    "UnsupportedModel",
+    "SnapshotError",
+}
 
 
 def api_error(error: Exception) -> ApiError:

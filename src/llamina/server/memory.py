@@ -39,7 +39,8 @@ def estimate(profile: ModelProfile) -> Estimate:
     """
     own = _of_file(profile.model, profile)
     draft = _of_file(profile.draft, profile) if profile.draft else Estimate(0, 0)
-    return Estimate(own.weights + draft.weights, own.cache + draft.cache)
+    encoder = os.path.getsize(profile.mmproj) if profile.mmproj and os.path.exists(profile.mmproj) else 0
+    return Estimate(own.weights + draft.weights + encoder, own.cache + draft.cache)
 
 
 def _of_file(model: str, profile: ModelProfile) -> Estimate:

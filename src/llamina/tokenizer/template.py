@@ -70,6 +70,20 @@ class ChatTemplate:
         return "tools" in self.source
 
     @cached_property
+    def takes_parts(self) -> bool:
+        """Whether it wants content as a list of parts; most want it as text."""
+        said = [{"role": "user", "content": "needle"}]
+        parts = [{"role": "user", "content": [{"type": "text", "text": "needle"}]}]
+        return "needle" not in self._tried(said) and "needle" in self._tried(parts)
+
+    def _tried(self, messages: Sequence[Message]) -> str:
+        """The prompt of a conversation, or nothing."""
+        try:
+            return self.render(messages)
+        except TemplateError:
+            return ""
+
+    @cached_property
     def takes_objects(self) -> bool:
         """Whether it wants the arguments of calls as objects; the others want them as JSON text."""
         function = {"name": "some_tool", "arguments": '{"needle": 1}'}

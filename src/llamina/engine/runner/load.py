@@ -26,7 +26,7 @@ from llamina.sampling import Sampling
 
 DEFAULT_CONTEXT = 8192
 MAX_CONTEXT = 1 << 24  # no trained context comes near this
-NAMED = {"backend", "device", "threads", "context", "draft", "progress"}
+NAMED = {"backend", "device", "threads", "context", "draft", "mmproj", "progress"}
 Progress = Callable[[str, int, int], None]
 
 
@@ -38,6 +38,7 @@ def load(
     threads: int | None = None,
     context: int | None = None,
     draft: str | os.PathLike[str] | None = None,
+    mmproj: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     **options: Unpack[LoadOptions],
 ) -> Engine:
@@ -46,6 +47,9 @@ def load(
     `backend` is auto (a GPU if one can be used, else the CPU), cpu, cuda or reference, and `device` the GPU's number;
     `stream` is the caller's CUDA stream on which a GPU works then. Without `context`, the trained one, at most 8192.
     Sampling parameters that requests leave out are those that the file (`general.sampling.*`) or the catalogue gives.
+
+    `mmproj` is the file of a picture encoder; without it, the one beside the model is used when a picture comes.
+    Pictures at web addresses are fetched from `picture_hosts` alone, which are none unless given.
 
     `draft` is a smaller model with the same vocabulary that drafts tokens, or a folder to choose one from. `kv_type`
     is the type of the KV cache, `cache_tokens` its size in tokens, `max_sequences` how many are computed at once,
@@ -73,7 +77,7 @@ def load(
     built = build(file.metadata, weights, context or min(trained, DEFAULT_CONTEXT))
     smaller = None if draft is None else open_draft(locate(draft, progress), file)
     own: dict[str, Any] = {name: value for name, value in options.items() if name != "max_waiting"}
-    own["sampling"] = {**sampling_for(file), **given}
+    own |= {"sampling": {**sampling_for(file), **given}, "mmproj": mmproj}
     shown = progress_bar("parts") if progress is None else None
     with shown or nullcontext():
         told = progress or shown

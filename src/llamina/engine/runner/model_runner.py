@@ -1,7 +1,7 @@
 """A model made ready to run: its plan compiled, memory for the KV cache and states, room for adapters."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from threading import RLock
 from typing import Any, Literal
@@ -14,6 +14,7 @@ from llamina.engine.limits import Limits
 from llamina.engine.runner.adapters import Adapters
 from llamina.engine.runner.devices import GpuLayers, choose_backend, divide_backend, parts_of
 from llamina.engine.runner.memory import Wanted, find_room
+from llamina.engine.runner.pictures import PictureEncoder
 from llamina.engine.runner.programs import Programs
 from llamina.engine.samplers import Samplers
 from llamina.engine.schedule import Budget
@@ -50,6 +51,8 @@ class ModelRunner:
         tensor_parallel: int = 1,
         sampling: Mapping[str, Any] | None = None,
         template: str | None = None,
+        mmproj: str | os.PathLike[str] | None = None,
+        picture_hosts: Sequence[str] | None = None,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> None:
         _check_counts(
@@ -83,6 +86,8 @@ class ModelRunner:
             message = f"gpu_layers is {gpu_layers!r} and tensor_parallel is {tensor_parallel}: give one of them"
             raise RequestError(message, "gpu_layers")
         check_kv_type(self.backend, kv_type)
+        hosts = picture_hosts or ()
+        self.pictures = PictureEncoder(file.source, mmproj, self.backend, model.row_width, progress, hosts)
         if self.backend.weight_bytes(self.weight_bytes) == self.weight_bytes <= self.backend.free_bytes():
             file.read_ahead()
         room = find_room(parts_of(self.backend, self.plan, self.weight_bytes), wanted)
@@ -92,7 +97,7 @@ class ModelRunner:
         self.capacity = Capacity(room.pages, slots, kv_type, room.window_pages)
         outputs = max(1, min(step_tokens, LOGITS_BYTES // (4 * self.plan.vocab)))
         self.budget = Budget(step_tokens, outputs, min(max_sequences, outputs), whole)  # a token for each in every step
-        self.batch = Batch(step_tokens, outputs, max_sequences, -(-self.context // PAGE), model.width)
+        self.batch = Batch(step_tokens, outputs, max_sequences, -(-self.context // PAGE), model.row_width)
         vocab = model.embeddings.shape[0]
         self.limits = Limits(self.context, PAGE * self.pages.total, vocab, outputs if whole else None)
         self._closed = False
@@ -159,8 +164,8 @@ class ModelRunner:
         """Raise RequestError for rows that the model cannot take, CapacityError for more than a step holds."""
         most = self.budget.tokens - (0 if self.budget.whole else self.budget.sequences - 1)
         for part in embedded.values():
-            if part.rows.shape[1] != self.model.width:
-                message = f"rows have {part.rows.shape[1]} numbers each: the model's embeddings have {self.model.width}"
+            if part.rows.shape[1] != (width := self.model.row_width):
+                message = f"rows have {part.rows.shape[1]} numbers each: the model's embeddings have {width}"
                 raise RequestError(message, "prompt")
             if part.whole and len(part) > most:
                 message = f"{len(part)} rows must be computed in one step, which has room for {most}"
@@ -175,6 +180,7 @@ class ModelRunner:
         if "samplers" in self.__dict__:
             self.samplers.close()
         self.programs.close()
+        self.pictures.close()
         self._closed = True
 
 

@@ -66,7 +66,7 @@ class Programs:
             return self._adapters.plan(matrices)
         model = self._model
         forward = {"logits": model.forward, "hidden": model.hidden, "rank": model.rank}[kind.reading]
-        return adapt(record(forward, model.width if kind.embedded else None), matrices)
+        return adapt(record(forward, model.row_width if kind.embedded else None), matrices)
 
     def _compile(self, plan: Plan) -> Program:
         program = self._compile_plan(plan, self.main)

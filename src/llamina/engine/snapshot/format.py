@@ -8,12 +8,16 @@ header    JSON: the model, the layout of its states, the request
 pages     keys and values of the computed tokens, page by page; those that windowed layers see; the recurrent states
 """
 
+import base64
 import hashlib
 import json
 import struct
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+import numpy as np
+
+from llamina.engine.embedded import Embedded
 from llamina.engine.request import Request
 from llamina.engine.sequence import Sequence
 from llamina.errors import RequestError, SnapshotError
@@ -21,7 +25,7 @@ from llamina.grammar import Triggers
 from llamina.sampling import Sampling
 
 MAGIC = b"LLAMINA\x1a"
-VERSION = 4
+VERSION = 5
 LEFT_OUT = ("prompt", "embedded", "sampling", "triggers", "source")  # written on their own, or made of the others
 HEAD = struct.Struct("<8sII16s")
 
@@ -71,12 +75,11 @@ def write_sequence(sequence: Sequence) -> dict[str, Any]:
     if request.reads is not None or request.logits_processor is not None:
         what = request.reading if request.reads is not None else "a logits_processor, a function"
         raise RequestError(f"a request with {what} cannot be put into a snapshot", "request")
-    if request.embedded:
-        raise RequestError("a request with rows in its prompt cannot be put into a snapshot", "request")
     asked = {f.name: getattr(request, f.name) for f in fields(request) if f.name not in LEFT_OUT}
     sampling = asdict(request.sampling) | {"logit_bias": [*request.sampling.logit_bias.items()]}
     return {
         "prompt": list(request.prompt),
+        "embedded": [[at, _write_rows(part)] for at, part in request.embedded.items()],
         "asked": asked | {"stop": list(request.stop), "markers": list(request.markers)},
         "sampling": sampling,
         "triggers": asdict(request.triggers) if request.triggers else None,
@@ -91,11 +94,32 @@ def write_sequence(sequence: Sequence) -> dict[str, Any]:
     }
 
 
+def _write_rows(part: Embedded) -> dict[str, Any]:
+    """Rows of a prompt as plain values."""
+    return {
+        "rows": base64.b64encode(part.rows.tobytes()).decode(),
+        "count": len(part),
+        "positions": None if part.positions is None else part.positions.tolist(),
+        "advance": part.advance,
+        "whole": part.whole,
+        "both_ways": part.both_ways,
+        "key": part.key,
+    }
+
+
+def _read_rows(values: dict[str, Any]) -> Embedded:
+    rows = np.frombuffer(base64.b64decode(values["rows"]), np.float32).reshape(values["count"], -1)
+    others = {name: value for name, value in values.items() if name not in ("rows", "count")}
+    return Embedded(rows, **others)
+
+
 def read_sequence(values: dict[str, Any]) -> Sequence:
     """The sequence, not yet prepared; `sampler` is left to whoever prepares it."""
     sampling = Sampling(**values["sampling"] | {"logit_bias": dict(values["sampling"]["logit_bias"])})
     triggers = Triggers(**values["triggers"]) if values["triggers"] else None
-    sequence = Sequence(Request(values["prompt"], sampling, triggers=triggers, **values["asked"]))
+    embedded = {at: _read_rows(part) for at, part in values["embedded"]}
+    request = Request(values["prompt"], sampling, triggers=triggers, embedded=embedded, **values["asked"])
+    sequence = Sequence(request)
     sequence.known = values["known"]
     sequence.output.tokens = values["generated"]
     sequence.logprobs.restore(values["logprobs"])

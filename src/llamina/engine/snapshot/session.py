@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from llamina.engine.snapshot.format import Snapshot
 from llamina.engine.snapshot.transfer import resume, take_snapshot
 from llamina.engine.tasks.chat import Message, Turn, conversation
+from llamina.engine.tasks.pictures import written
 from llamina.errors import RequestError, SnapshotError
 
 if TYPE_CHECKING:
@@ -27,9 +28,9 @@ class Session:
         """What was said so far, the answer under way included."""
         return [*self._messages, *([self._turn.message()] if self._turn else [])]
 
-    def ask(self, text: str, **options: Any) -> Turn:
-        """The answer to a message, as it comes; options are those of `Engine.stream_chat`."""
-        messages = [*self.messages, {"role": "user", "content": text}]
+    def ask(self, content: str | Sequence[Any], **options: Any) -> Turn:
+        """The answer to a text, or to parts with pictures, as it comes; options are those of `Engine.stream_chat`."""
+        messages = [*self.messages, *conversation([{"role": "user", "content": content}])]
         turn = self._engine.stream_chat(messages, **options)
         self._messages, self._turn = messages, turn
         return turn
@@ -42,7 +43,7 @@ class Session:
         if self._turn is None:
             raise RequestError("nothing was asked yet: there is nothing to save")
         snapshot = self._engine.stepper.call(take_snapshot, self._engine.core, self._turn.generation.sequence)
-        data = Snapshot(snapshot.header | {"messages": self.messages}, snapshot.states).pack()
+        data = Snapshot(snapshot.header | {"messages": written(self.messages)}, snapshot.states).pack()
         part = Path(f"{os.fspath(path)}.part")
         try:
             part.write_bytes(data)

@@ -52,6 +52,9 @@ def resume(core: "Core", snapshot: Snapshot) -> Sequence:
     if core.runner.adapters.fingerprints(sequence.request.adapters) != header["adapters"]:
         names = ", ".join(sequence.request.adapters)
         raise SnapshotError(f"the snapshot was made with other adapters than are loaded here as {names}: load those")
+    if sequence.request.embedded and not done:
+        core.runner.check_embedded(sequence.request.embedded)
+        core.runner.programs.prepare(sequence.request.reading, embedded=True)
     core.equip(sequence)
     core.join(sequence)
     if sequence.sampler and header["request"]["sampler"]:

@@ -11,6 +11,7 @@ from llamina.engine.delta import Delta, FinishReason
 from llamina.engine.request import OPTIONS, SAMPLING, check_names
 from llamina.engine.tasks.completion import Completion, Usage
 from llamina.engine.tasks.generation import Generation
+from llamina.engine.tasks.pictures import content_of, in_parts, marked, prompt_of
 from llamina.errors import InvalidGrammar, RequestError
 from llamina.grammar import KINDS, Source
 from llamina.sampling import TokenLogprob
@@ -163,7 +164,8 @@ class Turn:
 
 
 def conversation(messages: Messages) -> list[dict[str, Any]]:
-    """Messages as dictionaries; a text alone is the user's. Text parts of OpenAI's API become plain text.
+    """Messages as dictionaries; a text alone is the user's. Text parts of OpenAI's API become plain text, and parts of
+    messages with pictures are of two kinds, `text` and `image`.
 
     Raises RequestError for anything else.
     """
@@ -179,7 +181,7 @@ def _plain(message: object) -> dict[str, Any]:
         raise RequestError(f"a message is {message!r}: it must be a role and its content", "messages")
     plain = dict(message)
     _check_calls(plain.get("tool_calls"))
-    return plain | {"content": _content(plain["content"])} if "content" in plain else plain
+    return plain | {"content": content_of(plain["content"])} if "content" in plain else plain
 
 
 def _check_calls(calls: object) -> None:
@@ -192,24 +194,6 @@ def _check_calls(calls: object) -> None:
         if not named or not isinstance(function.get("arguments", ""), str | Mapping):  # type: ignore[union-attr]
             message = "tool_calls has a call without a function: its name, and arguments as JSON text, are expected"
             raise RequestError(message, "messages")
-
-
-def _content(content: object) -> object:
-    """A list of text parts as one text; anything but text raises RequestError."""
-    if content is None or isinstance(content, str):
-        return content
-    if not isinstance(content, Sequence):
-        raise RequestError(f"content is {type(content).__name__}: a text or a list of parts is expected", "messages")
-    texts = []
-    for part in content:
-        kind = part.get("type", "text") if isinstance(part, Mapping) else None
-        if isinstance(part, str):
-            texts.append(part)
-        elif isinstance(part, Mapping) and kind in ("text", "input_text") and isinstance(part.get("text"), str):
-            texts.append(part["text"])
-        else:
-            raise RequestError(f"a message has a part of type {kind!r}: this model reads text only", "messages")
-    return "".join(texts)
 
 
 def open_turn(engine: "Engine", messages: Messages, options: dict[str, Any], **also: Any) -> Turn:
@@ -226,7 +210,7 @@ def prepare(engine: "Engine", messages: Messages, options: dict[str, Any]) -> tu
     if taken := [name for name in RESERVED if name in settings.template_options]:
         raise RequestError(f"template_options has {taken[0]}: that is not an option of a template", "template_options")
     tools, must = chosen(Tools(settings.tools), settings.tool_choice)
-    prompt, template, format = render(engine, messages, settings, tools)
+    prompt, template, format, pictures = render(engine, messages, settings, tools)
     thinking = format.reasoning is not None and prompt.rstrip().endswith(format.reasoning[0])
     tokens = _control_tokens(engine.tokenizer, format)
     if must:
@@ -236,21 +220,23 @@ def prepare(engine: "Engine", messages: Messages, options: dict[str, Any]) -> tu
         options |= {"lark": call_grammar(format, tools, tokens, thinks, settings.parallel_tool_calls)}
     elif len(tools) and not any(options.get(kind) is not None for kind in KINDS):
         options |= _lazy(engine, format, tools, tokens, thinking)
-    return engine.chat_tokens(prompt), options | {"markers": format.markers}, Parser(format, tools, thinking)
+    return prompt_of(engine, prompt, pictures), options | {"markers": format.markers}, Parser(format, tools, thinking)
 
 
 def render(
     engine: "Engine", messages: Messages, settings: ChatSettings, tools: Tools
-) -> tuple[str, ChatTemplate, Format]:
-    """A conversation as text, the template that it was rendered by, and the format of answers to it."""
+) -> tuple[str, ChatTemplate, Format, dict[str, Any]]:
+    """A conversation as text, the template that it was rendered by, the format of answers, and pictures by mark."""
     template = engine.tokenizer.chat_template_for(tools=len(tools) > 0)
     format = choose(template.source, settings.format, settings.reasoning, knows_tools=template.knows_tools)
+    said, pictures = marked(conversation(messages))
+    said = adapted(said, template, format, tools)
     prompt = template.render(
-        adapted(conversation(messages), template, format, tools),
+        in_parts(said) if template.takes_parts else said,
         tools.described if template.knows_tools else None,
         **settings.template_options,
     )
-    return prompt, template, format
+    return prompt, template, format, pictures
 
 
 def _lazy(engine: "Engine", format: Format, tools: Tools, tokens: Mapping[str, int], thinking: bool) -> dict[str, Any]:

@@ -28,10 +28,11 @@ def weigh(
     scores = np.einsum("hd,hnd->hn", q, keys, dtype=np.float64) * params.scale
     if params.softcap:
         scores = np.tanh(scores / params.softcap) * params.softcap
-    distance = np.abs(np.arange(n) - position)
-    scores = scores - slopes[:, None] * distance
+    behind = position - np.arange(n)
+    scores = scores - slopes[:, None] * np.abs(behind)
     if params.window:
-        scores[:, distance >= params.behind] = -np.inf
+        scores[:, behind >= params.behind] = -np.inf
+        scores[:, -behind > (params.ahead or n)] = -np.inf  # a causal model's rows see as far ahead as they are told
     if params.chunk:
         scores[:, : position // params.chunk * params.chunk] = -np.inf
     if selected is not None:

@@ -19,30 +19,40 @@ def _attend(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: B
     q, new, selected = x[0], x[1 : 1 + len(ref.states[state])], x[1 + len(ref.states[state]) :]
     slopes = alibi_slopes(q.shape[1], params.alibi)
     out = np.empty((batch.n_tokens, *step.outputs[0].shape), np.float32)
-    for t, cached in enumerate(_cached(ref, state, new, batch, params.causal)):
+    n = batch.n_tokens
+    lasts = batch.until[:n] if step.attrs.get("until") or params.bounded else batch.positions[:n]
+    if not params.causal and not params.bounded:
+        lasts = batch.positions[batch.starts[batch.sequences[:n] + 1] - 1]
+    for t, cached in enumerate(_cached(ref, state, new, batch, lasts)):
         values = cached[0][..., : state.shape[2]] if state.kind == "latent" else cached[1]
-        position, sinks = int(batch.positions[t]), w[0] if w else None
-        out[t] = weigh(q[t], position, cached[0], values, params, slopes, sinks, selected[0][t] if selected else None)
+        position, sinks, keys = int(batch.positions[t]), w[0] if w else None, cached[0]
+        if params.bounded:
+            first = int(batch.since[t])
+            position, keys, values = position - first, keys[:, first:], values[:, first:]
+        out[t] = weigh(q[t], position, keys, values, params, slopes, sinks, selected[0][t] if selected else None)
     return out
 
 
 @operation("select")
 def _select(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
     out = np.empty((batch.n_tokens, *step.outputs[0].shape), np.int32)
-    for t, cached in enumerate(_cached(ref, step.states[0], x[1:2], batch)):
+    for t, cached in enumerate(_cached(ref, step.states[0], x[1:2], batch, batch.positions[: batch.n_tokens])):
         out[t] = select_blocks(x[0][t], cached[0][0], x[2][t] if len(x) > 2 else None, step.attrs["params"])
     return out
 
 
-def _cached(ref: Reference, state: State, new: list[Array], batch: Batch, causal: bool = True) -> Iterator[list[Array]]:
-    """Write this step's rows to the cache, then yield for each token what it may attend to, [heads, n, dim] of each."""
+def _cached(ref: Reference, state: State, new: list[Array], batch: Batch, lasts: Array) -> Iterator[list[Array]]:
+    """Write this step's rows to the cache, then yield for each token what is there up to its last position.
+
+    That is [heads, n, dim] of each.
+    """
     stores, slots = ref.states[state], np.arange(batch.n_tokens)
     tables = batch.window_tables if state in ref.windowed else batch.tables
     table, position = tables[batch.sequences[slots]], batch.positions[slots]
     for store, rows in zip(stores, new, strict=True):
         store[table[slots, position // PAGE], :, position % PAGE] = ref.round(state, rows)
     for t in slots:
-        n = (position[t] if causal else position[batch.starts[batch.sequences[t] + 1] - 1]) + 1
+        n = lasts[t] + 1
         yield [gather(store, table[t, : -(-n // PAGE)], n) for store in stores]
 
 

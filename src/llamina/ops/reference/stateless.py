@@ -184,7 +184,8 @@ def _given(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Ba
 
 @operation("pick")
 def _pick(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
-    return x[0][batch.outputs[: batch.n_outputs]]
+    rows = batch.outputs[: batch.n_outputs, None] + np.arange(step.attrs.get("group", 1))
+    return x[0][rows]
 
 
 @operation("route")

@@ -23,6 +23,7 @@ from llamina.server.anthropic.blocks import (
     ToolResult,
     ToolUse,
 )
+from llamina.server.content import Content, encoded_picture, joined, picture
 from llamina.server.errors import ApiError
 
 CALL_PREFIX = "toolu_"  # in front of the ids of our calls; templates get them without it
@@ -68,8 +69,8 @@ def _append(messages: list[dict[str, Any]], new: dict[str, Any]) -> None:
         messages.append(new)
         return
     for key in ("content", "reasoning_content"):
-        if text := "\n\n".join(filter(None, (last.get(key), new.get(key)))):
-            last[key] = text
+        if content := joined(last.get(key) or "", new.get(key) or "", "\n\n"):
+            last[key] = content
     if calls := [*last.get("tool_calls", ()), *new.get("tool_calls", ())]:
         last["tool_calls"] = calls
 
@@ -90,7 +91,7 @@ def _one_turn(parts: list[dict[str, Any]], role: str) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
     for part in parts:
         if messages and part["role"] == role == messages[-1]["role"]:
-            messages[-1]["content"] += "\n" + part["content"]
+            messages[-1]["content"] = joined(messages[-1]["content"], part["content"], "\n")
         else:
             messages.append(part)
     return messages or [{"role": role, "content": ""}]
@@ -101,14 +102,16 @@ def _part(role: str, block: AnyBlock, names: dict[str, str], path: str) -> dict[
     if not isinstance(block, ToolResult):
         if isinstance(block, Thinking | RedactedThinking | ToolUse):
             raise ApiError(400, f"{path} is a {_kind(block)} block: it belongs to the assistant's messages", param=path)
-        return {"role": role, "content": _text(block, path)}
+        return {"role": role, "content": _content(block, path)}
     if role != "user" or block.tool_use_id not in names:
         what = "belongs to the user's messages" if role != "user" else "has no tool_use block of that id before it"
         raise ApiError(400, f"{path}: the tool_result of {block.tool_use_id!r} {what}", param=f"{path}.tool_use_id")
-    text = block.content if isinstance(block.content, str) else _texts(block.content, f"{path}.content")
+    content: Content = block.content if isinstance(block.content, str) else ""
+    for i, part in enumerate(block.content if isinstance(block.content, list) else ()):
+        content = joined(content, _content(part, f"{path}.content[{i}]"), "\n")
     return {
         "role": "tool",
-        "content": f"Error: {text}" if block.is_error else text,
+        "content": joined("Error: ", content, "") if block.is_error else content,
         "tool_call_id": block.tool_use_id.removeprefix(CALL_PREFIX),
         "name": names[block.tool_use_id],
     }
@@ -154,6 +157,20 @@ def _texts(blocks: Iterable[AnyBlock], path: str) -> str:
     return "\n".join(_text(block, f"{path}[{i}]") for i, block in enumerate(blocks))
 
 
+def _content(block: AnyBlock, path: str) -> Content:
+    """A block of text, or a picture. Raises ApiError for what is neither."""
+    if not isinstance(block, Image):
+        return _text(block, path)
+    source, param = block.source, f"{path}.source"
+    match source.get("type"):
+        case "base64" if isinstance(source.get("data"), str):
+            return encoded_picture(source["data"])
+        case "url" if isinstance(source.get("url"), str):
+            return picture(source["url"])
+    message = f"{param} has the type {source.get('type')!r}: base64 with its data, or url, is expected"
+    raise ApiError(400, message, param=param)
+
+
 def _text(block: AnyBlock, path: str) -> str:
     """A block as text. Raises ApiError for an image, or a document that is not text."""
     match block:
@@ -165,7 +182,7 @@ def _text(block: AnyBlock, path: str) -> str:
         case Document():
             _check_citations(block.citations, path)
             return "\n".join(filter(None, (block.title, block.context, _document(block, path))))
-    raise ApiError(400, f"{path} is an image: this model reads text only", param=path)
+    raise ApiError(400, f"{path} is an image: text is expected here", param=path)
 
 
 def _document(block: Document, path: str) -> str:

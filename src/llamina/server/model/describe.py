@@ -36,6 +36,7 @@ def describe(engine: Engine) -> ModelInfo:
         embedding_width=runner.model.embeddings.shape[-1],
         bos=text(bos) if text and bos is not None else "",
         eos=text(eos) if text and eos is not None else "",
+        sees=runner.pictures.there,
     )
 
 

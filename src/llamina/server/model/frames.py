@@ -172,6 +172,7 @@ class ModelInfo(msgspec.Struct, omit_defaults=True, frozen=True):
     embedding_width: int = 0
     bos: str = ""
     eos: str = ""
+    sees: bool = False  # whether it can be shown pictures
 
 
 class Ready(Frame, frozen=True):

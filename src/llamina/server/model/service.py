@@ -189,7 +189,7 @@ class Service:
             "prompt_logprobs": self._logprobs(prompt.prompt) if scored else None,
             "prompt_start": self._engine.tokenizer.token_bytes(sequence.request.prompt[0]) if scored else b"",
             "stop": sequence.output.stopped_by,
-            "prompt": list(sequence.request.prompt) if answer.tell_prompt else None,
+            "prompt": list(sequence.request.prompt) if answer.tell_prompt and not sequence.request.embedded else None,
             "slot": answer.slot,
             "error": ErrorInfo.of(sequence.error) if sequence.error is not None else None,
         }

@@ -7,9 +7,12 @@ import numpy as np
 
 from llamina.chat import Tools
 from llamina.engine import Engine
+from llamina.engine.embedded import Prompt, join
 from llamina.engine.status import sequences, stats
 from llamina.engine.tasks.chat import ChatSettings, prepare, render
+from llamina.engine.tasks.pictures import shown
 from llamina.engine.tasks.scoring import pair_tokens
+from llamina.errors import RequestError
 from llamina.server.model.infill import infill
 from llamina.server.model.slots import describe as describe_slots
 from llamina.server.model.slots import erase, restore, save
@@ -105,14 +108,16 @@ def chat_prompt(
 ) -> dict[str, Any]:
     """{"tokens", "prompt"} of a conversation, as `Generate` would put it to the model."""
     tokens = joined(engine, None, prepare(engine, messages, options)[0], prefill)
-    return {"tokens": tokens, "prompt": engine.tokenizer.decode(tokens, skip_special=False)}
+    said = [token for token in tokens if token >= 0]  # rows of pictures have no text
+    return {"tokens": tokens, "prompt": engine.tokenizer.decode(said, skip_special=False)}
 
 
 @verb
 def rendered_chat(engine: Engine, messages: list[dict[str, Any]], options: dict[str, Any]) -> str:
     """The text of a conversation by the model's chat template; `options` are `template_options` and `tools`."""
     settings = ChatSettings(**options)
-    return render(engine, messages, settings, Tools(settings.tools))[0]
+    rendered, _, _, pictures = render(engine, messages, settings, Tools(settings.tools))
+    return shown(rendered, pictures)
 
 
 @verb
@@ -159,11 +164,13 @@ def cancel_sequence(engine: Engine, id: int) -> bool:
 
 def joined(engine: Engine, before: str | list[int] | None, conversation: list[int], prefill: str) -> list[int]:
     """The tokens of a conversation, after others and with the beginning of an answer behind them."""
-    tokens = conversation + engine.tokenizer.encode(prefill, continued=True)
+    tokens = join(conversation, engine.tokenizer.encode(prefill, continued=True))
     if not before:
         return tokens
     again = engine.tokenizer.add_bos and tokens[:1] == [engine.tokenizer.bos]
-    return engine.encode(before) + (tokens[1:] if again else tokens)
+    if again and isinstance(tokens, Prompt):
+        raise RequestError("a conversation with pictures cannot follow other tokens: leave the prompt out", "prompt")
+    return join(engine.encode(before), tokens[1:] if again else tokens)
 
 
 @verb

@@ -13,7 +13,7 @@ from llamina.server.model import Model
 from llamina.server.model.client import ChunkStream
 from llamina.server.models import Entry
 from llamina.server.ollama.answer import Answer, Line, only_load, respond
-from llamina.server.ollama.conversation import Message, conversation
+from llamina.server.ollama.conversation import Message, check_no_images, conversation
 from llamina.server.ollama.modelfile import modelfile_of
 from llamina.server.ollama.names import find
 from llamina.server.ollama.shared_fields import GenerationRequest
@@ -40,6 +40,7 @@ class ChatRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=True):
         if modelfile.template:
             if self.tools or self.think:
                 raise ApiError(400, f"the template of {entry.id!r} knows neither tools nor thinking", param="tools")
+            check_no_images(messages)
             return model.generate(prompt=Template(modelfile.template).prompt(messages), options=options)
         options |= self.template_options(model) | self._tool_options(limits)
         return model.generate(messages=messages, options=options)

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from llamina.server.content import Content, encoded_picture, joined
 from llamina.server.errors import ApiError
 
 
@@ -45,8 +46,8 @@ def conversation(messages: list[Message], limit: int) -> list[dict[str, Any]]:
         if role not in ROLES:
             expected = f"must be one of {', '.join(ROLES)}"
             raise ApiError(400, f"messages[{i}].role is {role!r}: {expected}", param=f"messages[{i}].role")
-        check_images(message.images, f"messages[{i}].images")
-        plain: dict[str, Any] = {"role": role, "content": message.content or ""}
+        content = with_images(message.images, message.content or "", f"messages[{i}].images")
+        plain: dict[str, Any] = {"role": role, "content": content}
         if message.thinking:
             plain["reasoning_content"] = message.thinking
         if message.tool_calls:
@@ -77,6 +78,19 @@ def _answered(message: Message, waiting: list[tuple[str, str]]) -> dict[str, str
     return {key: value for key, value in given.items() if value is not None}
 
 
-def check_images(images: list[Any] | None, param: str) -> None:
-    if images:
-        raise ApiError(400, f"{param} has {len(images)} images: this model reads text only", param=param)
+def with_images(images: list[Any] | None, text: str, param: str) -> Content:
+    """A text with pictures, which are base64, in front of it. Raises ApiError for what is none."""
+    if not images:
+        return text
+    found: Content = ""
+    for i, image in enumerate(images):
+        if not isinstance(image, str):
+            raise ApiError(400, f"{param}[{i}] is {type(image).__name__}: base64 is expected", param=f"{param}[{i}]")
+        found = joined(found, encoded_picture(image), "")
+    return joined(found, text, "")
+
+
+def check_no_images(messages: list[dict[str, Any]]) -> None:
+    """Raise ApiError if a message has pictures: templates in Ollama's language are for text."""
+    if any(isinstance(message["content"], list) for message in messages):
+        raise ApiError(400, "images need the model's own chat template, and another is given or none", param="images")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from llamina.engine.runner.load import locate
+from llamina.engine.runner.pictures import encoder_beside
 from llamina.errors import LlaminaError
 from llamina.gguf import GGUF, fingerprint, open_model
 from llamina.hub.shards import shards_of
@@ -58,6 +59,7 @@ def _facts(path: Path, modified: int) -> Facts:
     template = str(metadata.get(TEMPLATE, ""))
     embeds = f"{architecture}.pooling_type" in metadata
     thinks = ["thinking"] if able_to_think(template) else []
+    sees = ["vision"] if encoder_beside(path) is not None else []
     found = Facts(
         size=sum(shard.stat().st_size for shard in shards_of(path)),
         modified=datetime.fromtimestamp(modified / 1e9, UTC),
@@ -71,7 +73,7 @@ def _facts(path: Path, modified: int) -> Facts:
         ),
         template=template,
         license=str(metadata.get("general.license", "")),
-        capabilities=["embedding"] if embeds else ["completion", *(["tools", *thinks] if template else [])],
+        capabilities=["embedding"] if embeds else ["completion", *(["tools", *thinks] if template else []), *sees],
         path=path,
     )
     file.close()

@@ -13,7 +13,7 @@ from llamina.server.model import Chunk, Model
 from llamina.server.model.client import ChunkStream
 from llamina.server.models import Entry
 from llamina.server.ollama.answer import Answer, Line, only_load, respond
-from llamina.server.ollama.conversation import check_images, conversation
+from llamina.server.ollama.conversation import check_no_images, conversation, with_images
 from llamina.server.ollama.modelfile import Modelfile, modelfile_of
 from llamina.server.ollama.names import find
 from llamina.server.ollama.shared_fields import GenerationRequest
@@ -51,6 +51,7 @@ class GenerateRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=Tru
             return model.generate(messages=messages, prompt=self.context or None, options=options, tell_prompt=True)
         if self.think or self.context:
             raise ApiError(400, "think and context need the model's chat template, and another is given or none")
+        check_no_images(messages)
         return model.generate(prompt=Template(source).prompt(messages), options=options, tell_prompt=True)
 
     def _messages(self, modelfile: Modelfile, limits: Limits) -> list[dict[str, Any]]:
@@ -58,7 +59,7 @@ class GenerateRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=Tru
         messages = [{"role": "system", "content": system}] if system else []
         if not self.context:
             messages += conversation(modelfile.messages, limits.messages)
-        return [*messages, {"role": "user", "content": self.prompt}]
+        return [*messages, {"role": "user", "content": with_images(self.images, self.prompt or "", "images")}]
 
     def _check(self) -> None:
         if self.raw and (self.template or self.system or self.context):
@@ -66,7 +67,8 @@ class GenerateRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=Tru
         if self.suffix and (self.template or self.system or self.context or self.think):
             message = "suffix is given with template, system, context or think: what is filled in is no conversation"
             raise ApiError(400, message, param="suffix")
-        check_images(self.images, "images")
+        if self.images and (self.raw or self.suffix):
+            raise ApiError(400, "images are given with raw or suffix: they are part of a conversation", param="images")
         for name in ("width", "height", "steps"):
             if getattr(self, name) is not None:
                 raise ApiError(400, f"{name} is given: this server makes no images", param=name)

@@ -31,7 +31,7 @@ def finished(profile: Profile, folder: Path | None, mistakes: list[Mistake]) -> 
         mistakes.append(Mistake(profile.where((key,)), message))
 
     given["model"] = given.get("model") or profile.name
-    for key in ("model", "draft"):
+    for key in ("model", "draft", "mmproj"):
         if given.get(key):
             given[key] = _file(given[key], folder)
             if _is_path(given[key]) and not os.path.exists(given[key]):

@@ -22,6 +22,8 @@ def attend(e: Emitter, step: Step) -> None:
         starts=e.fixed(e.batch.starts), q=q.ref, q_row=q.row, q_head=q.head,
         keys=stores[0], values=stores[-1], **positions(e, state), **found.writing(), heads=q.outer, kv_heads=heads,
         key_dim=key_dim, value_dim=value_dim, window=params.behind, chunk=params.chunk, ahead=params.ahead,
+        until=e.fixed(e.batch.until) if step.attrs.get("until") or params.bounded else 0,
+        since=e.fixed(e.batch.since) if params.bounded else 0,
         slopes=e.fixed(alibi_slopes(q.outer, params.alibi)),
         sinks=e.constant(step.weights[0]) if step.weights else 0,
         scratch=Ref(e.scratch), scratch_size=e.scratch_size,

@@ -88,6 +88,9 @@ def given(e: Emitter, step: Step) -> None:
 @lowers("pick")
 def pick(e: Emitter, step: Step) -> None:
     x, out = e.contiguous(step.inputs[0]), e.output(step.outputs[0])
+    if "group" in step.attrs and x.row != 4 * x.inner:  # rows of a group are copied as one
+        e.copy(step.inputs[0], x, packed := e.like(x, step.inputs[0]))
+        x = packed
     e.emit(
         "pick", count=e.count(step.outputs[0]), rows=e.fixed(e.batch.outputs), x=x.ref, x_row=x.row,
         out=out.ref, out_row=out.row, inner=out.outer * out.inner,

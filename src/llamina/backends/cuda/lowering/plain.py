@@ -1,5 +1,6 @@
 """Launches of the operations that look at nothing but their operands: elementwise, norms, rotations, layouts."""
 
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -185,11 +186,13 @@ def _given(calls: Calls, step: Step) -> None:
 
 @lowers("pick")
 def _pick(calls: Calls, step: Step) -> None:
-    x = calls.place(step.inputs[0])
-    if calls.bucket.tokens == 1:  # which is the one that is wanted, if any is
+    x, grouped = calls.place(step.inputs[0]), "group" in step.attrs
+    if calls.bucket.tokens == 1 and not grouped:  # which is the one that is wanted, if any is
         calls.alias(step.outputs[0], x)
         return
     out = calls.output(step.outputs[0])
+    if grouped:
+        x = replace(x, head=x.row, outer=step.attrs["group"])
     calls.emit(
         "elementwise.pick", calls.elements(step.outputs[0], out), **calls.spread(step.outputs[0], out), **reading(x),
         **writing(out), wanted=calls.inputs.refs["outputs"], EARLY=calls.early,

@@ -14,6 +14,8 @@ PREFIXES = {"message": "msg_", "function_call": "fc_", "function_call_output": "
 ROLES = ("user", "assistant", "system", "developer")
 STATUSES = ("in_progress", "completed", "incomplete")
 PHASES = ("commentary", "final_answer")
+PICTURE = ("type", "image_url", "detail")
+DETAILS = ("auto", "low", "high", "original")  # a model's encoder has one way to see
 HEX = 24  # digits that a response's id and those of its items have in common
 
 
@@ -58,8 +60,7 @@ def _message(item: Item, path: str) -> Item:
     role, content, phase = item.get("role"), item.get("content"), item.get("phase")
     if role not in ROLES:
         raise ApiError(400, f"{path}.role is {role!r}: must be one of {', '.join(ROLES)}", param=f"{path}.role")
-    texts = _texts(content, f"{path}.content")
-    found: Item = {"role": role, "content": [_output_text(x) if role == "assistant" else _input_text(x) for x in texts]}
+    found: Item = {"role": role, "content": _parts(content, role, f"{path}.content")}
     if phase not in (None, *PHASES):
         raise ApiError(400, f"{path}.phase is {phase!r}: must be {' or '.join(PHASES)}", param=f"{path}.phase")
     return found if phase is None else found | {"phase": phase}
@@ -107,18 +108,42 @@ def _string(item: Item, key: str, path: str) -> str:
     return value
 
 
-def _texts(content: Any, path: str) -> list[str]:
+def _parts(content: Any, role: str, path: str) -> list[Item]:
+    """The texts and pictures of a message."""
+    if role == "assistant" or not isinstance(content, list):
+        return [_output_text(x) if role == "assistant" else _input_text(x) for x in _texts(content, path)]
+    found = []
+    for i, part in enumerate(content):
+        if isinstance(part, dict) and part.get("type") == "input_image":
+            found.append(_input_image(part, f"{path}[{i}]"))
+        else:
+            found += [_input_text(text) for text in _texts([part], path, i)]
+    return found
+
+
+def _input_image(part: Item, path: str) -> Item:
+    check_known(part, PICTURE, path)
+    if not isinstance(part.get("image_url"), str):
+        raise ApiError(400, f"{path}.image_url must be a string: a data: URL", param=f"{path}.image_url")
+    detail = part.get("detail") or "auto"
+    if detail not in DETAILS:
+        message = f"{path}.detail is {detail!r}: must be one of {', '.join(DETAILS)}"
+        raise ApiError(400, message, param=f"{path}.detail")
+    return {"type": "input_image", "image_url": part["image_url"], "detail": detail}
+
+
+def _texts(content: Any, path: str, first: int = 0) -> list[str]:
     """The texts of a content's parts. Raises ApiError for a part that a text model cannot read."""
     if isinstance(content, str):
         return [content]
     if not isinstance(content, list):
         raise ApiError(400, f"{path} must be a text or a list of parts", param=path)
     found = []
-    for i, part in enumerate(content):
+    for i, part in enumerate(content, first):
         kind = part.get("type") if isinstance(part, dict) else None
         key = "refusal" if kind == "refusal" else "text"
         if not isinstance(kind, str) or kind not in PARTS:
-            message = f"{path}[{i}] has the type {kind!r}: models here read text (input_text, output_text)"
+            message = f"{path}[{i}] has the type {kind!r}: text (input_text, output_text) and input_image are read"
             raise ApiError(400, message, param=f"{path}[{i}].type")
         check_known(part, PARTS[kind], f"{path}[{i}]")
         if not isinstance(part.get(key), str):

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from llamina.server.content import Content, joined, picture
 from llamina.server.errors import ApiError
 from llamina.server.openai.responses.items import Item
 
@@ -38,11 +39,18 @@ def _message(item: Item, names: dict[str, str]) -> Message:
         case "reasoning":
             return {"role": "assistant", "content": "", "reasoning_content": _text(item["content"])}
     role = "system" if item["role"] == "developer" else item["role"]
-    return {"role": role, "content": _text(item["content"])}
+    return {"role": role, "content": _content(item["content"])}
 
 
 def _text(content: str | list[Item]) -> str:
     return content if isinstance(content, str) else "\n".join(part["text"] for part in content)
+
+
+def _content(parts: list[Item]) -> Content:
+    found: Content = ""
+    for part in parts:
+        found = joined(found, picture(part["image_url"]) if part["type"] == "input_image" else part["text"], "\n")
+    return found
 
 
 def _append(messages: list[Message], new: Message) -> None:
@@ -52,7 +60,7 @@ def _append(messages: list[Message], new: Message) -> None:
         messages.append(new)
         return
     for key in ("content", "reasoning_content"):
-        if text := "\n\n".join(filter(None, (last.get(key), new.get(key)))):
-            last[key] = text
+        if content := joined(last.get(key) or "", new.get(key) or "", "\n\n"):
+            last[key] = content
     if calls := [*last.get("tool_calls", ()), *new.get("tool_calls", ())]:
         last["tool_calls"] = calls

@@ -56,10 +56,19 @@ TOKENS = 8  # of one task, at the most
 
 
 @device
-def lowest_visible(position, window, chunk):
+def lowest_visible(row, positions, window, chunk, since):
     """The first position that a token sees."""
+    if since:
+        return i32(since + 4 * row)
+    position = i32(positions + 4 * row)
     lowest = max(position - window + 1, 0) if window else 0
     return max(lowest, position // chunk * chunk) if chunk else lowest
+
+
+@device
+def highest_visible(row, positions, ahead, last, until):
+    """The last position that a token sees, of those that the sequence has."""
+    return i32(until + 4 * row) if until else min(i32(positions + 4 * row) + ahead, last)
 
 
 @routine
@@ -105,8 +114,8 @@ def attend_kernel(layout: KvLayout, latent: bool) -> Any:
 
     @routine
     def begin_rows(
-        cells, begin, tokens, head_0, n_heads, q, q_row, q_head, out, out_row, out_head, positions, last, ahead, window,
-        chunk, slopes, sinks, selected, selected_row, scores,
+        cells, begin, tokens, head_0, n_heads, q, q_row, q_head, out, out_row, out_head, positions, last, ahead, until,
+        since, window, chunk, slopes, sinks, selected, selected_row, scores,
     ):  # fmt: skip
         for row in range(begin, begin + tokens):
             position = i32(positions + 4 * row)
@@ -115,8 +124,8 @@ def attend_kernel(layout: KvLayout, latent: bool) -> Any:
                 set_i64(cells + OUT, out + row * out_row + head * out_head)
                 set_i64(cells + SCORES, scores)
                 set_i64(cells + POSITION, position)
-                set_i64(cells + LOWEST, lowest_visible(position, window, chunk))
-                set_i64(cells + HIGHEST, min(position + ahead, last))
+                set_i64(cells + LOWEST, lowest_visible(row, positions, window, chunk, since))
+                set_i64(cells + HIGHEST, highest_visible(row, positions, ahead, last, until))
                 set_i64(cells + SELECTED, selected + row * selected_row)
                 set_f32(cells + SLOPE, f32(slopes + 4 * head))
                 set_f32(cells + TOP, f32(sinks + 4 * head) if sinks else np.float32(-np.inf))
@@ -213,8 +222,8 @@ def attend_kernel(layout: KvLayout, latent: bool) -> Any:
     @kernel(writes=("out", "shared_partials", "scratch"))
     def run(
         thread, threads, spans, starts, q, q_row, q_head, keys, values, positions, sequences, tables, tables_row,
-        out, out_row, out_head, heads, kv_heads, key_dim, value_dim, window, chunk, ahead, slopes, sinks, scratch,
-        scratch_size, shared_partials, partials_size, selected, selected_row, selected_head, block, worker,
+        out, out_row, out_head, heads, kv_heads, key_dim, value_dim, window, chunk, ahead, until, since, slopes, sinks,
+        scratch, scratch_size, shared_partials, partials_size, selected, selected_row, selected_head, block, worker,
         scale: float, cap: float,
     ):  # fmt: skip
         group = heads // kv_heads
@@ -227,8 +236,8 @@ def attend_kernel(layout: KvLayout, latent: bool) -> Any:
             last = i32(positions + 4 * (end - 1))
             while begin < end:
                 tokens = min(n_tokens, end - begin)
-                early, late = i32(positions + 4 * begin), min(i32(positions + 4 * (begin + tokens - 1)) + ahead, last)
-                lowest = lowest_visible(early, window, chunk)
+                late = highest_visible(begin + tokens - 1, positions, ahead, last, until)
+                lowest = lowest_visible(begin, positions, window, chunk, since)
                 total += (late // PAGE - lowest // PAGE + 1) * kv_heads * ((group + together - 1) // together)
                 begin += tokens
         mine, theirs = first(total, thread, threads), first(total, thread + 1, threads)
@@ -238,8 +247,8 @@ def attend_kernel(layout: KvLayout, latent: bool) -> Any:
             last = i32(positions + 4 * (end - 1))
             while begin < end and at < theirs:
                 tokens = min(n_tokens, end - begin)
-                early, late = i32(positions + 4 * begin), min(i32(positions + 4 * (begin + tokens - 1)) + ahead, last)
-                lowest = lowest_visible(early, window, chunk)
+                late = highest_visible(begin + tokens - 1, positions, ahead, last, until)
+                lowest = lowest_visible(begin, positions, window, chunk, since)
                 n_pages, head_0 = late // PAGE - lowest // PAGE + 1, 0
                 while head_0 < heads and at < theirs:
                     kv_head = head_0 // group
@@ -247,8 +256,8 @@ def attend_kernel(layout: KvLayout, latent: bool) -> Any:
                     if at + n_pages > mine:
                         begin_rows(
                             cells, begin, tokens, head_0, n_heads, q, q_row, q_head, out, out_row, out_head, positions,
-                            last, ahead, window, chunk, slopes, sinks, selected + kv_head * selected_head, selected_row,
-                            scores,
+                            last, ahead, until, since, window, chunk, slopes, sinks,
+                            selected + kv_head * selected_head, selected_row, scores,
                         )  # fmt: skip
                         all_chunks(
                             cells, tokens * n_heads, keys, values, table, kv_heads, kv_head, key_dim, value_dim, at,

@@ -1,0 +1,233 @@
+"""The frame that every picture encoder shares: patches, a ViT over them, and a projection to the text model's width.
+
+A family's file says how a picture is cut into tiles, and how patches become rows. Patches that are merged into one row
+stand side by side, so that a group of them is picked as a whole; attention sees all, so their order is free.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from llamina.errors import UnsupportedModel
+from llamina.models import Config, Weights
+from llamina.models.blocks import query_key_value
+from llamina.ops import (
+    Activation,
+    Attention,
+    Value,
+    Weight,
+    activate,
+    attend,
+    constant,
+    embed,
+    flat,
+    gated,
+    heads,
+    linear,
+    norm,
+    pick,
+    split,
+)
+from llamina.quant import decode
+from llamina.vision.interpolation import Interpolation, stretched
+from llamina.vision.picture import Picture, Pixels
+
+Part = str | Pixels  # text of the prompt, or a tile
+PREFIX = "clip.vision"
+
+
+@dataclass(frozen=True, slots=True)
+class Patches:
+    """A tile as the plan sees it: pixels [n, 3 · side²], learned positions, places (y, x), and which rows come out."""
+
+    rows: npt.NDArray[np.float32]
+    tokens: list[int]
+    places: npt.NDArray[np.int32]
+    outputs: list[int]
+    grid: tuple[int, int]  # columns and rows of what comes out
+    windows: npt.NDArray[np.int32] | None = None  # [2, n]: the first and the last row of each one's window
+
+
+def projector_of(metadata: Mapping[str, Any]) -> str:
+    """The kind of projector that an mmproj file has, which tells its family."""
+    return str(metadata.get(f"{PREFIX}.projector_type") or metadata.get("clip.projector_type"))
+
+
+class Encoder(ABC):
+    """One mmproj file. `forward` is recorded by running it; `parts` says what stands in the prompt for a picture."""
+
+    norm_kind: Literal["rms", "layer"] = "layer"
+    both_ways = False  # whether a picture's rows attend to each other in the text model, too
+    grid_positions = False  # whether M-RoPE counts a picture's rows in two dimensions
+    resized: Interpolation | None = None  # how learned positions are stretched to each tile: they come with its pixels
+    merge = 1  # patches of a side that become one row, unless the file says otherwise
+
+    def __init__(self, metadata: Mapping[str, Any], weights: Weights) -> None:
+        self.config = Config({**metadata, "general.architecture": PREFIX})
+        self.projector = projector_of(metadata)
+        self.v, self.mm = weights.part("v"), weights.part("mm")
+        self.patch, self.side = self.config.count("patch_size"), self.config.count("image_size")
+        self.merge = self.config.count("projector.scale_factor", self.merge)
+        self.layers = self.config.layers
+        self.activation: Activation = (
+            "gelu" if metadata.get("clip.use_gelu") else "silu" if metadata.get("clip.use_silu") else "gelu_quick"
+        )
+        self.mean, self.deviation = self._colours("image_mean"), self._colours("image_std")
+        self.attention = Attention(self.config.head_dim**-0.5, causal=False)
+        self.setup()
+        self.table = None if self.resized else self._table()
+
+    def setup(self) -> None:  # noqa: B027 (most have nothing of their own to read)
+        """Read what is particular to the family, once."""
+
+    def _colours(self, key: str) -> npt.NDArray[np.float32]:
+        value = self.config.get(key)
+        if value is None or len(value) < 3 or not np.isfinite(value).all():
+            raise UnsupportedModel(f"{PREFIX}.{key} is {value!r}: three numbers are expected")
+        return np.array(value[:3], np.float32)
+
+    # ---- from a picture to patches -----------------------------------------------------------------------
+
+    @abstractmethod
+    def parts(self, picture: Picture) -> list[Part]:
+        """What stands for a picture: texts of the prompt, and tiles, in order."""
+
+    def patches(self, tile: Pixels) -> Patches:
+        """A tile's patches, in groups of those that are merged; behind them the class token's place, if there is one.
+
+        What is left of a tile beside whole patches is cut off.
+        """
+        p, m = self.patch, self.merge
+        height, width = tile.shape[0] // p, tile.shape[1] // p
+        if height % m or width % m:
+            raise UnsupportedModel(f"a tile of {width} x {height} patches cannot be merged by {m} x {m}")
+        pixels = (tile[: height * p, : width * p].astype(np.float32) / np.float32(255) - self.mean) / self.deviation
+        grouped = pixels.reshape(height // m, m, p, width // m, m, p, 3).transpose(0, 3, 1, 4, 6, 2, 5)
+        rows = grouped.reshape(height * width, 3 * p * p)
+        y, x = np.mgrid[:height, :width]
+        places = np.stack([y, x], -1).reshape(height // m, m, width // m, m, 2).transpose(0, 2, 1, 3, 4).reshape(-1, 2)
+        tokens = (places[:, 0] * width + places[:, 1]).tolist()
+        if self.resized:
+            rows = np.concatenate([rows, self._stretched(height, width)[places[:, 0], places[:, 1]]], 1)
+        if "class_embd" in self.v:
+            rows, places = np.pad(rows, ((0, 1), (0, 0))), np.pad(places, ((0, 1), (0, 0)))
+            tokens.append(height * width)
+        first = self.first_output
+        outputs = list(range(first, first + height * width, m * m))
+        return Patches(np.ascontiguousarray(rows), tokens, places.astype(np.int32), outputs, (width // m, height // m))
+
+    first_output = 0  # the first row that comes out
+
+    def arrange(self, rows: npt.NDArray[np.float32], grid: tuple[int, int]) -> npt.NDArray[np.float32]:
+        """The rows of a tile as they stand in the prompt."""
+        return rows
+
+    @property
+    def row_width(self) -> int:
+        """Numbers of a patch as the plan sees it."""
+        return 3 * self.patch**2 + (self.config.width if self.resized else 0)
+
+    def _stretched(self, height: int, width: int) -> npt.NDArray[np.float32]:
+        """Learned positions of a grid of that size."""
+        assert self.resized is not None
+        learned = self.v.position_embd
+        side = math.isqrt(learned.shape[0])
+        table = decode(learned.data, learned.format, learned.shape).reshape(side, side, -1)
+        return stretched(table, height, width, self.resized)
+
+    # ---- the plan ----------------------------------------------------------------------------------------
+
+    def forward(self, tokens: Value, positions: Value, rows: Value) -> Value:
+        """The rows that take the place of tokens in the text model."""
+        x = self.embed(tokens, rows)
+        if before := self.v.get("pre_ln"):
+            x = self.norm(x, before)
+        for layer in range(self.layers):
+            x = self.block(x, self.v.part(f"blk.{layer}"), layer)
+        if after := self.v.get("post_ln"):
+            x = self.norm(x, after)
+        return self.project(pick(x, self.merge**2))
+
+    @abstractmethod
+    def project(self, x: Value) -> Value:
+        """A row of the text model, from a patch (width,), or from those that are merged (patches, width)."""
+
+    def embed(self, tokens: Value, rows: Value) -> Value:
+        if not self.resized:
+            x = self.patch_product(rows)
+            return x + embed(tokens, self.table) if self.table else x
+        pixels, learned = split(rows, 3 * self.patch**2, self.config.width)
+        x, bias = self.patch_product(pixels), self.v.get("patch_embd.bias")
+        return (x + bias if bias else x) + learned
+
+    def patch_product(self, pixels: Value) -> Value:
+        return linear(pixels, self.patch_matrix("patch_embd"))
+
+    def patch_matrix(self, name: str) -> Weight:
+        """A convolution whose step is its size: a matrix that is multiplied with each patch."""
+        w = self.v.unbiased.get(name)
+        if w is None:
+            raise UnsupportedModel(f"the file has no tensor v.{name}: it is incomplete, or of another family")
+        return w.shaped(self.config.width, 3 * self.patch * self.patch)
+
+    def _table(self) -> Weight | None:
+        """Learned positions. The patches' bias is added to theirs, the class token to its own, which is the last."""
+        learned = self.v.get("position_embd")
+        if learned is None:
+            return None
+        table = decode(learned.data, learned.format, learned.shape).copy()
+        n = (self.side // self.patch) ** 2
+        special = self.v.get("class_embd")
+        if table.shape != (n + (special is not None), self.config.width):
+            raise UnsupportedModel(f"v.position_embd is {list(table.shape)}: {n} patches of a tile do not match it")
+        if bias := self.v.get("patch_embd.bias"):
+            table[:n] += decode(bias.data, bias.format, bias.shape)
+        if special is not None:
+            table[n] += decode(special.data, special.format, special.shape).reshape(-1)
+        return constant("v.position_embd", table)
+
+    def block(self, x: Value, w: Weights, layer: int) -> Value:
+        q, k, v = query_key_value(self.norm(x, w.ln1), w, self.config, layer)
+        q, k = (self.rotate(self.head_norm(h, w.get(name))) for h, name in ((q, "attn_q_norm"), (k, "attn_k_norm")))
+        h = linear(flat(attend(q, k, v, layer, self.attention_of(layer))), w.attn_out)
+        x = x + _scaled(h, w.get("ls1"))
+        return x + _scaled(self.mlp(self.norm(x, w.ln2), w), w.get("ls2"))
+
+    def attention_of(self, layer: int) -> Attention:
+        return self.attention
+
+    def mlp(self, h: Value, w: Weights) -> Value:
+        up, down = w.ffn_up, w.ffn_down
+        if up.shape[0] == self.config.width != up.shape[1]:  # files of old converters have the names swapped
+            up, down = down, up
+        if gate := w.get("ffn_gate"):
+            return linear(gated(linear(h, gate), linear(h, up), self.activation), down)
+        return linear(activate(linear(h, up), self.activation), down)
+
+    def norm(self, x: Value, w: Weight) -> Value:
+        return norm(x, w, self.config.eps, self.norm_kind)
+
+    def head_norm(self, x: Value, w: Weight | None) -> Value:
+        """q or k, normed head by head or as a whole, where the file has a norm for it."""
+        if w is None:
+            return x
+        return self.norm(x, w) if w.size == x.shape[1] else heads(self.norm(flat(x), w), x.shape[0])
+
+    def rotate(self, x: Value) -> Value:
+        """q or k, rotated by its place, in families that have no learned positions."""
+        return x
+
+
+def channels_last(w: Weight, group: int) -> Weight:
+    """The matrix of a convolution over a group of patches: its inputs are channels, then places; ours the other way."""
+    matrix = decode(w.data, w.format, w.shape).reshape(w.shape[0], -1, group)
+    return constant(w.name, matrix.swapaxes(1, 2).reshape(w.shape[0], -1))
+
+
+def _scaled(x: Value, w: Weight | None) -> Value:
+    return x * w if w else x

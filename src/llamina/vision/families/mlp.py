@@ -1,0 +1,42 @@
+"""LLaVA 1.5 and 1.6, BakLLaVA: CLIP's ViT without its last layer, and an MLP. 1.6 has a grid of tiles beside it all.
+
+As in llama.cpp, the class token stands behind the patches, rows are those from the second patch to it, and the picture
+as a whole comes after its tiles.
+"""
+
+from llamina.errors import UnsupportedModel
+from llamina.ops import Value, activate, linear
+from llamina.vision.encoder import Encoder, Part
+from llamina.vision.picture import Picture
+from llamina.vision.resize import fit, stretch
+from llamina.vision.tiles import best_resolution, cut
+
+GREY = (122, 116, 104)  # CLIP's mean
+
+
+class Family(Encoder):
+    def setup(self) -> None:
+        if self.config.get("feature_layer") is not None:
+            raise UnsupportedModel("clip.vision.feature_layer is given: rows of several layers are not known here")
+        self.layers = self.config.layers - 1
+        self.first_output = int("class_embd" in self.v)
+        sides = [int(n) for n in self.config.get("image_grid_pinpoints", ())]
+        self.grids = list(zip(sides[::2], sides[1::2], strict=False))
+        if len(sides) % 2 or any(n < 1 or n % self.side for n in sides):
+            message = f"clip.vision.image_grid_pinpoints is {sides}: pairs of multiples of {self.side} are expected"
+            raise UnsupportedModel(message)
+
+    def parts(self, picture: Picture) -> list[Part]:
+        pixels, size = picture.pixels, (self.side, self.side)
+        if not self.grids:
+            return [fit(pixels, size, "bicubic", GREY)]
+        overview = stretch(pixels, size, "bicubic")
+        if max(picture.width, picture.height) <= self.side:
+            return [overview]
+        refined = fit(pixels, best_resolution((picture.width, picture.height), self.grids), "bicubic")
+        return [*(tile for row in cut(refined, self.side) for tile in row), overview]
+
+    def project(self, x: Value) -> Value:
+        x = activate(linear(x, getattr(self.mm, "0")), "gelu")
+        last = self.mm.get("2")
+        return linear(x, last) if last else x

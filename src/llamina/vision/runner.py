@@ -1,0 +1,102 @@
+"""An encoder made ready to run: its plan compiled, and what it made of the last pictures."""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from threading import Lock
+
+import numpy as np
+import numpy.typing as npt
+
+from llamina.backends import Backend, Capacity, Program, Progress
+from llamina.ops.batch import PAGE, Batch, Span
+from llamina.plan import record
+from llamina.vision.encoder import Encoder
+from llamina.vision.picture import Picture
+
+KEPT = 256 << 20  # bytes of rows that are kept
+LEAST = 256  # patches that there is room for, at the least
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Rows:
+    """What the encoder made of a tile: rows for the text model, in a grid of columns and rows."""
+
+    values: npt.NDArray[np.float32]
+    grid: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedPicture:
+    """What stands in the prompt for a picture: texts and rows, in order."""
+
+    parts: tuple[str | Rows, ...]
+    key: str
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.values.nbytes for part in self.parts if isinstance(part, Rows))
+
+
+class EncoderRunner:
+    """Encodes one picture at a time, whoever asks. The program is compiled anew when a larger tile than before comes.
+
+    Room is doubled until it suffices.
+    """
+
+    def __init__(self, encoder: Encoder, backend: Backend, progress: Progress | None = None) -> None:
+        self.encoder, self.backend = encoder, backend
+        self._plan = record(encoder.forward, encoder.row_width)
+        backend.check(self._plan)
+        self._progress = progress
+        self._program: Program | None = None
+        self._batch = Batch(0, 0, 1, 1)
+        self._kept: OrderedDict[str, EncodedPicture] = OrderedDict()
+        self._lock = Lock()
+
+    @property
+    def width(self) -> int:
+        """Of a row, which must be that of the text model's embeddings."""
+        return self._plan.vocab
+
+    def encode(self, picture: Picture) -> EncodedPicture:
+        """What stands for a picture in the prompt. The same picture is encoded once, while there is room to keep it."""
+        with self._lock:
+            if picture.key in self._kept:
+                self._kept.move_to_end(picture.key)
+                return self._kept[picture.key]
+            parts = [part if isinstance(part, str) else self._run(part) for part in self.encoder.parts(picture)]
+            found = self._kept[picture.key] = EncodedPicture(tuple(parts), picture.key)
+            while len(self._kept) > 1 and sum(kept.nbytes for kept in self._kept.values()) > KEPT:
+                self._kept.popitem(last=False)
+            return found
+
+    def _run(self, tile: npt.NDArray[np.uint8]) -> Rows:
+        patches = self.encoder.patches(tile)
+        n = len(patches.tokens)
+        program = self._ready(n)
+        pages = range(-(-n // PAGE))
+        rotary = np.concatenate([np.zeros((1, n), np.int32), patches.places.T])
+        span = Span(patches.tokens, 0, pages, 0, patches.outputs, rows=[(0, patches.rows)], rotary=rotary)
+        if patches.windows is not None:
+            span = span._replace(since=patches.windows[0], until=patches.windows[1])
+        rows = program.launch(self._batch.fill([span])).result().copy()
+        return Rows(self.encoder.arrange(rows, patches.grid), patches.grid)
+
+    def _ready(self, n: int) -> Program:
+        """A program with room for n patches."""
+        if self._program is None or len(self._batch.tokens) < n:
+            room = LEAST
+            while room < n:
+                room *= 2
+            pages = -(-room // PAGE)
+            batch = Batch(room, room, 1, pages, self.encoder.row_width)
+            program = self.backend.compile(self._plan, batch, Capacity(pages, 1, "f32"), self._progress)
+            self.close()
+            self._program, self._batch = program, batch
+        return self._program
+
+    def close(self) -> None:
+        """End the backend's threads."""
+        if self._program is not None:
+            self._program.close()
+            self._program = None

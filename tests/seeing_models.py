@@ -1,0 +1,41 @@
+"""Tiny models that see: mmproj files of each family, and text models with a vocabulary to speak of pictures."""
+
+from pathlib import Path
+
+import numpy as np
+
+from golden import vision_models
+from llamina.gguf import Kind, ValueType, open_model, write
+
+SPECIAL = ("<|vision_start|>", "<|vision_end|>", "<start_of_image>", "<end_of_image>", "<img>", "</img>", "\n")
+PIXELS = ("image_min_pixels", "image_max_pixels")  # which a newer llama.cpp minds than the golden facts are of
+TEMPLATE = "{% for m in messages %}<1>{{ m.content }}<2>{% endfor %}{% if add_generation_prompt %}<3>{% endif %}"
+
+
+def write_encoder(family: str, path: Path, width: int) -> None:
+    """The mmproj file of a family in vision_models.py, for a text model of some width."""
+    newer = () if width == vision_models.TEXT else PIXELS
+    vision_models.write(family, path, width, newer)
+
+
+def write_talking(source: Path, path: Path) -> None:
+    """A tiny text model as a file with a vocabulary, `<0>`, `<1>` and so on, and what is around pictures."""
+    file = open_model(source)
+    size = file.tensors["token_embd.weight"].shape[0]
+    texts = {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": [f"<{i}>" for i in range(size - len(SPECIAL))] + list(SPECIAL),
+        "tokenizer.ggml.scores": np.zeros(size, np.float32),
+        "tokenizer.ggml.token_type": np.full(size, 4, np.int32),
+        "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.eos_token_id": 2,
+        "tokenizer.ggml.unknown_token_id": 0,
+        "tokenizer.ggml.add_bos_token": False,
+        "tokenizer.ggml.add_space_prefix": False,
+        "tokenizer.chat_template": TEMPLATE,
+    }
+    if "qwen3vl" in str(file.metadata["general.architecture"]):
+        texts[f"{file.metadata['general.architecture']}.n_deepstack_layers"] = 1
+    ids = {f"tokenizer.ggml.{name}_token_id": Kind(ValueType.UINT32) for name in ("bos", "eos", "unknown")}
+    deep = {key: Kind(ValueType.UINT32) for key in texts if key.endswith("n_deepstack_layers")}
+    write(path, file.metadata | texts, list(file.tensors.values()), metadata_types=file.metadata_types | ids | deep)

@@ -1,0 +1,177 @@
+"""Encoders of every family, against what llama.cpp's libmtmd makes of the same pictures with the same files."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from golden import vision_models
+from llamina import vision
+from llamina.backends import backend
+from llamina.engine.runner.load import weights_of
+from llamina.errors import InvalidPicture, ModelFileError, UnsupportedModel
+from llamina.gguf import GGUF, open_model
+from llamina.ops import constant
+from llamina.vision import LIMITS, Encoder, EncoderRunner, Rows, read_picture
+from llamina.vision.runner import LEAST
+
+WIDTHS = {"qwen3vl": 256}  # of text models that get more than embeddings: twice as much
+PICTURES = list(vision_models.pictures())
+
+
+def encoder_of(file: GGUF) -> Encoder:
+    return vision.build(file.metadata, weights_of(file))
+
+
+@pytest.fixture(params=["reference", "cpu"])
+def running(request: pytest.FixtureRequest, mmproj: Callable[..., Path]) -> Iterator[Callable[[str], EncoderRunner]]:
+    made: list[EncoderRunner] = []
+
+    def run(family: str) -> EncoderRunner:
+        file = open_model(mmproj(family, WIDTHS.get(family, vision_models.TEXT)))
+        made.append(EncoderRunner(encoder_of(file), backend(request.param)))
+        return made[-1]
+
+    yield run
+    for runner in made:
+        runner.close()
+
+
+@pytest.mark.parametrize("family", vision_models.FAMILIES)
+def test_rows_are_llama_cpps(
+    family: str, running: Callable[[str], EncoderRunner], golden: Callable[[str], Path]
+) -> None:
+    runner, facts = running(family), {}
+    for file in ("vision.npz", "vision_more.npz"):
+        facts |= np.load(golden(file))
+    assert runner.width == (2 * WIDTHS[family] if family in WIDTHS else vision_models.TEXT)
+    for k, pixels in enumerate(PICTURES):
+        got = [part for part in runner.encode(read_picture(pixels)).parts if isinstance(part, Rows)]
+        names = [name for j in range(len(got) + 1) if (name := f"{family}.{k}.{j}") in facts]
+        assert len(got) == len(names)
+        for rows, name in zip(got, names, strict=True):
+            want = facts[name]
+            assert rows.values.shape == want.shape
+            breaks = rows.grid[1] - 1 if family in ("pixtral", "mistral3") else 0
+            assert rows.grid[0] * rows.grid[1] + breaks == len(want)
+            assert np.sum(np.square(rows.values - want)) / np.sum(np.square(want)) < 1e-5, name
+
+
+def test_texts_around_tiles(mmproj: Callable[[str], Path]) -> None:
+    def texts(family: str, k: int) -> list[str]:
+        parts = encoder_of(open_model(mmproj(family))).parts(read_picture(PICTURES[k]))
+        return [part if isinstance(part, str) else "*" for part in parts]
+
+    around = "<fake_token_around_image>"
+    assert texts("llava", 0) == texts("janus_pro", 0) == ["*"]
+    assert texts("pixtral", 0) == ["*", "[IMG_END]"]
+    assert texts("llama4", 1) == ["<|image_start|>", *"****", "<|image_end|>"]
+    assert texts("llava16", 1) == ["*"] * 3
+    assert texts("qwen2vl", 0) == ["<|vision_start|>", "*", "<|vision_end|>"]
+    assert texts("gemma3", 0) == ["<start_of_image>", "*", "<end_of_image>"]
+    assert texts("internvl", 1) == ["<img>", *"****", "</img>"]
+    tiles = [f"{around}<row_1_col_1>", "*", "\n", f"{around}<row_2_col_1>", "*"]
+    assert texts("idefics3", 1) == [*tiles, f"\n\n{around}<global-img>", "*", around]
+
+
+def test_the_program_grows_and_bits_do_not_change(mmproj: Callable[[str], Path]) -> None:
+    """A picture of more patches than there was room for is compiled for; smaller ones then have the same bits."""
+    file = open_model(mmproj("qwen2vl"))
+    small, large = (read_picture(np.resize(PICTURES[2], (n, n, 3))) for n in (90, 500))
+    alone, other = (EncoderRunner(encoder_of(file), backend("cpu", threads=n)) for n in (1, 2))
+    grown = other.encode(large).parts[1]
+    assert isinstance(grown, Rows) and 4 * len(grown.values) > LEAST
+    for first, second in zip(alone.encode(small).parts, other.encode(small).parts, strict=True):
+        assert first == second or np.array_equal(first.values, second.values)  # type: ignore[union-attr]
+    alone.close()
+    other.close()
+
+
+def test_pictures_are_kept_by_their_contents(mmproj: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = EncoderRunner(encoder_of(open_model(mmproj("gemma3"))), backend("reference"))
+    first, second = (read_picture(pixels) for pixels in PICTURES[:2])
+    found = runner.encode(first)
+    assert runner.encode(read_picture(PICTURES[0].copy())) is found
+    assert runner.encode(second) is not found
+    monkeypatch.setattr("llamina.vision.runner.KEPT", 1)
+    runner.encode(read_picture(PICTURES[2]))
+    assert runner.encode(first) is not found
+
+
+def test_files_that_are_no_encoders(mmproj: Callable[[str], Path], files: Callable[[str], Path]) -> None:
+    with pytest.raises(UnsupportedModel, match="an mmproj file has 'clip'"):
+        encoder_of(open_model(files("llama-dense")))
+    file = open_model(mmproj("llava"))
+    for key, value, error in (
+        ("clip.projector_type", "nobody", "projector 'nobody'"),
+        ("clip.has_vision_encoder", False, "the projector 'mlp'"),
+        ("clip.vision.image_mean", [0.5], "three numbers"),
+        ("clip.vision.image_grid_pinpoints", [57, 56], "multiples of 56"),
+        ("clip.vision.image_size", 70, "do not match"),
+        ("clip.vision.feature_layer", [1, 2], "several layers"),
+    ):
+        with pytest.raises(UnsupportedModel, match=error):
+            vision.build(file.metadata | {key: value}, weights_of(file))
+    with pytest.raises(ModelFileError, match="patch_size is 0"):
+        vision.build(file.metadata | {"clip.vision.patch_size": 0}, weights_of(file))
+    with pytest.raises(UnsupportedModel, match=r"no tensor v\.blk\.1\.ln2"):
+        weights = {name: weight for name, weight in weights_of(file).items() if not name.startswith("v.blk.1.ln2")}
+        EncoderRunner(vision.build(file.metadata, weights), backend("reference"))
+
+
+def test_swapped_names_of_old_converters(mmproj: Callable[[str], Path]) -> None:
+    file = open_model(mmproj("llava"))
+    weights = weights_of(file)
+    swapped = dict(weights)
+    for name in weights:
+        if "ffn_up" in name:
+            other = name.replace("ffn_up", "ffn_down")
+            swapped[name], swapped[other] = replace(weights[other], name=name), replace(weights[name], name=other)
+    picture = read_picture(PICTURES[0])
+    rows = [
+        EncoderRunner(vision.build(file.metadata, w), backend("reference")).encode(picture).parts[0]
+        for w in (weights, swapped)
+    ]
+    assert np.array_equal(rows[0].values, rows[1].values)  # type: ignore[union-attr]
+
+
+def test_norms_of_queries_and_keys(mmproj: Callable[[str], Path]) -> None:
+    """Over a head or over all of them, where the file has such."""
+    file, picture = open_model(mmproj("internvl")), read_picture(PICTURES[0][:56, :56])
+    found = []
+    for width in (8, 32):
+        weights = weights_of(file)
+        for name in [name for name in weights if name.endswith("ls1.weight")]:
+            for part in ("attn_q_norm", "attn_k_norm"):
+                norm = name.replace("ls1", part)
+                weights[norm] = constant(norm, np.linspace(0.5, 1.5, width))
+        runner = EncoderRunner(vision.build(file.metadata, weights), backend("reference"))
+        found.append(runner.encode(picture).parts[1].values)  # type: ignore[union-attr]
+    assert not np.allclose(found[0], found[1])
+
+
+@pytest.mark.parametrize(("width", "height"), [(1, 3_000_000), (3_000_000, 1), (1, 1)])
+def test_long_and_narrow_pictures(width: int, height: int, mmproj: Callable[[str], Path]) -> None:
+    """Tiles of a bounded size, or an error of ours; nothing grows beyond what a picture may be."""
+    picture = read_picture(np.zeros((height, width, 3), np.uint8))
+    for family in vision_models.FAMILIES:
+        encoder = encoder_of(open_model(mmproj(family)))
+        try:
+            tiles = [part for part in encoder.parts(picture) if not isinstance(part, str)]
+        except InvalidPicture as error:
+            assert max(width, height) > 1 and "cut the picture" in str(error)
+        else:
+            assert tiles and sum(tile.size for tile in tiles) <= 3 * LIMITS.pixels
+            assert all(len(encoder.patches(tile).outputs) > 0 for tile in tiles[:1])
+
+
+def test_encoders_that_ask_for_too_much(mmproj: Callable[[str], Path]) -> None:
+    file = open_model(mmproj("internvl"))
+    with pytest.raises(UnsupportedModel, match="preproc_max_tiles"):
+        vision.build(file.metadata | {"clip.vision.preproc_max_tiles": 1 << 20}, weights_of(file))
+    file = open_model(mmproj("idefics3"))
+    encoder = vision.build(file.metadata | {"clip.vision.preproc_image_size": 1 << 20}, weights_of(file))
+    with pytest.raises(InvalidPicture, match="cut the picture"):
+        encoder.parts(read_picture(PICTURES[0]))
