@@ -140,7 +140,7 @@ def test_a_damaged_kernel_is_compiled_again(damage: Callable[[bytes], bytes], tm
     compiled: list[str] = []
     again = Library(tmp_path)
     again.prepare(["scale"], lambda name, done, total: compiled.append(name))
-    assert compiled == ["scale", ""] and again["scale"].params
+    assert compiled == ["compiling scale", ""] and again["scale"].params
     assert KernelFiles(tmp_path).read("scale") is not None
 
 

@@ -45,7 +45,7 @@ def test_auto_takes_the_gpu_unless_the_cpu_is_meant(monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("LLAMINA_BACKEND", raising=False)
     monkeypatch.setattr(found, "find_gpus", lambda: found.Found(["H200"]))
     opened = []
-    monkeypatch.setattr("llamina.backends.cuda.backend.open_gpu", opened.append)
+    monkeypatch.setattr("llamina.backends.cuda.backend.open_gpu", lambda index, stream: opened.append(index))
     assert backend("auto").name == "cuda" and opened == [0]
     assert backend("auto", device=1).name == "cuda" and opened == [0, 1]
     for option in ({"threads": 1}, {"memory_budget": 1 << 30, "offload": "budget"}):

@@ -25,4 +25,4 @@ def test_without_a_terminal(invoke: Invoke, arguments: list[str]) -> None:
 
 def test_a_server_has_its_own_models(invoke: Invoke) -> None:
     result = invoke("tui", "--url", "http://127.0.0.1:9/v1", "-c", "100")
-    assert result.exit_code == 2 and "leave -hf and -c out" in result.stderr
+    assert result.exit_code == 2 and "leave -hf, -c and --mmproj out" in result.stderr

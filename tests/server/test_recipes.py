@@ -46,7 +46,8 @@ def blocks(*languages: str) -> list[Any]:
 def place(smollm2: Path, talker: Path, ranker: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with all that the pages name. Models are tiny, but for smollm2."""
     here = tmp_path_factory.mktemp("place")
-    for name, file in {"model": talker, "big": talker, "small": talker, "minilm": talker, "reranker": ranker}.items():
+    models = {**dict.fromkeys(("model", "big", "small", "minilm", "in-F16"), talker), "reranker": ranker}
+    for name, file in models.items():
         (here / f"{name}.gguf").symlink_to(file)
     for name, file in {"pirate": talker, "adapter": smollm2}.items():
         save(here / f"{name}.gguf", "llama", draw(file, ["blk.0.ffn_down.weight", "blk.1.ffn_down.weight"], 4, 1))

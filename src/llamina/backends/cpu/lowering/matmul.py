@@ -1,6 +1,5 @@
 """Steps that multiply matrices: embeddings, linear layers and experts, with the activations quantized for them."""
 
-from llamina.backends.cpu import features
 from llamina.backends.cpu.lowering.emitter import Emitter, lowers
 from llamina.backends.cpu.runtime.arena import Ref
 from llamina.ops import Routing, Step, Value, Weight
@@ -33,10 +32,10 @@ def activations(e: Emitter, value: Value, w: Weight) -> tuple[Ref, int]:
 
 def rounding(name: str) -> str | None:
     """What activations are rounded to for weights of a format: blocks of 8-bit numbers, bfloat16, or nothing."""
-    if name == "BF16" and features.HAS_BF16:
-        return "bf16"
     if name in PLAIN:
-        return None
+        from llamina.backends.cpu.features import HAS_BF16  # which asks LLVM
+
+        return "bf16" if name == "BF16" and HAS_BF16 else None
     return "q256" if name in BY_256 else "q32"
 
 
