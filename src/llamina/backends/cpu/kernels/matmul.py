@@ -3,7 +3,7 @@
 from typing import Any
 
 from llamina.backends.cpu.features import HAS_AMX
-from llamina.backends.cpu.kernels.device import device, kernel
+from llamina.backends.cpu.kernels.device import device, kernel, routine
 from llamina.backends.cpu.kernels.formats.blocks import BLOCKS_32, SUPERBLOCKS, Block32, SuperBlock
 from llamina.backends.cpu.kernels.gemm import floats, gemm
 from llamina.backends.cpu.kernels.gemm import nvfp4 as gemm_nvfp4
@@ -28,7 +28,7 @@ def put(target, value, last):
 def gemv_rows(gemv: Any, four: Any | None = None) -> Any:
     """Rows [low, high) of one matrix times `items` tokens, one by one, or by fours where the format has that."""
 
-    @device
+    @routine
     def run(w, w_row, low, high, x, x_item, items, out, out_item, k):
         for r in range(low, high, 8):
             last, p = min(high - r, 8) - 1, w + r * w_row

@@ -113,14 +113,22 @@ def gemv_pairs(p0, w_row, last, x, k):
     whole = k & ~31
     for at in range(0, 2 * whole, 64):
         v = load_pairs(x + at)
-        prefetch_lines(ahead + 8 * at, 512)
+        line = ahead + 8 * at  # prefetched one at a time, between the rows
+        prefetch(line)
         a = add_pairs(load_pairs(p0 + at), v, a)
+        prefetch(line + 64)
         b = add_pairs(load_pairs(p1 + at), v, b)
+        prefetch(line + 128)
         c = add_pairs(load_pairs(p2 + at), v, c)
+        prefetch(line + 192)
         d = add_pairs(load_pairs(p3 + at), v, d)
+        prefetch(line + 256)
         e = add_pairs(load_pairs(p4 + at), v, e)
+        prefetch(line + 320)
         f = add_pairs(load_pairs(p5 + at), v, f)
+        prefetch(line + 384)
         g = add_pairs(load_pairs(p6 + at), v, g)
+        prefetch(line + 448)
         h = add_pairs(load_pairs(p7 + at), v, h)
     if whole < k:
         at, n, v = 2 * whole, k - whole, load_pairs(x + 2 * whole)
