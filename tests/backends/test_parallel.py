@@ -234,7 +234,8 @@ PROCESS = """
 import sys
 import numpy as np
 from llamina.backends import Capacity, backend
-from llamina.backends.links import TorchLink
+import torch
+import torch.distributed as ranks
 from llamina.engine.runner.load import weights_of
 from llamina.gguf import open_model
 from llamina.models import build
@@ -242,7 +243,13 @@ from llamina.ops.batch import Batch, Span
 from llamina.plan import record
 from llamina.plan.shard import shard
 path, out = sys.argv[1:]
-file, link = open_model(path), TorchLink("gloo")
+class Process:  # a link of its own: `all_reduce` steps take any
+    def __init__(self):
+        ranks.init_process_group("gloo")
+        self.rank, self.size = ranks.get_rank(), ranks.get_world_size()
+    def all_reduce(self, array):
+        ranks.all_reduce(torch.from_numpy(array))
+file, link = open_model(path), Process()
 plan, batch = record(build(file.metadata, weights_of(file), 64).forward), Batch(32, 32, 2, 4)
 tokens = [3, 1, 4, 1, 5, 9, 2, 6]
 for name, part in {"one": plan, "two": shard(plan, link)}.items():

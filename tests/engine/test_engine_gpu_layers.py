@@ -16,7 +16,7 @@ from llamina.backends import backend as make
 from llamina.backends.cpu import CpuBackend
 from llamina.backends.split import SplitBackend, SplitProgram
 from llamina.engine.runner import devices
-from llamina.errors import RequestError
+from llamina.errors import CapacityError, RequestError
 from llamina.gguf import GGUF
 from lora_files import draw, save
 
@@ -160,6 +160,22 @@ def test_as_many_layers_as_fit(stories: Path, gpu: Found, layers: int, name: str
             assert engine.runner.backend.name == name
             assert engine.runner.backend.describe().get("gpu_layers", "6" if name == "cuda" else "0") == str(layers)
             assert engine.core.pages.total >= 4
+
+
+@pytest.mark.parametrize("options", [{}, {"gpu_layers": "auto"}], ids=str)
+def test_a_gpu_that_was_asked_for_is_not_left_out(stories: Path, gpu: Found, options: dict[str, Any]) -> None:
+    gpu(1000)
+    with pytest.raises(CapacityError, match=r"not one layer fits the .* bytes that are free on the GPU"):
+        llamina.load(stories, context=64, backend="cuda", **options)
+
+
+def test_rows_that_attend_both_ways_are_refused(stories: Path, gpu: Found) -> None:
+    gpu()
+    rows = llamina.Embedded(np.ones((4, 64), np.float32), both_ways=True)
+    with llamina.load(stories, threads=1, context=64, gpu_layers=3) as engine:
+        with pytest.raises(RequestError, match="cannot compute rows that attend to each other both ways: use backend"):
+            engine.generate([1, rows, 5], max_tokens=2)
+        assert len(engine.generate([1, 5], max_tokens=2, ignore_eos=True).tokens) == 2
 
 
 def test_the_smaller_memory_has_room_for_the_pages(stories: Path, gpu: Found) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from llamina.backends.base import Backend, Capacity, Program, Progress, check_kernels
 from llamina.backends.cuda.states import TYPES
 from llamina.backends.kv_types import KvType
-from llamina.errors import RequestError
+from llamina.errors import KernelError, RequestError
 from llamina.ops.batch import Batch
 from llamina.plan import Plan
 
@@ -54,6 +54,8 @@ class CudaBackend:
         from llamina.backends.cuda.lowering import OPS
 
         check_kernels(plan, "cuda", OPS, self.formats)
+        if any(step.op == "attend" and step.attrs["params"].bounded for step in plan.steps):
+            raise KernelError("backend='cuda' has no kernel for attention within bounds: use backend='cpu'")
 
     def describe(self) -> dict[str, str]:
         return {"backend": self.name, "device": self.device.name}

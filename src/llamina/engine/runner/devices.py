@@ -8,7 +8,7 @@ from llamina.backends.host import usable_cores
 from llamina.backends.parallel import ParallelBackend
 from llamina.backends.split import SplitBackend
 from llamina.engine.runner.memory import Part, Wanted
-from llamina.errors import RequestError, UnsupportedModel
+from llamina.errors import CapacityError, RequestError, UnsupportedModel
 from llamina.plan import Plan
 from llamina.plan.split import count_layers
 
@@ -53,10 +53,10 @@ def choose_backend(
     _check(gpu_layers)
     if gpu_layers is None:
         made = make_backend(name, device=device, stream=stream, **host)
-        return _offload(make_backend("cpu"), made, plan, wanted) if made.name in GPUS else made
+        return _offload(make_backend("cpu"), made, plan, wanted, name) if made.name in GPUS else made
     if gpu_layers == 0:
         return make_backend("cpu" if name in ("auto", *GPUS) else name, device=device, stream=stream, **host)
-    name = best({} if device is None else {"device": device}) if name == "auto" else name
+    asked, name = name, best({} if device is None else {"device": device}) if name == "auto" else name
     if name not in GPUS:
         if gpu_layers == "auto":
             return make_backend(name, device=device, stream=stream, **host)
@@ -66,7 +66,7 @@ def choose_backend(
         )
     cpu, gpu = make_backend("cpu", **host), make_backend(name, device=device, stream=stream)
     if gpu_layers == "auto":
-        return _offload(cpu, gpu, plan, wanted)
+        return _offload(cpu, gpu, plan, wanted, asked)
     made = _divide(cpu, gpu, plan, count_layers(plan) + 1 if gpu_layers == "all" or gpu_layers < 0 else gpu_layers)
     try:
         made.parts(plan)
@@ -88,8 +88,8 @@ def _divide(cpu: Backend, gpu: Backend, plan: Plan, gpu_layers: int) -> Backend:
     return SplitBackend(cpu, gpu, gpu_layers) if gpu_layers <= count_layers(plan) else gpu
 
 
-def _offload(cpu: Backend, gpu: Backend, plan: Plan, wanted: Wanted) -> Backend:
-    """As many layers on the GPU as fit; the CPU alone if none does."""
+def _offload(cpu: Backend, gpu: Backend, plan: Plan, wanted: Wanted, asked: str) -> Backend:
+    """As many layers on the GPU as fit; the CPU alone if none does. Raises CapacityError if a GPU was `asked` for."""
     free = gpu.free_bytes() - RESERVE
     for gpu_layers in range(count_layers(plan) + 1, 0, -1):
         made = _divide(cpu, gpu, plan, gpu_layers)
@@ -99,6 +99,9 @@ def _offload(cpu: Backend, gpu: Backend, plan: Plan, wanted: Wanted) -> Backend:
             continue
         if gpu.weight_bytes(weight_bytes(part)) + wanted.least(part) <= free:
             return made
+    if asked != "auto":
+        message = f"not one layer fits the {gpu.free_bytes()} bytes that are free on the GPU"
+        raise CapacityError(f"{message}: free some, give a smaller context, or use backend='cpu'")
     return cpu
 
 

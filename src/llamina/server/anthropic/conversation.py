@@ -167,7 +167,7 @@ def _content(block: AnyBlock, path: str) -> Content:
             return encoded_picture(source["data"])
         case "url" if isinstance(source.get("url"), str):
             return picture(source["url"])
-    message = f"{param} has the type {source.get('type')!r}: base64 with its data, or url, is expected"
+    message = f"{param} has the type {source.get('type')!r}: must be base64 with its data, or url"
     raise ApiError(400, message, param=param)
 
 
@@ -182,7 +182,7 @@ def _text(block: AnyBlock, path: str) -> str:
         case Document():
             _check_citations(block.citations, path)
             return "\n".join(filter(None, (block.title, block.context, _document(block, path))))
-    raise ApiError(400, f"{path} is an image: text is expected here", param=path)
+    raise ApiError(400, f"{path} is an image: must be text here", param=path)
 
 
 def _document(block: Document, path: str) -> str:
