@@ -85,7 +85,7 @@ def with_images(images: list[Any] | None, text: str, param: str) -> Content:
     found: Content = ""
     for i, image in enumerate(images):
         if not isinstance(image, str):
-            raise ApiError(400, f"{param}[{i}] is {type(image).__name__}: must be a string of base64", param=f"{param}[{i}]")
+            raise ApiError(400, f"{param}[{i}] is {type(image).__name__}: must be base64", param=f"{param}[{i}]")
         found = joined(found, encoded_picture(image), "")
     return joined(found, text, "")
 
