@@ -9,9 +9,9 @@ from llvmlite import ir
 from numba.core import types
 
 from llamina.backends.cpu.kernels.device import device
-from llamina.backends.cpu.kernels.formats.blocks import IQ4, SUPERBLOCKS, SuperBlock
+from llamina.backends.cpu.kernels.formats.blocks import IQ4
 from llamina.backends.cpu.kernels.vector.memory import pointer
-from llamina.backends.cpu.kernels.vector.products import both_runs, i8x64, i16x32, load_i8x64
+from llamina.backends.cpu.kernels.vector.products import i8x64, i16x32, load_i8x64
 from llamina.backends.cpu.kernels.vector.simd import I32, constant, i8x32, intrinsic_call, op
 
 
@@ -41,16 +41,6 @@ def field(bits: int, to: int, *at: int) -> Any:
         return b.and_(b.bitcast(words, i8x64.ir), constant(i8x64, [((1 << bits) - 1) << to] * 64))
 
     return op(i8x64, (i8x64,), body)
-
-
-def wide_q4_k(j: int) -> Any:
-    low, at = field(4, 0, 0, 4), 16 + 32 * j
-    return device(lambda p: low(twice(p + at)))
-
-
-def wide_q5_k(j: int) -> Any:
-    low, high, at = field(4, 0, 0, 4), field(1, 4, 2 * j, 2 * j + 1), 48 + 32 * j
-    return device(lambda p: low(twice(p + at)) | high(twice(p + 16)))
 
 
 def wide_q6_k(j: int) -> Any:
@@ -92,21 +82,12 @@ def wide_iq4_xs(j: int) -> Any:
     return device(lambda p: nibble_runs(p + at))
 
 
-def by_runs(form: SuperBlock, j: int) -> Any:
-    values, first, second = form.values, 2 * j, 2 * j + 1
-    return device(lambda p: both_runs(values(p, first), values(p, second)))
-
-
-OWN = {
+MAKERS = {
     "Q2_K": wide_two_bits(16),
     "Q3_K": wide_q3_k,
-    "Q4_K": wide_q4_k,
-    "Q5_K": wide_q5_k,
     "Q6_K": wide_q6_k,
     "IQ4_XS": wide_iq4_xs,
     "TQ2_0": wide_two_bits(0),
 }
-WIDE = {
-    name: tuple(OWN[name](j) if name in OWN else by_runs(form, j) for j in range(4))
-    for name, form in SUPERBLOCKS.items()
-}
+WIDE = {name: tuple(make(j) for j in range(4)) for name, make in MAKERS.items()}
+"""The formats that gain by it: Q4_K and Q5_K, of which 256 bits at a time are quickly unpacked, do not."""

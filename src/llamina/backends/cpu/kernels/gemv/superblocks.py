@@ -74,8 +74,8 @@ def store_four(cell, a, b, c, d):
     store_i32x8(cell + 768, d)
 
 
-def gemv_super(form: SuperBlock, wide: tuple[Any, ...]) -> Any:
-    """d · Σ scale·(dot - offset·Σx) - dmin · Σ min·Σx per block; `wide` as in formats/wide.py."""
+def gemv_super(form: SuperBlock, wide: tuple[Any, ...] | None) -> Any:
+    """d · Σ scale·(dot - offset·Σx) - dmin · Σ min·Σx per block; `wide` as in formats/wide.py, or None."""
     values, scales_of, mins_of, nbytes = form.values, form.scales, form.mins, form.nbytes
     product, gather, gather_min = mul_i8_i8 if form.signed else mul_u8_i8, form.gather, form.gather_min
     offset, has_min, times_offset = form.offset, form.mins is not None, times_of(form.offset)
@@ -88,7 +88,7 @@ def gemv_super(form: SuperBlock, wide: tuple[Any, ...]) -> Any:
             return mul_u8_i8(sizes(p, j), signed(load_i8x32(x), signs(p, j)))
         return product(values(p, j), load_i8x32(x))
 
-    wide_0, wide_1, wide_2, wide_3 = wide
+    wide_0, wide_1, wide_2, wide_3 = wide or (None,) * 4
 
     @device
     def dot_wide(p, sc, x):
@@ -109,7 +109,7 @@ def gemv_super(form: SuperBlock, wide: tuple[Any, ...]) -> Any:
         total = total + madd(run(p, 6, x + 192), pair_6(two))
         return total + madd(run(p, 7, x + 224), pair_7(two))
 
-    dot_of = dot_wide if HAS_AVX512 and not has_signs else dot
+    dot_of = dot_wide if HAS_AVX512 and wide else dot
 
     @device
     def row(p, x, sums):
@@ -239,6 +239,6 @@ def gemv_super(form: SuperBlock, wide: tuple[Any, ...]) -> Any:
 GEMV, GEMV_4 = {}, {}
 """GEMV_4: for the formats whose unpacking is worth sharing and no quicker into tiles."""
 for _name, _form in SUPERBLOCKS.items():
-    GEMV[_name], _four = gemv_super(_form, WIDE[_name])
+    GEMV[_name], _four = gemv_super(_form, WIDE.get(_name))
     if not _form.pairs_at:
         GEMV_4[_name] = _four
