@@ -39,6 +39,7 @@ def command(
     device: int | None,
     gpu_layers: int | str | None,
     tensor_parallel: int,
+    exact: bool,
     threads: int | None,
     kv_type: str,
     step_tokens: int | None,
@@ -65,7 +66,12 @@ def command(
 
     check_url(url, hf, context, mmproj)
     loading = {"backend": backend, "device": device, "threads": threads, "context": context, "kv_type": kv_type}
-    loading |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel, "step_tokens": step_tokens}
+    loading |= {
+        "gpu_layers": gpu_layers,
+        "tensor_parallel": tensor_parallel,
+        "exact": exact,
+        "step_tokens": step_tokens,
+    }
     loading["mmproj"] = mmproj
     partner = open_partner(model, hf, url, api_key, loading)
     try:

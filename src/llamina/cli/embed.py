@@ -40,6 +40,7 @@ def command(
     step_tokens: int | None,
     gpu_layers: int | str | None,
     tensor_parallel: int,
+    exact: bool,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -55,7 +56,7 @@ def command(
     found = lines_of([*texts, *(line for line in given.splitlines() if line.strip())], "text")
     normalize = embd_normalize != "-1" if embd_normalize else normalize
     loading = {"backend": backend, "device": device, "threads": threads, "context": context, "step_tokens": step_tokens}
-    loading |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel}
+    loading |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel, "exact": exact}
     with advised(), load_model(model, hf, quiet, **loading) as engine:
         scales = load_adapters(engine, adapters)
         with busy(f"computing {len(found)} embeddings", quiet):

@@ -190,7 +190,14 @@ class GpuLayers(click.ParamType):  # type: ignore[type-arg]
 
 
 def device_options(function: Function) -> Function:
-    """`--threads`, `--backend`, `--device`, `--gpu-layers` and `--tensor-parallel`."""
+    """`--threads`, `--backend`, `--device`, `--gpu-layers`, `--tensor-parallel` and `--exact`."""
+    function = click.option(
+        "--exact",
+        is_flag=True,
+        envvar="LLAMINA_EXACT",
+        help="With a GPU: a token's bits do not depend on what else is computed at the same time. Slower for a lone "
+        "sequence. On the CPU it is always so.",
+    )(function)
     function = click.option(
         "--tensor-parallel",
         type=click.IntRange(min=1),

@@ -165,6 +165,7 @@ def command(
     device: int | None,
     gpu_layers: int | str | None,
     tensor_parallel: int,
+    exact: bool,
     context: int | None,
     kv_type: str,
     step_tokens: int | None,
@@ -220,7 +221,7 @@ def command(
     with held(session, quiet):
         with Meter("parts", quiet) as meter, advised():
             room: Any = {"kv_type": kv_type, "offload": offload, "memory_budget": memory_budget}
-            room |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel}
+            room |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel, "exact": exact}
             engine = load(
                 weights,
                 backend=backend,

@@ -35,6 +35,7 @@ def command(
     threads: int | None,
     gpu_layers: int | str | None,
     tensor_parallel: int,
+    exact: bool,
     kv_type: str,
     **options: Any,
 ) -> int:
@@ -62,7 +63,7 @@ def command(
     from llamina.tui.chat import Chat
 
     loading = {"backend": backend, "device": device, "threads": threads, "context": context, "kv_type": kv_type}
-    loading |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel, "mmproj": mmproj}
+    loading |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel, "exact": exact, "mmproj": mmproj}
     chat = Chat(
         lambda progress: open_partner(model, hf, url, api_key, loading, progress),
         Library(data_dir() / "conversations"),

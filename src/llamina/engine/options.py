@@ -100,6 +100,7 @@ class LoadOptions(TypedDict, total=False):
 
     kv_type: KvType
     stream: int | None
+    exact: bool
     step_tokens: int | None
     max_sequences: int
     max_waiting: int

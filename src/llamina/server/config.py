@@ -61,6 +61,10 @@ class ModelDefaults(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
     tensor_parallel: Annotated[
         Count | None, about("Divide every layer among so many GPUs, from `device` on; by default 1.")
     ] = None
+    exact: Annotated[
+        bool | None,
+        about("With a GPU: a token's bits do not depend on what else is computed with it; by default false."),
+    ] = None
     kv_type: Annotated[
         KvType | None, about(f"Format of the KV cache: {', '.join(KV_TYPES)}; by default {KV_TYPES[0]}.")
     ] = None
@@ -114,7 +118,7 @@ class ModelProfile(ModelDefaults, forbid_unknown_fields=True, frozen=True):
 
 
 LOADED = (
-    "context", "threads", "backend", "device", "gpu_layers", "tensor_parallel", "kv_type", "max_sequences",
+    "context", "threads", "backend", "device", "gpu_layers", "tensor_parallel", "exact", "kv_type", "max_sequences",
     "max_waiting", "step_tokens", "cache_tokens", "draft", "mmproj", "picture_hosts", "template",
 )  # fmt: skip
 

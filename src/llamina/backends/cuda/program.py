@@ -58,9 +58,10 @@ class CudaProgram:
         capacity: Capacity,
         progress: Progress | None = None,
         before: Program | None = None,
+        exact: bool = False,
     ) -> None:
         self._device, self._plan, self._batch, self._capacity = device, plan, batch, capacity
-        shared = before._shared if isinstance(before, CudaProgram) else Shared(device, plan.states, capacity)
+        shared = before._shared if isinstance(before, CudaProgram) else Shared(device, plan.states, capacity, exact)
         self._shared: Shared = shared
         self._shared.users += 1
         adapters = any(step.op == "adapt" for step in plan.steps)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
+from llamina.backends.host import giving_way
 from llamina.bench.machine import header
 from llamina.bench.url.arrivals import Arrivals, Concurrency
 from llamina.bench.url.client import Client, Outcome
@@ -42,7 +43,17 @@ class Asked:
 
 def measure_url(asked: Asked, command: str, tick: Tick) -> dict[str, Any]:
     """The record of a measurement. Raises RequestError if the server cannot be reached, CapacityError if it fails."""
-    return asyncio.run(_measure(asked, command, tick))
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_measure(asked, command, tick))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The quickest event loop that there is."""
+    try:
+        import uvloop
+    except ImportError:  # Windows
+        return None
+    return uvloop.new_event_loop
 
 
 async def _measure(asked: Asked, command: str, tick: Tick) -> dict[str, Any]:
@@ -77,7 +88,7 @@ class Driver:
 
     async def _count(self, prompt: str) -> int:
         """The tokens of a prompt, as the server counts them."""
-        outcome = await self._client.ask(self._path, self._body(prompt, 2))
+        outcome = (await self._client.ask(self._path, self._body(prompt, 2))).read()
         if outcome.error is not None:
             raise CapacityError(f"the server did not answer: {outcome.error}")
         return outcome.prompt_tokens
@@ -95,11 +106,12 @@ class Driver:
             tick(load.name, done, total)
             return outcome
 
-        start = time.perf_counter()
-        outcomes = await load.run(total, send)
-        seconds = time.perf_counter() - start
+        with giving_way():  # what the client interrupts is the server
+            start = time.perf_counter()
+            outcomes = await load.run(total, send)
+            seconds = time.perf_counter() - start
         self._sent += total
-        return summary(load, outcomes, seconds)
+        return summary(load, [outcome.read() for outcome in outcomes], seconds)
 
     @property
     def _path(self) -> str:

@@ -17,7 +17,7 @@ RESERVE = 768 << 20  # bytes of a GPU for what a step computes, its logits, and 
 
 
 def divide_backend(
-    name: str, ranks: int, *, device: int | None = None, stream: int | None = None, **host: Any
+    name: str, ranks: int, *, device: int | None = None, stream: int | None = None, exact: bool = False, **host: Any
 ) -> Backend:
     """Tensor parallelism: so many GPUs, from `device` on, or parts of the CPU. Raises RequestError without them."""
     given = {"device": device, "threads": host["threads"]}
@@ -27,7 +27,7 @@ def divide_backend(
     if host["offload"] != "none":
         raise RequestError("offload needs all of a model on one rank: leave it out, or tensor_parallel", "offload")
     if name == "cuda":
-        made = [make_backend(name, device=(device or 0) + rank, **host) for rank in range(ranks)]
+        made = [make_backend(name, device=(device or 0) + rank, exact=exact, **host) for rank in range(ranks)]
         return ParallelBackend(made, together=False)
     if name == "cpu":
         host["threads"] = max(1, (host["threads"] or usable_cores()) // ranks)
@@ -42,6 +42,7 @@ def choose_backend(
     *,
     device: int | None = None,
     stream: int | None = None,
+    exact: bool = False,
     **host: Any,
 ) -> Backend:
     """The backend of a name, which leaves the first layers to the CPU if `gpu_layers` says so.
@@ -52,19 +53,21 @@ def choose_backend(
     """
     _check(gpu_layers)
     if gpu_layers is None:
-        made = make_backend(name, device=device, stream=stream, **host)
+        made = make_backend(name, device=device, stream=stream, exact=exact, **host)
         return _offload(make_backend("cpu"), made, plan, wanted, name) if made.name in GPUS else made
     if gpu_layers == 0:
-        return make_backend("cpu" if name in ("auto", *GPUS) else name, device=device, stream=stream, **host)
+        return make_backend(
+            "cpu" if name in ("auto", *GPUS) else name, device=device, stream=stream, exact=exact, **host
+        )
     asked, name = name, best({} if device is None else {"device": device}) if name == "auto" else name
     if name not in GPUS:
         if gpu_layers == "auto":
-            return make_backend(name, device=device, stream=stream, **host)
+            return make_backend(name, device=device, stream=stream, exact=exact, **host)
         raise RequestError(
             f"gpu_layers is {gpu_layers!r} and backend={name!r} has no GPU: leave it out, or use backend='cuda'",
             "gpu_layers",
         )
-    cpu, gpu = make_backend("cpu", **host), make_backend(name, device=device, stream=stream)
+    cpu, gpu = make_backend("cpu", **host), make_backend(name, device=device, stream=stream, exact=exact)
     if gpu_layers == "auto":
         return _offload(cpu, gpu, plan, wanted, asked)
     made = _divide(cpu, gpu, plan, count_layers(plan) + 1 if gpu_layers == "all" or gpu_layers < 0 else gpu_layers)

@@ -45,7 +45,9 @@ def load(
     """Load a GGUF file, or a model by its name; without either, the catalogue's default. Names are fetched if need be.
 
     `backend` is auto (a GPU if one can be used, else the CPU), cpu, cuda or reference, and `device` the GPU's number;
-    `stream` is the caller's CUDA stream on which a GPU works then. Without `context`, the trained one, at most 8192.
+    `stream` is the caller's CUDA stream on which a GPU works then. With `exact`, the bits that a GPU computes for a
+    token do not depend on what else is in its step; on the CPU they never do. Without `context`, the trained one, at
+    most 8192.
     Sampling parameters that requests leave out are those that the file (`general.sampling.*`) or the catalogue gives.
 
     `mmproj` is the file of a picture encoder; without it, the one beside the model is used when a picture comes.
@@ -84,9 +86,8 @@ def load(
         runner = ModelRunner(file, built, backend=backend, device=device, threads=threads, progress=told, **own)
     engine = Engine(Core(runner, options.get("max_waiting", MAX_WAITING)))
     if smaller is not None:
-        same = {
-            name: value for name, value in own.items() if name in ("kv_type", "stream", "step_tokens", "max_sequences")
-        }
+        shared = ("kv_type", "stream", "exact", "step_tokens", "max_sequences")
+        same = {name: value for name, value in own.items() if name in shared}
         if own.get("gpu_layers") == 0:  # a draft model has what its target leaves, but no GPU that is not wanted
             same["gpu_layers"] = 0
         same |= {"backend": backend, "device": device, "threads": threads, "context": engine.context}

@@ -40,6 +40,7 @@ class ModelRunner:
         backend: str = "auto",
         device: int | None = None,
         stream: int | None = None,
+        exact: bool = False,
         threads: int | None = None,
         kv_type: KvType = "f16",
         step_tokens: int | None = None,
@@ -76,12 +77,13 @@ class ModelRunner:
         whole = not model.causal
         step_tokens = step_tokens or (max(self.context, STEP_TOKENS) if whole else STEP_TOKENS)
         wanted = Wanted(self.context, max_sequences, step_tokens, kv_type, cache_tokens)
-        host = {"threads": threads, "offload": offload, "memory_budget": memory_budget}
+        how: dict[str, Any] = {"threads": threads, "offload": offload, "memory_budget": memory_budget}
+        how |= {"device": device, "stream": stream, "exact": exact}
         self.backend: Backend
         if tensor_parallel == 1:
-            self.backend = choose_backend(backend, self.plan, wanted, gpu_layers, device=device, stream=stream, **host)
+            self.backend = choose_backend(backend, self.plan, wanted, gpu_layers, **how)
         elif gpu_layers is None:
-            self.backend = divide_backend(backend, tensor_parallel, device=device, stream=stream, **host)
+            self.backend = divide_backend(backend, tensor_parallel, **how)
         else:
             message = f"gpu_layers is {gpu_layers!r} and tensor_parallel is {tensor_parallel}: give one of them"
             raise RequestError(message, "gpu_layers")
