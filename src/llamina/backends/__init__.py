@@ -88,8 +88,9 @@ def backend(name: str, **options: Any) -> "Backend":
         made = ReferenceBackend
     else:
         raise RequestError(f"backend {name!r} is not one of {', '.join(BACKENDS)}", "backend")
-    if exact and name in GPUS:  # others always are
-        given["exact"] = True
+    if name in GPUS:
+        given.pop("threads", None)  # those of the CPU beside it
+        given |= {"exact": True} if exact else {}  # others always are
     for option in given:
         if option not in signature(made).parameters:
             raise RequestError(f"the {name} backend has no option {option!r}", option)

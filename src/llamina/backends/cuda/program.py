@@ -32,13 +32,14 @@ class Logits:
     _program: "CudaProgram"
     _count: int
     _chosen: bool  # the likeliest tokens were chosen with them
+    _step: int
 
     def result(self) -> npt.NDArray[np.float32]:
         """Logits [outputs, vocab], copied and waited for; the array is overwritten by the next step's."""
         return self._program.logits(self._count)
 
     def sample(self, choices: Sequence[Choice | None]) -> Tokens:
-        return self._program.sampling.sample(choices, self._chosen)
+        return self._program.sampling.sample(choices, self._chosen, self._step)
 
 
 GROUP = 8  # rows of a matrix that lie together on the device
@@ -75,7 +76,9 @@ class CudaProgram:
         self._logits = Ref(Buffer(nbytes, device.allocate(nbytes)))
         self._host = device.pinned(nbytes)
         sampled, count = min(len(batch.outputs), len(batch.slots)), self._inputs.refs["counts"].at(1)
-        self.sampling = Sampling(device, self._logits, plan.vocab, len(batch.outputs), sampled, count)
+        self.sampling = Sampling(
+            device, self._logits, plan.vocab, len(batch.outputs), sampled, count, self._inputs.state
+        )
         self._readers = Readers(plan, joins)
         self._shared.load(self._readers.matrices(), progress)
         lowered = [self._lower(bucket, self._readers) for bucket in self._sizes()]
@@ -138,12 +141,13 @@ class CudaProgram:
             ends = [*(stop.launches for stop in calls.stops), len(launches)]
             graphs = [self._device.record(launches[start:end]) for start, end in pairwise([0, *ends])]
             self._graphs[bucket] = list(zip(graphs, [*calls.stops, None], strict=True))
-        self._inputs.upload(batch)
+        self._inputs.say(batch)
         for graph, stop in self._graphs[bucket]:
             graph.replay()
             if stop is not None:
                 self._add_up(stop, batch)
-        return Logits(self, batch.n_outputs, bucket.outputs <= self.sampling.rows)
+        self._inputs.said()
+        return Logits(self, batch.n_outputs, bucket.outputs <= self.sampling.rows, self._inputs.number)
 
     def _add_up(self, stop: Stop, batch: Batch) -> None:
         """Put the sum over all ranks in the place of a value, by way of the host's memory."""
@@ -180,12 +184,14 @@ class CudaProgram:
         """
         calls = self._launches(Bucket.of(batch), Readers(self._plan, joins, fuse=False))
         self._device.prepare({launch.kernel for launch in calls.launches})
-        self._inputs.upload(batch)
+        self._inputs.say(batch)
         launches: list[list[Launch]] = [[] for _ in self._plan.steps]
         for launch in calls.launches:
             launches[launch.step].append(launch)
         for index, step in enumerate(self._plan.steps):
             self._device.run(launches[index])
+            if index == 0:
+                self._inputs.said()
             yield index, {v.id: self._read(v, calls.places[v.id], batch) for v in step.outputs}
 
     def _read(self, value: Value, place: Place, batch: Batch) -> npt.NDArray[Any]:

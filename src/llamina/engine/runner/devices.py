@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from llamina.backends import GPUS, Backend, best
+from llamina.backends import GPUS, Backend, best, check_kv_type
 from llamina.backends import backend as make_backend
 from llamina.backends.host import usable_cores
 from llamina.backends.parallel import ParallelBackend
@@ -54,7 +54,9 @@ def choose_backend(
     _check(gpu_layers)
     if gpu_layers is None:
         made = make_backend(name, device=device, stream=stream, exact=exact, **host)
-        return _offload(make_backend("cpu"), made, plan, wanted, name) if made.name in GPUS else made
+        if made.name not in GPUS:
+            return made
+        return _offload(make_backend("cpu", threads=host["threads"]), made, plan, wanted, name)
     if gpu_layers == 0:
         return make_backend(
             "cpu" if name in ("auto", *GPUS) else name, device=device, stream=stream, exact=exact, **host
@@ -93,6 +95,7 @@ def _divide(cpu: Backend, gpu: Backend, plan: Plan, gpu_layers: int) -> Backend:
 
 def _offload(cpu: Backend, gpu: Backend, plan: Plan, wanted: Wanted, asked: str) -> Backend:
     """As many layers on the GPU as fit; the CPU alone if none does. Raises CapacityError if a GPU was `asked` for."""
+    check_kv_type(gpu, wanted.kv_type)  # before its size is reckoned with
     free = gpu.free_bytes() - RESERVE
     for gpu_layers in range(count_layers(plan) + 1, 0, -1):
         made = _divide(cpu, gpu, plan, gpu_layers)
