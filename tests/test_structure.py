@@ -64,7 +64,7 @@ ONLY = {
     "hub": {"errors", "places", "gguf"},
     "convert": {"errors", "gguf", "quant", "tokenizer"},
     "quantization": {"errors", "gguf", "quant", "backends"},
-    "adapters": {"errors", "gguf", "quant", "ops", "convert"},
+    "adapters": {"errors", "gguf", "quant", "tokenizer", "ops", "convert"},
     "vision": {"errors", "quant", "ops", "models", "plan", "backends"},
 }
 NEVER = {"backends": {"models", "tokenizer"}}

@@ -95,7 +95,7 @@ sampling = { temperatur = 0.3 }
 [models.small]
 model = "absent.gguf"
 aliases = ["gpt", "big"]
-template = '''
+chat_template = '''
 {% if %}
 '''
 adapters = { a = "x.gguf" }
@@ -135,13 +135,14 @@ def test_profiles_beside_the_file(tmp_path: Path) -> None:
     (tmp_path / "tiny.gguf").write_bytes(b"")
     (tmp_path / "chat.jinja").write_text("{{ messages[0].content }}")
     (tmp_path / "models" / "tiny.toml").write_text(
-        'model = "tiny.gguf"\naliases = ["gpt"]\nkeep_alive = "1h"\ntemplate = "chat.jinja"\nsampling = { top_k = 5 }\n'
+        'model = "tiny.gguf"\naliases = ["gpt"]\nkeep_alive = "1h"\n'
+        'chat_template = "chat.jinja"\nsampling = { top_k = 5 }\n'
     )
     (tmp_path / "config.toml").write_text("[defaults]\ncontext = 512\nsampling = { top_k = 1, min_p = 0.5 }\n")
     found = load_config(tmp_path / "config.toml", environ={})
     profile = found.models["tiny"].over(found.defaults)
     assert profile.model == str(tmp_path / "tiny.gguf") and profile.aliases == ["gpt"] and profile.keep_alive == 3600
-    options = {"context": 512, "template": "{{ messages[0].content }}", "sampling": {"top_k": 5, "min_p": 0.5}}
+    options = {"context": 512, "chat_template": "{{ messages[0].content }}", "sampling": {"top_k": 5, "min_p": 0.5}}
     assert profile.load_options() == options
 
 

@@ -109,5 +109,5 @@ class LoadOptions(TypedDict, total=False):
     gpu_layers: int | Literal["auto", "all"] | None
     tensor_parallel: int
     sampling: Mapping[str, Any] | None
-    template: str | None
+    chat_template: str | None
     picture_hosts: Sequence[str] | None

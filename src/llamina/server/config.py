@@ -97,8 +97,9 @@ class ModelProfile(ModelDefaults, forbid_unknown_fields=True, frozen=True):
         str | None, about("The encoder of pictures that belongs to the model; by default the mmproj file beside it.")
     ] = None
     adapters: Annotated[dict[str, str], about("LoRA adapters that requests may name: names and files.")] = {}
-    template: Annotated[
-        str | None, about("A chat template (Jinja) in place of the model's own, or a file that holds one.")
+    chat_template: Annotated[
+        str | None,
+        about("A chat template in place of the model's own: Jinja, a file that holds it, or a name such as chatml."),
     ] = None
 
     def load_options(self) -> dict[str, object]:
@@ -115,7 +116,7 @@ class ModelProfile(ModelDefaults, forbid_unknown_fields=True, frozen=True):
 
 LOADED = (
     "context", "threads", "backend", "device", "gpu_layers", "tensor_parallel", "kv_type", "max_sequences",
-    "max_waiting", "step_tokens", "cache_tokens", "draft", "mmproj", "picture_hosts", "template",
+    "max_waiting", "step_tokens", "cache_tokens", "draft", "mmproj", "picture_hosts", "chat_template",
 )  # fmt: skip
 
 

@@ -57,10 +57,10 @@ def load(
     `offload` the weights are read as they are needed, within a `memory_budget` in bytes. `gpu_layers` is how many of
     the last layers a GPU computes, the output counted as one, or "all"; the CPU computes the others. Without it, and
     with "auto", those that fit the GPU's free memory. `tensor_parallel` divides every layer among so many GPUs, from
-    `device` on, each with its heads and its rows or columns of the weights. `template` is a chat template in place of
-    the file's; `sampling` are parameters that requests have unless they say otherwise, before the file's.
-    `progress(what, done, total)` is told of fetching and compiling; without it a bar is shown, on a terminal or as a
-    widget of a notebook.
+    `device` on, each with its heads and its rows or columns of the weights. `chat_template` is Jinja or a name (chatml,
+    llama3, ...), in place of the file's; `sampling` are parameters that requests have unless they say otherwise, before
+    the file's. `progress(what, done, total)` is told of fetching and compiling; without it a bar is shown, on a
+    terminal or as a widget of a notebook.
     """
     check_names(options, LoadOptions.__optional_keys__ | NAMED)
     _check_whole("threads", threads, 1)

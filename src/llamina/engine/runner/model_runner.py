@@ -23,7 +23,7 @@ from llamina.gguf import GGUF, fingerprint
 from llamina.models import Decoder
 from llamina.ops.batch import PAGE, Batch
 from llamina.plan import Plan, record
-from llamina.tokenizer import Tokenizer, with_template
+from llamina.tokenizer import Tokenizer, template_source, with_template
 
 STEP_TOKENS = 512  # of one step, unless told otherwise
 LOGITS_BYTES = 256 << 20  # address space for one step's logits; only what is used becomes resident
@@ -50,7 +50,7 @@ class ModelRunner:
         gpu_layers: GpuLayers | None = None,
         tensor_parallel: int = 1,
         sampling: Mapping[str, Any] | None = None,
-        template: str | None = None,
+        chat_template: str | None = None,
         mmproj: str | os.PathLike[str] | None = None,
         picture_hosts: Sequence[str] | None = None,
         progress: Callable[[str, int, int], None] | None = None,
@@ -66,7 +66,7 @@ class ModelRunner:
         self.kv_type = kv_type
         self.context = model.config.context
         self.sampling = dict(sampling or {})  # parameters that requests have unless they say otherwise
-        self._template = template
+        self._chat_template = None if chat_template is None else template_source(chat_template)
         self.plan: Plan = record(model.forward)
         if self.plan.causal != model.causal:
             key = f"{model.config.architecture}.attention.causal"
@@ -121,7 +121,7 @@ class ModelRunner:
     def tokenizer(self) -> Tokenizer:
         """Built on first use: a file without a vocabulary still has logits."""
         with self.compiling:
-            return Tokenizer.from_metadata(with_template(self.file.metadata, self._template))
+            return Tokenizer.from_metadata(with_template(self.file.metadata, self._chat_template))
 
     @cached_property
     def samplers(self) -> Samplers:

@@ -11,7 +11,8 @@ from llamina.errors import LlaminaError
 from llamina.sampling import Sampling
 from llamina.server.config import ModelProfile
 from llamina.server.settings.mistakes import Mistake, unknown
-from llamina.tokenizer import ChatTemplate
+from llamina.tokenizer import ChatTemplate, template_source
+from llamina.tokenizer.named_templates import TEMPLATES
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,11 @@ def finished(profile: Profile, folder: Path | None, mistakes: list[Mistake]) -> 
         given["adapters"] = {**given["adapters"], name: _file(file, folder)}
         if not os.path.exists(given["adapters"][name]):
             wrong("adapters", f"adapters.{name} is {file!r}: there is no such file")
-    if given.get("template"):
+    if given.get("chat_template"):
         try:
-            given["template"] = _template(given["template"], folder)
+            given["chat_template"] = _template(given["chat_template"], folder)
         except (LlaminaError, OSError, UnicodeDecodeError) as error:
-            wrong("template", f"template: {getattr(error, 'strerror', None) or error}")
+            wrong("chat_template", f"chat_template: {getattr(error, 'strerror', None) or error}")
     check_defaults(given, wrong)
     return ModelProfile(**given)
 
@@ -89,7 +90,11 @@ def _is_path(name: str) -> bool:
 
 
 def _template(text: str, folder: Path | None) -> str:
-    """The source of a template: the text itself if it is one, else that of the file. Raises TemplateError, OSError."""
-    source = text if "{{" in text or "{%" in text else Path(_file(text, folder)).read_text(encoding="utf-8")
+    """The source of a template by its name, the text itself if it is one, else that of the file.
+
+    Raises TemplateError, OSError.
+    """
+    given = text in TEMPLATES or "{{" in text or "{%" in text
+    source = template_source(text) if given else Path(_file(text, folder)).read_text(encoding="utf-8")
     ChatTemplate(source)
     return source
