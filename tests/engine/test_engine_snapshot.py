@@ -43,6 +43,15 @@ def engine(stories: Path) -> Iterator[Engine]:
         yield found
 
 
+def test_other_rope_settings_compute_again(stories: Path) -> None:
+    """Keys are rotated: states of another rotation are not taken over."""
+    with llamina.load(stories, threads=1, context=256) as engine:
+        data = engine.snapshot(begun(engine, 3, temperature=0))
+    with llamina.load(stories, threads=1, context=256, rope_freq_base=500.0) as engine:
+        sequence = engine.resume(data)
+        assert sequence.computed == 0 and len(sequence.generated) == 3
+
+
 def begun(engine: Engine, n: int, made: int = 40, **options: Any) -> Sequence:
     """A sequence that has made n tokens, in an engine that kept nothing."""
     engine.core.pages.forget()

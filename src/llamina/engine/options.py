@@ -9,6 +9,7 @@ from llamina.chat.tool_choice import ToolChoice
 from llamina.engine.delta import Delta
 from llamina.engine.speculation.modes import Speculate
 from llamina.grammar import Triggers
+from llamina.models.rope_overrides import RopeScaling
 from llamina.sampling import LogitsProcessor
 
 
@@ -109,5 +110,13 @@ class LoadOptions(TypedDict, total=False):
     gpu_layers: int | Literal["auto", "all"] | None
     tensor_parallel: int
     sampling: Mapping[str, Any] | None
+    rope_scaling: RopeScaling | None
+    rope_freq_base: float | None
+    rope_freq_scale: float | None
+    yarn_ext_factor: float | None
+    yarn_attn_factor: float | None
+    yarn_beta_fast: float | None
+    yarn_beta_slow: float | None
+    yarn_orig_ctx: int | None
     chat_template: str | None
     picture_hosts: Sequence[str] | None

@@ -171,6 +171,8 @@ OTHER_NAMES = {  # as other libraries call it
     "type_k": "kv_type",
     "cache_type_k": "kv_type",
     "kv_cache_dtype": "kv_type",
+    "template": "chat_template",
+    "rope_scaling_type": "rope_scaling",
 }
 
 

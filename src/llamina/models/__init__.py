@@ -10,10 +10,19 @@ from typing import Any
 from llamina.errors import UnsupportedModel
 from llamina.models.config import Config
 from llamina.models.decoder import Decoder
+from llamina.models.rope_overrides import RopeOverrides
 from llamina.models.weights import Weights
 from llamina.ops import Weight
 
-SHARED = {"blocks", "config", "decoder", "delta", "ssm", "weights"}  # the files here that are not architectures
+SHARED = {
+    "blocks",
+    "config",
+    "decoder",
+    "delta",
+    "rope_overrides",
+    "ssm",
+    "weights",
+}  # the files here that are not architectures
 ALIASES = {  # architectures that share a file, and those whose own name has an underscore
     "bailingmoe": "deepseek",
     "bailingmoe2": "dots1",
@@ -68,8 +77,17 @@ def architectures() -> list[str]:
     return sorted({name.replace("_", "-") for name in files - ALIASES.keys()} | ALIASES.keys())
 
 
-def build(metadata: Mapping[str, Any], tensors: Mapping[str, Weight], context: int | None = None) -> Decoder:
-    """The model a file describes."""
+def build(
+    metadata: Mapping[str, Any],
+    tensors: Mapping[str, Weight],
+    context: int | None = None,
+    rope: RopeOverrides | None = None,
+) -> Decoder:
+    """The model a file describes, with RoPE settings in place of the file's if they are given.
+
+    Raises UnsupportedModel for an architecture that is not known, ModelFileError for a file that does not fit it, and
+    RequestError for RoPE settings where there is no RoPE.
+    """
     name = metadata.get("general.architecture")
     if not isinstance(name, str):
         raise UnsupportedModel(f"general.architecture is {name!r}: the file does not say what model it holds")
@@ -79,7 +97,8 @@ def build(metadata: Mapping[str, Any], tensors: Mapping[str, Weight], context: i
         raise UnsupportedModel(
             f"architecture {name!r} is not known here; the nearest of the {len(known)} known are {near}"
         )
-    model: Decoder = _module(name).Model(Config(metadata, context), Weights(tensors))
+    model: Decoder = _module(name).Model(Config(metadata, context, rope), Weights(tensors))
+    model.config.check_overridden()
     return model
 
 
@@ -92,4 +111,4 @@ def _module(name: str) -> ModuleType:
     return import_module(f"{__name__}.{ALIASES.get(name, name.replace('-', '_'))}")
 
 
-__all__ = ["Config", "Decoder", "Weights", "about", "architectures", "build"]
+__all__ = ["Config", "Decoder", "RopeOverrides", "Weights", "about", "architectures", "build"]

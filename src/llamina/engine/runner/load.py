@@ -19,7 +19,8 @@ from llamina.errors import RequestError, UnsupportedModel
 from llamina.gguf import GGUF, open_model
 from llamina.hub.bar import progress_bar
 from llamina.hub.sampling import sampling_for
-from llamina.models import build
+from llamina.models import RopeOverrides, build
+from llamina.models.rope_overrides import NAMES as ROPE_NAMES
 from llamina.ops import Weight
 from llamina.quant import format_of
 from llamina.sampling import Sampling
@@ -61,6 +62,10 @@ def load(
     llama3, ...), in place of the file's; `sampling` are parameters that requests have unless they say otherwise, before
     the file's. `progress(what, done, total)` is told of fetching and compiling; without it a bar is shown, on a
     terminal or as a widget of a notebook.
+
+    `rope_scaling` (none, linear, yarn), `rope_freq_base`, `rope_freq_scale`, `yarn_ext_factor`, `yarn_attn_factor`,
+    `yarn_beta_fast`, `yarn_beta_slow` and `yarn_orig_ctx` take the place of the file's RoPE settings, as llama.cpp's
+    options do: `rope_freq_scale=0.25` with a `context` four times as long as the trained one.
     """
     check_names(options, LoadOptions.__optional_keys__ | NAMED)
     _check_whole("threads", threads, 1)
@@ -72,11 +77,11 @@ def load(
     file = model if isinstance(model, GGUF) else open_model(locate(model, progress))
     if file.metadata.get("general.type") == "adapter":
         raise UnsupportedModel(f"{file.source} is a LoRA adapter: load its model, then give it to load_adapter")
-    weights = weights_of(file)
+    weights, rope = weights_of(file), RopeOverrides.take(options)
     trained = build(file.metadata, weights).config.trained_context
-    built = build(file.metadata, weights, context or min(trained, DEFAULT_CONTEXT))
+    built = build(file.metadata, weights, context or min(trained, DEFAULT_CONTEXT), rope)
     smaller = None if draft is None else open_draft(locate(draft, progress), file)
-    own: dict[str, Any] = {name: value for name, value in options.items() if name != "max_waiting"}
+    own: dict[str, Any] = {name: value for name, value in options.items() if name not in {"max_waiting", *ROPE_NAMES}}
     own |= {"sampling": {**sampling_for(file), **given}, "mmproj": mmproj}
     shown = progress_bar("parts") if progress is None else None
     with shown or nullcontext():
