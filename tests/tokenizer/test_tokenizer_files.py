@@ -2,13 +2,16 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tokenizers import Tokenizer as RustTokenizer
 
+import llamina
 from convert.convert_folders import TEXTS, TOKENIZERS
 from llamina import Tokenizer
-from llamina.errors import ModelFileError, ModelNotFound, RequestError
+from llamina.errors import LlaminaError, ModelFileError, ModelNotFound, RequestError, UnsupportedModel
+from llamina.gguf import open_model, write
 
 
 @pytest.mark.parametrize("kind", ["bpe", "spm-json", "wordpiece"])
@@ -45,6 +48,45 @@ def test_what_lies_beside_a_json_counts_and_what_is_here_does_not(
     assert Tokenizer.from_file(tmp_path / "tokenizer.json").render_chat([]) == "7"
     monkeypatch.chdir(tmp_path)
     assert Tokenizer.from_json(text).chat_template is None
+
+
+@pytest.fixture
+def silent(files: Any, tmp_path: Path) -> Path:
+    """A model without a vocabulary, in a folder of its own."""
+    file = open_model(files("llama-dense"))
+    write(tmp_path / "silent.gguf", file.metadata, file.tensors.values())
+    return tmp_path / "silent.gguf"
+
+
+def test_a_model_without_a_vocabulary_gets_one(silent: Path) -> None:
+    source = small(silent.parent / "other")
+    with llamina.load(silent, threads=1, context=64, tokenizer=source) as engine:
+        assert engine.encode("abc") == Tokenizer.from_file(source).encode("abc", add_special=True)
+        assert len(engine.generate("ab", max_tokens=3, ignore_eos=True).tokens) == 3
+    with llamina.load(silent, threads=1, context=64) as engine, pytest.raises(UnsupportedModel):
+        engine.encode("abc")
+    small(silent.parent)  # now it lies beside the model
+    with llamina.load(silent, threads=1, context=64, chat_template="chatml") as engine:
+        assert engine.tokenizer.vocab_size == 128 and "im_start" in engine.render_chat("a")
+
+
+def small(folder: Path) -> Path:
+    """A tokenizer.json of a few tokens."""
+    folder.mkdir(exist_ok=True)
+    model = {"type": "BPE", "vocab": {chr(97 + i): i for i in range(26)}, "merges": []}
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    text = {"version": "1.0", "added_tokens": [], "model": model, "pre_tokenizer": level, "decoder": level}
+    (folder / "tokenizer.json").write_text(json.dumps(text))
+    return folder / "tokenizer.json"
+
+
+def test_a_tokenizer_of_another_model(silent: Path, talker: Path) -> None:
+    for path, message in ((TOKENIZERS / "bpe", "do not belong together"), (talker, "belongs to another model")):
+        with (
+            llamina.load(silent, threads=1, context=64, tokenizer=path) as engine,
+            pytest.raises(LlaminaError, match=message),
+        ):
+            engine.encode("abc")
 
 
 def test_templates_by_name(talker: Path) -> None:

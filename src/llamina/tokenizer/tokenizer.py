@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from llamina.errors import RequestError
+from llamina.errors import ModelNotFound, RequestError
 from llamina.tokenizer.known_tokens import assign_roles
 from llamina.tokenizer.named_templates import TEMPLATES
 from llamina.tokenizer.pieces import Pieces, clean
@@ -57,10 +57,7 @@ class Tokenizer:
 
         Raises `ModelNotFound`, `ModelFileError` or `UnsupportedModel`.
         """
-        found = Path(path)
-        if found.is_dir() or found.suffix in (".json", ".model", ".txt"):
-            return cls._from_huggingface(found if found.is_dir() else found.parent)
-        return cls.from_gguf(found)
+        return cls.from_metadata(vocabulary_of(path))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -68,13 +65,9 @@ class Tokenizer:
 
         Raises `ModelFileError` or `UnsupportedModel`.
         """
-        return cls._from_huggingface(Path(), text)
+        from llamina.tokenizer.huggingface.metadata import vocabulary_keys
 
-    @classmethod
-    def _from_huggingface(cls, folder: Path, text: str | None = None) -> Self:
-        from llamina.tokenizer.huggingface.metadata import tokenizer_metadata
-
-        return cls.from_metadata(tokenizer_metadata(folder, {}, None, None, [], text))
+        return cls.from_metadata(vocabulary_keys(Path(), text))
 
     def encode(
         self, text: str, add_special: bool = False, parse_special: bool = False, *, continued: bool = False
@@ -277,6 +270,23 @@ class Tokenizer:
     def _check(self, token: int) -> None:
         if not 0 <= token < self.vocab_size:
             raise RequestError(f"token {token} is outside the vocabulary of {self.vocab_size} tokens", "token")
+
+
+def vocabulary_of(path: str | os.PathLike[str], size: int | None = None) -> Mapping[str, Any]:
+    """The metadata with a tokenizer of a GGUF file, a tokenizer.json or a Hugging Face folder: see `from_file`.
+
+    `size` is the number of a model's embeddings, up to which unused tokens fill a vocabulary that is not of GGUF.
+    """
+    found = Path(path)
+    if found.is_dir() or found.suffix in (".json", ".model", ".txt"):
+        from llamina.tokenizer.huggingface.metadata import vocabulary_keys
+
+        if not found.exists():
+            raise ModelNotFound(f"{found}: no such file: check the path")
+        return vocabulary_keys(found if found.is_dir() else found.parent, size=size)
+    from llamina.gguf import open_model
+
+    return open_model(found).metadata
 
 
 def with_template(metadata: Mapping[str, Any], source: str | None) -> Mapping[str, Any]:

@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from llamina.backends import BACKENDS
+from llamina.engine.request import check_names as check_option_names
 from llamina.errors import LlaminaError
+from llamina.models import RopeOverrides
+from llamina.models.rope_overrides import NAMES as ROPE_NAMES
 from llamina.sampling import Sampling
 from llamina.server.config import ModelProfile
 from llamina.server.settings.mistakes import Mistake, unknown
@@ -32,7 +35,7 @@ def finished(profile: Profile, folder: Path | None, mistakes: list[Mistake]) -> 
         mistakes.append(Mistake(profile.where((key,)), message))
 
     given["model"] = given.get("model") or profile.name
-    for key in ("model", "draft", "mmproj"):
+    for key in ("model", "draft", "mmproj", "tokenizer"):
         if given.get(key):
             given[key] = _file(given[key], folder)
             if _is_path(given[key]) and not os.path.exists(given[key]):
@@ -46,6 +49,11 @@ def finished(profile: Profile, folder: Path | None, mistakes: list[Mistake]) -> 
             given["chat_template"] = _template(given["chat_template"], folder)
         except (LlaminaError, OSError, UnicodeDecodeError) as error:
             wrong("chat_template", f"chat_template: {getattr(error, 'strerror', None) or error}")
+    try:
+        check_option_names(given.get("rope", {}), ROPE_NAMES)
+        RopeOverrides.take(given.get("rope", {}))
+    except LlaminaError as error:
+        wrong("rope", f"rope: {error}")
     check_defaults(given, wrong)
     return ModelProfile(**given)
 

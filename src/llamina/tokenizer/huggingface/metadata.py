@@ -1,6 +1,7 @@
 """A tokenizer of Hugging Face as GGUF's `tokenizer.*` keys: vocabulary, special tokens, chat templates."""
 
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,7 +30,7 @@ _FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.txt")
 class Settings(Protocol):
     """A model's config.json."""
 
-    def get(self, names: str, default: Any = None) -> Any: ...
+    def get(self, names: str, default: Any = None, /) -> Any: ...
 
 
 class Folder:
@@ -90,14 +91,14 @@ class Folder:
 
 
 def tokenizer_metadata(
-    path: Path, settings: Settings, size: int | None, pre: str | None, notes: list[str], text: str | None = None
+    path: Path, settings: Settings, size: int | None, pre: str | None, notes: list[str], contents: str | None = None
 ) -> dict[str, object]:
     """Return all `tokenizer.*` keys for a model with `size` embeddings, or with as many as there are tokens.
 
-    The tokenizer is that of a folder, or `text`, the contents of a tokenizer.json. What is left out goes to `notes`.
+    The tokenizer is that of a folder, or of the `contents` of a tokenizer.json. What is left out goes to `notes`.
     Raises ModelFileError for a damaged tokenizer or one of another model, UnsupportedModel if GGUF cannot hold it.
     """
-    folder = Folder(path, text)
+    folder = Folder(path, contents)
     vocabulary = _vocabulary(folder, pre)
     for token, text, special in folder.added():
         if size is None or token < size:
@@ -113,6 +114,20 @@ def tokenizer_metadata(
     keys = vocabulary.metadata() | _roles(folder, settings, vocabulary)
     keys |= _affixes(folder, vocabulary) | _templates(folder)
     notes += _compare(folder, keys)
+    return keys
+
+
+def vocabulary_keys(path: Path, contents: str | None = None, size: int | None = None) -> dict[str, object]:
+    """Return all `tokenizer.*` keys of a folder, or of the contents of a tokenizer.json, without a model.
+
+    With `size`, unused tokens are added up to as many. Warns if texts become other tokens than with the tokenizer's own
+    library. Raises as `tokenizer_metadata` does.
+    """
+    config, notes = path / "config.json", list[str]()
+    settings = read_json(config) if contents is None and config.is_file() else dict[str, Any]()
+    keys = tokenizer_metadata(path, settings, size, None, notes, contents)
+    for note in notes:
+        warnings.warn(note, stacklevel=4)
     return keys
 
 
