@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from io import StringIO
@@ -399,6 +400,6 @@ def test_progress_of_a_widget(engine: Engine, monkeypatch: pytest.MonkeyPatch) -
     widget, told = import_peer("ipywidgets").IntProgress(), []
     widget.observe(lambda change: told.append(change.new), "value")
     move = llamina.progress(widget, max_tokens=24)
-    monkeypatch.setattr("llamina.engine.progress.PAUSE", 3600)
+    monkeypatch.setattr(sys.modules["llamina.engine.progress"], "PAUSE", 3600)
     engine.generate(LONG[:600], on_delta=move, cache_prompt=False, ignore_eos=True, **GREEDY)
     assert (widget.value, widget.max) == (624, 624) and told[-1] == 624 and len(told) <= 2

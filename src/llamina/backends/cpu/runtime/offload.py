@@ -110,22 +110,19 @@ class Pager:
         self._offload = offload
         self._libc: Any = ctypes.CDLL(None, use_errno=True)
         self._resident: OrderedDict[int, int] = OrderedDict()  # segment → bytes, in the order of use
-        needed = (1 + offload.prefetch) * max((s.nbytes for s in segments), default=0)
-        if offload.budget < needed:
-            ahead = "the next, which is" if offload.prefetch == 1 else f"the next {offload.prefetch}, which are"
-            raise CapacityError(
-                f"a memory_budget of {offload.budget} bytes is too small: one part of the model and {ahead} "
-                f"read ahead, take {needed}"
-            )
         pins = pins or {}
         self._pinned = {i for i, segment in enumerate(segments) if any(at in pins for at, _ in segment.weights)}
         paged = {at for segment in segments for at, _ in segment.weights}
         self._kept = tuple((at, nbytes) for at, nbytes in pins.items() if at not in paged)  # embeddings of their own
-        room = offload.budget - needed - sum(segments[i].nbytes for i in self._pinned) - sum(n for _, n in self._kept)
+        passing = max((s.nbytes for i, s in enumerate(segments) if i not in self._pinned), default=0)
+        needed, kept = (1 + offload.prefetch) * passing, sum(n for _, n in self._kept)
+        kept += sum(segments[i].nbytes for i in self._pinned)
+        room = offload.budget - needed - kept
         if room < 0:
+            ahead = "the next, which is" if offload.prefetch == 1 else f"the next {offload.prefetch}, which are"
             raise CapacityError(
-                f"a memory_budget of {offload.budget} bytes is too small for what is pinned: it takes {-room} bytes "
-                "more; give them, or pin less"
+                f"a memory_budget of {offload.budget} bytes is too small: one part of the model and {ahead} "
+                f"read ahead, take {needed}" + (f", and what is pinned {kept}: give more, or pin less" if kept else "")
             )
         for index, segment in enumerate(segments):
             if offload.policy == "pinned" and index not in self._pinned and segment.nbytes <= room:
