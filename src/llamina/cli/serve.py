@@ -125,8 +125,8 @@ def command(
     try:
         named, changes = _named((*models, *more)), _changes()
         if (mmproj or changes) and len(named) != 1:
-            flags = "--mmproj" if mmproj else "--chat-template and --rope-*"
-            raise click.UsageError(f"{flags}: they belong to one model: name it, or give each model a profile")
+            what = "--mmproj belongs" if mmproj else "--chat-template, --tokenizer and RoPE's flags belong"
+            raise click.UsageError(f"{what} to one model: name it, or give each model a profile")
         found = load_config(config, flags=texts, models=named, aliases=names, mmproj=mmproj, changes=changes)
         if not found.models:
             found = _with_default(config, texts, names)
@@ -163,7 +163,8 @@ def _translated(ctx: click.Context, flags: dict[str, Any]) -> dict[str, Any]:
 def _changes() -> dict[str, Any]:
     """What flags say of the model's profile. Raises UsageError or RequestError."""
     found = overrides()
-    own = {name: found.pop(name) for name in ("chat_template", "tokenizer") if name in found}
+    names: tuple[str, ...] = ("chat_template", "tokenizer")
+    own = {name: found.pop(name) for name in names if name in found}
     return {**own, **({"rope": found} if found else {})}
 
 

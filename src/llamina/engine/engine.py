@@ -198,9 +198,16 @@ class Engine:
         """
         return scoring.embed(self, texts, pooling, normalize, adapters, priority)
 
-    def embeddings_torch(self, texts: Text | abc.Sequence[Text], **options: Any) -> "Tensor":
+    def embeddings_torch(
+        self,
+        texts: Text | abc.Sequence[Text],
+        *,
+        pooling: Pooling | None = None,
+        normalize: bool = True,
+        adapters: Scales | None = None,
+    ) -> "Tensor":
         """`embed` as a tensor of PyTorch over the same memory. Raises RequestError if PyTorch is not installed."""
-        return torch_tensors.tensor_of(self.embed(texts, **options))
+        return torch_tensors.tensor_of(scoring.embed(self, texts, pooling, normalize, adapters))
 
     def rerank(self, query: str, documents: abc.Sequence[str], *, adapters: Scales | None = None) -> Array:
         """How well each document answers the query, [documents]: the more the better, on the model's own scale."""

@@ -81,7 +81,7 @@ class ModelRunner:
         whole = not model.causal
         step_tokens = step_tokens or (max(self.context, STEP_TOKENS) if whole else STEP_TOKENS)
         wanted = Wanted(self.context, max_sequences, step_tokens, kv_type, cache_tokens)
-        host = {"threads": threads, "offload": offload, "memory_budget": memory_budget}
+        host: dict[str, Any] = {"threads": threads, "offload": offload, "memory_budget": memory_budget}
         host |= {"pin": pin, "prefetch": prefetch}
         self.backend: Backend
         if tensor_parallel == 1:

@@ -72,16 +72,15 @@ def pinned_spans(plan: Plan, pin: Sequence[Pin]) -> dict[int, int]:
     for step in plan.steps:
         for w in step.weights if step.op in MATRICES else ():
             uses.setdefault(w.name, (w, set()))[1].add(step.op)
-    layers = 1 + max((found for name in uses if (found := layer_of(name)) is not None), default=-1)
+    layers = 1 + max((layer for name in uses if (layer := layer_of(name)) is not None), default=-1)
     for one in pin:
         if isinstance(one, int) and not -layers <= one < layers:
             raise RequestError(f"pin has layer {one}: the model has layers 0 to {layers - 1}", "pin")
     wanted = {one % layers if isinstance(one, int) else one for one in pin}
-    found = {}
+    found: dict[int, int] = {}
     for name, (w, ops) in uses.items():
         layer = layer_of(name)
-        places = {layer} if layer is not None else {"embeddings" if op == "embed" else "output" for op in ops}
-        if places & wanted:
+        if layer in wanted or (layer is None and wanted & {"embeddings" if op == "embed" else "output" for op in ops}):
             found[int(w.data.ctypes.data)] = w.data.nbytes
     return found
 
