@@ -403,3 +403,20 @@ def test_progress_of_a_widget(engine: Engine, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(sys.modules["llamina.engine.progress"], "PAUSE", 3600)
     engine.generate(LONG[:600], on_delta=move, cache_prompt=False, ignore_eos=True, **GREEDY)
     assert (widget.value, widget.max) == (624, 624) and told[-1] == 624 and len(told) <= 2
+
+
+def test_a_draft_model(stories: Path, engine: Engine) -> None:
+    """Its drafts are verified, counted, and end with the stream that is cancelled; the answer is the same."""
+    expected = engine.generate(PROMPTS[0], **GREEDY)
+
+    async def scene(drafting: AsyncEngine) -> None:
+        stream = drafting.stream(PROMPTS[1], speculate="draft", **GREEDY)
+        await anext(stream)
+        await stream.aclose()
+        answer = await drafting.generate(PROMPTS[0], speculate="draft", **GREEDY)
+        assert answer.tokens == expected.tokens
+        assert 0 < answer.usage.accepted_tokens <= answer.usage.drafted_tokens
+        assert drafting.engine.metrics.drafted_tokens >= answer.usage.drafted_tokens
+
+    after = play(stories, scene, draft=stories)
+    assert after.core.pages.free == after.core.pages.total

@@ -9,7 +9,8 @@ import numpy as np
 
 from llamina.convert.lazy import DTYPES, Array, Lazy
 from llamina.errors import ModelFileError, UnsupportedModel
-from llamina.tokenizer.huggingface.json_file import parse_json, read_json
+from llamina.tokenizer.huggingface.json_file import parse_json
+from llamina.tokenizer.huggingface.json_file import read_json as read_json
 
 _LENGTH = 8  # bytes of the header's length
 _MAX_HEADER = 100 << 20  # bytes: the format's own limit
