@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from llamina.errors import LlaminaError
 
 if TYPE_CHECKING:
-    from llamina.backends.host import MemoryPressure, memory_pressure
+    from llamina.backends.pressure import MemoryPressure, memory_pressure
     from llamina.engine import (
         ChatDelta,
         Completion,
@@ -43,8 +43,8 @@ _PLACES = {
     "GGUF": "quant.arrays",
     "Grammar": "grammar",
     "ManualSequence": "engine",
-    "MemoryPressure": "backends.host",
-    "memory_pressure": "backends.host",
+    "MemoryPressure": "backends.pressure",
+    "memory_pressure": "backends.pressure",
     "Request": "engine",
     "Session": "engine",
     "SnapshotInfo": "engine",

@@ -6,7 +6,7 @@ import psutil
 import pytest
 
 import llamina
-from llamina.backends import host
+from llamina.backends import host, pressure
 
 
 def test_it_is_that_of_this_machine() -> None:
@@ -20,7 +20,7 @@ def test_it_is_that_of_this_machine() -> None:
     ("free", "level"), [(100, "low"), (26, "low"), (25, "medium"), (11, "medium"), (10, "high"), (0, "high")]
 )
 def test_levels(free: int, level: str) -> None:
-    found = host.MemoryPressure(100, free, None)
+    found = pressure.MemoryPressure(100, free, None)
     assert found.level == level and found.used == pytest.approx(1 - free / 100)
 
 
@@ -31,9 +31,9 @@ def test_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / name).write_text(text)
     (tmp_path / "stalls").write_text("some avg10=12.50 avg60=1.00 avg300=0.10 total=7\nfull avg10=0.00\n")
     monkeypatch.setattr(host, "CGROUPS", [tuple(tmp_path / name for name in names)])
-    monkeypatch.setattr(host, "STALLS", tmp_path / "stalls")
+    monkeypatch.setattr(pressure, "STALLS", tmp_path / "stalls")
     found = llamina.memory_pressure()
-    assert found == host.MemoryPressure(1000, 100, 0.125) and found.level == "high"
+    assert found == pressure.MemoryPressure(1000, 100, 0.125) and found.level == "high"
     (tmp_path / "memory.max").write_text("max\n")
     (tmp_path / "stalls").write_text("")
     found = llamina.memory_pressure()

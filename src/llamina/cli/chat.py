@@ -69,7 +69,8 @@ def command(
     check_url(url, hf, context, mmproj, changes)
     loading = {"backend": backend, "device": device, "threads": threads, "context": context, "kv_type": kv_type}
     loading |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel, "step_tokens": step_tokens}
-    loading |= {"mmproj": mmproj, **changes}
+    loading["mmproj"] = mmproj
+    loading |= changes
     partner = open_partner(model, hf, url, api_key, loading)
     try:
         talk = Talk(partner, system, {"max_tokens": max_tokens, **given(options)})

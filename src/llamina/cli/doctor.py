@@ -86,7 +86,8 @@ def _cpu() -> list[Finding]:
 
 
 def _memory() -> list[Finding]:
-    from llamina.backends.host import memory_pressure, usable_cores
+    from llamina.backends.host import usable_cores
+    from llamina.backends.pressure import memory_pressure
     from llamina.bench.memory import read_bandwidth
 
     pressure = memory_pressure()

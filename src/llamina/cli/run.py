@@ -214,7 +214,7 @@ def command(
         raise click.UsageError("--logprobs are printed as JSON: add --json")
     options = {"max_tokens": max_tokens, "adapters": adapters, **take_constraint(options), **_window(options)}
     request_of([0], options)  # mistakes are told before any download
-    changes = overrides()
+    changes = {"pin": pin, "prefetch": prefetch, **overrides()}
     question = _prompt(argument, file)
     shown = [picture(image) for image in images]
     path = locate(model, hf, quiet)
@@ -227,8 +227,7 @@ def command(
     with held(session, quiet):
         with Meter("parts", quiet) as meter, advised():
             room: Any = {"kv_type": kv_type, "offload": offload, "memory_budget": memory_budget}
-            room |= {"pin": pin, "prefetch": prefetch, "gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel}
-            room |= changes
+            room |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel}
             engine = load(
                 weights,
                 backend=backend,
@@ -240,6 +239,7 @@ def command(
                 progress=meter,
                 step_tokens=step_tokens,
                 **room,
+                **changes,
             )
             options["adapters"] = load_adapters(engine, adapters)
         with engine:

@@ -65,9 +65,9 @@ def command(
     from llamina.tui.chat import Chat
 
     loading = {"backend": backend, "device": device, "threads": threads, "context": context, "kv_type": kv_type}
-    loading |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel, "mmproj": mmproj, **changes}
+    loading |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel, "mmproj": mmproj}
     chat = Chat(
-        lambda progress: open_partner(model, hf, url, api_key, loading, progress),
+        lambda progress: open_partner(model, hf, url, api_key, loading | changes, progress),
         Library(data_dir() / "conversations"),
         system=system,
         settings={"max_tokens": max_tokens, **given(options)},

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from llamina import __version__
-from llamina.backends.host import memory_pressure
+from llamina.backends.pressure import memory_pressure
 from llamina.server.errors import ApiError
 from llamina.server.http import json
 from llamina.server.models import Entry, Models
