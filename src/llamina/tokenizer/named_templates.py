@@ -1,7 +1,7 @@
 r"""Chat templates by name, for models whose file has none or a wrong one: those of llama.cpp's `--chat-template`.
 
-Each gives the text that llama.cpp gives for the name; `alpaca` is the seed's. A template here is Jinja, as those of
-files are. Line breaks are written `\n` inside of expressions.
+Each gives the text that llama.cpp gives for the name; `alpaca`, the format of Stanford's model, is one more. A
+template here is Jinja, as those of files are. Line breaks are written `\n` inside of expressions.
 """
 
 from collections.abc import Mapping
