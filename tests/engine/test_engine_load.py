@@ -83,7 +83,7 @@ def lora(stories: Path) -> Callable[[Path], Path]:
 
 def test_a_template_and_sampling_in_place_of_the_model_s(golden: Any) -> None:
     path, template = golden("stories260K.gguf"), "{{ messages[0].content }}"
-    with llamina.load(path, template=template, sampling={"temperature": 0, "top_k": 3}) as engine:
+    with llamina.load(path, chat_template=template, sampling={"temperature": 0, "top_k": 3}) as engine:
         assert engine.tokenizer.chat_templates == {"default": template}
         answers = {engine.chat("Once upon a time", max_tokens=8).text for _ in range(2)}
         assert answers == {engine.generate("Once upon a time", max_tokens=8, temperature=0).text}

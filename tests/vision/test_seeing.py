@@ -141,7 +141,7 @@ def test_what_cannot_be_shown(
 def test_templates_that_do_not_show_a_picture(engine: llamina.Engine, said: str) -> None:
     template = "{% for m in messages %}" + said + "{% endfor %}<3>"
     with (
-        llamina.load(engine.runner.file, template=template, threads=1, context=64) as other,
+        llamina.load(engine.runner.file, chat_template=template, threads=1, context=64) as other,
         pytest.raises(TemplateError, match="not once"),
     ):
         other.chat(question(PICTURES[0]))
@@ -149,7 +149,7 @@ def test_templates_that_do_not_show_a_picture(engine: llamina.Engine, said: str)
 
 def test_templates_that_want_parts(engine: llamina.Engine) -> None:
     template = "{% for m in messages %}{% for p in m.content %}{{ p['text'] }}{% endfor %}{% endfor %}<3>"
-    with llamina.load(engine.runner.file, template=template, threads=1, context=64) as other:
+    with llamina.load(engine.runner.file, chat_template=template, threads=1, context=64) as other:
         assert other.render_chat("<7>") == "<7><3>"
         assert other.render_chat(question(PICTURES[0])) == f"<5>{MARKER}<9><11><3>"
 

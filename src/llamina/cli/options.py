@@ -125,8 +125,31 @@ class Bytes(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"{value!r} is not a size in bytes such as 500M or 2.5G", param, ctx)
 
 
+def _pins(ctx: click.Context, param: click.Parameter, value: str | None) -> list[int | str] | None:
+    """Layers by number, embeddings and output, with commas between them."""
+    if value is None:
+        return None
+    parts = [part.strip() for part in value.split(",") if part.strip()]
+    wrong = [part for part in parts if part not in ("embeddings", "output") and not part.removeprefix("-").isdecimal()]
+    if wrong or not parts:
+        raise click.BadParameter(f"{value!r} is not layers, embeddings and output with commas, as output,0,-1")
+    return [part if part in ("embeddings", "output") else int(part) for part in parts]
+
+
 def offload_options(function: Function) -> Function:
-    """`--offload` and `--memory-budget`."""
+    """`--offload`, `--memory-budget`, `--pin` and `--prefetch`."""
+    function = click.option(
+        "--prefetch",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="With --offload: parts of the model that are read ahead.  [default: 1]",
+    )(function)
+    function = click.option(
+        "--pin",
+        callback=_pins,
+        metavar="LAYERS",
+        help="With --offload pinned: what stays in memory first, such as output,embeddings,0,-1.",
+    )(function)
     function = click.option(
         "--memory-budget",
         type=Bytes(),

@@ -24,6 +24,7 @@ from llamina.cli.options import (
     picture,
     piped,
 )
+from llamina.cli.override_options import override_options, overrides
 from llamina.cli.sampling import SampledCommand, given, sampling_options
 from llamina.cli.session_lock import held
 from llamina.cli.terminal import Meter
@@ -141,6 +142,7 @@ def _mode(ctx: click.Context, param: click.Parameter, value: str) -> str | int:
 @kv_option
 @batch_options
 @offload_options
+@override_options
 @flash_option
 @always("--jinja")
 @always("-st", "--single-turn")
@@ -171,6 +173,8 @@ def command(
     step_tokens: int | None,
     offload: str,
     memory_budget: int | None,
+    pin: list[int | str] | None,
+    prefetch: int | None,
     draft: str | None,
     as_json: bool,
     verbose: bool,
@@ -194,6 +198,7 @@ def command(
       llamina run -hf user/repo:Q8_0 "Tell me a joke" --json
       llamina run --session talk.llamina "And why is that?"
       llamina run -m llava.gguf --image cat.jpg "What is this?"
+      llamina run -m base.gguf --chat-template chatml "Who are you?"
       llamina run -m model.gguf --lora pirate.gguf --lora brief.gguf=0.5 "Who are you?"
     """
     from llamina.cli.answer import Answer, Circumstances, begin, check_template, open_session, proceed
@@ -210,11 +215,13 @@ def command(
         raise click.UsageError("--logprobs are printed as JSON: add --json")
     options = {"max_tokens": max_tokens, "adapters": adapters, **take_constraint(options), **_window(options)}
     request_of([0], options)  # mistakes are told before any download
+    changes = {"pin": pin, "prefetch": prefetch, **overrides()}
     question = _prompt(argument, file)
     shown = [picture(image) for image in images]
     path = locate(model, hf, quiet)
     weights = open_file(path)
-    check_template(weights, system, session, bool(images))
+    if "chat_template" not in changes:
+        check_template(weights, system, session, bool(images))
     from llamina.engine import load
 
     start = time.perf_counter()
@@ -233,6 +240,7 @@ def command(
                 progress=meter,
                 step_tokens=step_tokens,
                 **room,
+                **changes,
             )
             options["adapters"] = load_adapters(engine, adapters)
         with engine:

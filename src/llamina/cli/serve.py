@@ -11,6 +11,7 @@ import msgspec
 
 from llamina.cli.llama_cpp import agreed, always, batch_option, cache_type_options, flash_option, step_tokens
 from llamina.cli.options import complete_model, mmproj_option, usable_threads
+from llamina.cli.override_options import override_options, overrides
 from llamina.cli.sampling import NUMBER_NAMES, SampledCommand, given, number_options
 from llamina.cli.terminal import note
 from llamina.server.config import Config
@@ -78,6 +79,7 @@ def _option(setting: Setting) -> Callable[[Callable[..., Any]], Callable[..., An
     "config.toml in the user's folder for settings.",
 )
 @click.option("--check", is_flag=True, help="Check the settings, say what is wrong with them, and end.")
+@override_options
 @setting_options
 @number_options
 @cache_type_options
@@ -121,10 +123,11 @@ def command(
     }
     names = tuple(name for text in alias for name in text.split(",") if name)
     try:
-        named = _named((*models, *more))
-        if mmproj and len(named) != 1:
-            raise click.UsageError("--mmproj belongs to one model: name it, or give each model a profile")
-        found = load_config(config, flags=texts, models=named, aliases=names, mmproj=mmproj)
+        named, changes = _named((*models, *more)), _changes()
+        if (mmproj or changes) and len(named) != 1:
+            what = "--mmproj belongs" if mmproj else "--chat-template, --tokenizer and RoPE's flags belong"
+            raise click.UsageError(f"{what} to one model: name it, or give each model a profile")
+        found = load_config(config, flags=texts, models=named, aliases=names, mmproj=mmproj, changes=changes)
         if not found.models:
             found = _with_default(config, texts, names)
     except InvalidConfig as error:
@@ -155,6 +158,14 @@ def _translated(ctx: click.Context, flags: dict[str, Any]) -> dict[str, Any]:
     if numbers:
         found["defaults__sampling"] = ",".join(filter(None, texts))
     return found
+
+
+def _changes() -> dict[str, Any]:
+    """What flags say of the model's profile. Raises UsageError or RequestError."""
+    found = overrides()
+    names: tuple[str, ...] = ("chat_template", "tokenizer")
+    own = {name: found.pop(name) for name in names if name in found}
+    return {**own, **({"rope": found} if found else {})}
 
 
 def _with_default(config: str | None, flags: dict[str, str], alias: tuple[str, ...]) -> Config:

@@ -1,8 +1,6 @@
 """Reads safetensors files: the length of a JSON header, the header, and the bytes of the tensors."""
 
-import json
 import os
-from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,8 @@ import numpy as np
 
 from llamina.convert.lazy import DTYPES, Array, Lazy
 from llamina.errors import ModelFileError, UnsupportedModel
+from llamina.tokenizer.huggingface.json_file import parse_json
+from llamina.tokenizer.huggingface.json_file import read_json as read_json
 
 _LENGTH = 8  # bytes of the header's length
 _MAX_HEADER = 100 << 20  # bytes: the format's own limit
@@ -61,7 +61,7 @@ def tensors_in(path: Path) -> dict[str, Lazy]:
             raise ModelFileError(
                 f"{path} is not a safetensors file, or truncated: its header would have {length} bytes"
             )
-        header = _parse(file.read(length), path)
+        header = parse_json(file.read(length), path)
     start = _LENGTH + length
     return {
         name: _tensor(path, name, entry, start, size - start)
@@ -86,18 +86,3 @@ def _tensor(path: Path, name: str, entry: Any, start: int, available: int) -> La
         return np.fromfile(path, DTYPES[dtype], prod(shape), offset=start + first).reshape(shape)
 
     return Lazy.of(shape, dtype, load)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file. Raises ModelFileError if there is none."""
-    return dict(_parse(path.read_bytes(), path))
-
-
-def _parse(content: bytes, path: Path) -> Mapping[str, Any]:
-    try:
-        value = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise ModelFileError(f"{path} is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise ModelFileError(f"{path} must be a JSON object, and is a {type(value).__name__}")
-    return value

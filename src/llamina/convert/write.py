@@ -15,9 +15,9 @@ from llamina.convert.quantized import dequantized
 from llamina.convert.rename import renamed
 from llamina.convert.safetensors import tensors_of
 from llamina.convert.settings import Settings
-from llamina.convert.tokenizer import tokenizer_metadata
 from llamina.errors import ModelNotFound, RequestError
 from llamina.gguf import TensorType, tensor_type, write
+from llamina.tokenizer.huggingface.metadata import tokenizer_metadata
 
 FILE_TYPES = {"F32": 0, "F16": 1, "Q8_0": 7, "BF16": 32}  # of general.file_type
 Progress = Callable[[str, int, int], None]

@@ -79,6 +79,8 @@ class AsyncEngine:
     perplexity = _awaitable(Engine.perplexity)
     logits = _awaitable(Engine.logits)
     hidden = _awaitable(Engine.hidden)
+    logits_torch = _awaitable(Engine.logits_torch)
+    embeddings_torch = _awaitable(Engine.embeddings_torch)
     snapshot = _awaitable(Engine.snapshot)
     resume = _awaitable(Engine.resume)
     fork = _awaitable(Engine.fork)

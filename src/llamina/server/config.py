@@ -101,14 +101,21 @@ class ModelProfile(ModelDefaults, forbid_unknown_fields=True, frozen=True):
         str | None, about("The encoder of pictures that belongs to the model; by default the mmproj file beside it.")
     ] = None
     adapters: Annotated[dict[str, str], about("LoRA adapters that requests may name: names and files.")] = {}
-    template: Annotated[
-        str | None, about("A chat template (Jinja) in place of the model's own, or a file that holds one.")
+    tokenizer: Annotated[
+        str | None, about("A tokenizer.json, GGUF file or folder whose vocabulary takes the place of the model's own.")
     ] = None
+    chat_template: Annotated[
+        str | None,
+        about("A chat template in place of the model's own: Jinja, a file that holds it, or a name such as chatml."),
+    ] = None
+    rope: Annotated[
+        dict[str, Any], about("RoPE settings in place of the file's, under the names of `llamina.load`'s options.")
+    ] = {}
 
     def load_options(self) -> dict[str, object]:
         """The options of `llamina.load` that are given."""
         given = {name: value for name in LOADED if (value := getattr(self, name)) is not None}
-        return given | ({"sampling": self.sampling} if self.sampling else {})
+        return given | self.rope | ({"sampling": self.sampling} if self.sampling else {})
 
     def over(self, defaults: ModelDefaults) -> "ModelProfile":
         """This profile, with the defaults for what it leaves out."""
@@ -119,7 +126,7 @@ class ModelProfile(ModelDefaults, forbid_unknown_fields=True, frozen=True):
 
 LOADED = (
     "context", "threads", "backend", "device", "gpu_layers", "tensor_parallel", "exact", "kv_type", "max_sequences",
-    "max_waiting", "step_tokens", "cache_tokens", "draft", "mmproj", "picture_hosts", "template",
+    "max_waiting", "step_tokens", "cache_tokens", "draft", "mmproj", "picture_hosts", "tokenizer", "chat_template",
 )  # fmt: skip
 
 

@@ -38,6 +38,10 @@ class Logits:
         """Logits [outputs, vocab], copied and waited for; the array is overwritten by the next step's."""
         return self._program.logits(self._count)
 
+    def on_device(self) -> DeviceArray | None:
+        found = self._program.outputs(self._count)
+        return found if found.stream is not None else None
+
     def sample(self, choices: Sequence[Choice | None]) -> Tokens:
         return self._program.sampling.sample(choices, self._chosen, self._step)
 
@@ -171,7 +175,9 @@ class CudaProgram:
 
     def outputs(self, count: int) -> DeviceArray:
         """The first rows of the last step's logits, or of what else the plan computes, as they are on the device."""
-        return DeviceArray(self._logits.address, (count, self._plan.vocab), "<f4", self._device.stream)
+        return DeviceArray(
+            self._logits.address, (count, self._plan.vocab), "<f4", self._device.stream, self._device.index
+        )
 
     def adapt(self, slot: int, pairs: Mapping[str, LowRank]) -> None:
         for name, table in self._tables.items():

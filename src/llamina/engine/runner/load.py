@@ -19,9 +19,11 @@ from llamina.errors import RequestError, UnsupportedModel
 from llamina.gguf import GGUF, open_model
 from llamina.hub.bar import progress_bar
 from llamina.hub.sampling import sampling_for
-from llamina.models import build
+from llamina.models import RopeOverrides, build
+from llamina.models.rope_overrides import NAMES as ROPE_NAMES
 from llamina.ops import Weight
 from llamina.quant import format_of
+from llamina.quant.arrays import GGUF as Arrays
 from llamina.sampling import Sampling
 
 DEFAULT_CONTEXT = 8192
@@ -31,7 +33,7 @@ Progress = Callable[[str, int, int], None]
 
 
 def load(
-    model: str | os.PathLike[str] | GGUF | None = None,
+    model: str | os.PathLike[str] | GGUF | Arrays | None = None,
     *,
     backend: str = "auto",
     device: int | None = None,
@@ -55,14 +57,24 @@ def load(
 
     `draft` is a smaller model with the same vocabulary that drafts tokens, or a folder to choose one from. `kv_type`
     is the type of the KV cache, `cache_tokens` its size in tokens, `max_sequences` how many are computed at once,
-    `step_tokens` how many tokens one step computes at the most, `max_waiting` how many requests may wait. With
-    `offload` the weights are read as they are needed, within a `memory_budget` in bytes. `gpu_layers` is how many of
-    the last layers a GPU computes, the output counted as one, or "all"; the CPU computes the others. Without it, and
-    with "auto", those that fit the GPU's free memory. `tensor_parallel` divides every layer among so many GPUs, from
-    `device` on, each with its heads and its rows or columns of the weights. `template` is a chat template in place of
-    the file's; `sampling` are parameters that requests have unless they say otherwise, before the file's.
+    `step_tokens` how many tokens one step computes at the most, `max_waiting` how many requests may wait.
+
+    With `offload` the weights are read as they are needed, within a `memory_budget` in bytes; with "pinned", layers in
+    `pin` (by number, below 0 from the end; "embeddings", "output") stay in memory before others do. `prefetch` is how
+    many parts of the model are read ahead, 1 unless given. `gpu_layers` is how many of the last layers a GPU computes,
+    the output counted as one, or "all"; the CPU computes the others. Without it, and with "auto", those that fit the
+    GPU's free memory. `tensor_parallel` divides every layer among so many GPUs, from `device` on, each with its heads
+    and its rows or columns of the weights.
+
+    `tokenizer` is a GGUF file, a tokenizer.json or a folder in place of the file's vocabulary; a tokenizer.json beside
+    a file that has none is found. `chat_template` is Jinja or a name (chatml, llama3, ...) in place of the file's;
+    `sampling` are parameters that requests have unless they say otherwise, before the file's.
     `progress(what, done, total)` is told of fetching and compiling; without it a bar is shown, on a terminal or as a
     widget of a notebook.
+
+    `rope_scaling` (none, linear, yarn), `rope_freq_base`, `rope_freq_scale`, `yarn_ext_factor`, `yarn_attn_factor`,
+    `yarn_beta_fast`, `yarn_beta_slow` and `yarn_orig_ctx` take the place of the file's RoPE settings, as llama.cpp's
+    options do: `rope_freq_scale=0.25` with a `context` four times as long as the trained one.
     """
     check_names(options, LoadOptions.__optional_keys__ | NAMED)
     _check_whole("threads", threads, 1)
@@ -71,14 +83,15 @@ def load(
     given = options.get("sampling") or {}
     check_names(given, frozenset(SAMPLING))
     Sampling(**given)  # raises for what no request could be sampled with
+    model = model.file if isinstance(model, Arrays) else model
     file = model if isinstance(model, GGUF) else open_model(locate(model, progress))
     if file.metadata.get("general.type") == "adapter":
         raise UnsupportedModel(f"{file.source} is a LoRA adapter: load its model, then give it to load_adapter")
-    weights = weights_of(file)
+    weights, rope = weights_of(file), RopeOverrides.take(options)
     trained = build(file.metadata, weights).config.trained_context
-    built = build(file.metadata, weights, context or min(trained, DEFAULT_CONTEXT))
+    built = build(file.metadata, weights, context or min(trained, DEFAULT_CONTEXT), rope)
     smaller = None if draft is None else open_draft(locate(draft, progress), file)
-    own: dict[str, Any] = {name: value for name, value in options.items() if name != "max_waiting"}
+    own: dict[str, Any] = {name: value for name, value in options.items() if name not in {"max_waiting", *ROPE_NAMES}}
     own |= {"sampling": {**sampling_for(file), **given}, "mmproj": mmproj}
     shown = progress_bar("parts") if progress is None else None
     with shown or nullcontext():
