@@ -128,7 +128,7 @@ def test_tokens_by_other_names(invoke: Invoke, stories: Path, tmp_path: Path) ->
 
 def test_a_file_of_a_repository(invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[str] = []
-    monkeypatch.setattr("llamina.hub.pull", lambda name, progress: asked.append(name) or tmp_path / "x.gguf")
+    monkeypatch.setattr("llamina.hub.pull", lambda name, progress, **_: asked.append(name) or tmp_path / "x.gguf")
     invoke("pull", "-q", "u/r", "--file", "x-Q8_0.gguf")
     assert asked == ["u/r:x-Q8_0.gguf"]
     assert invoke("pull", "u/r:Q8_0", "--file", "x.gguf").exit_code == 2

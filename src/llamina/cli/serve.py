@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from llamina.cli.llama_cpp import agreed, always, batch_option, cache_type_options, flash_option, step_tokens
-from llamina.cli.options import complete_model, mmproj_option, usable_threads
+from llamina.cli.options import complete_model, mmproj_option, offline_option, usable_threads
 from llamina.cli.sampling import NUMBER_NAMES, SampledCommand, given, number_options
 from llamina.cli.terminal import note
 from llamina.server.config import Config
@@ -77,6 +77,7 @@ def _option(setting: Setting) -> Callable[[Callable[..., Any]], Callable[..., An
     help="Settings as TOML, with profiles of models beside it in models/NAME.toml; by default LLAMINA_CONFIG, else "
     "config.toml in the user's folder for settings.",
 )
+@offline_option
 @click.option("--check", is_flag=True, help="Check the settings, say what is wrong with them, and end.")
 @setting_options
 @number_options
