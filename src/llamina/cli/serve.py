@@ -176,10 +176,14 @@ def _named(values: tuple[str, ...]) -> list[tuple[str, str]]:
 
 
 def _models(value: str) -> Iterator[tuple[str, str]]:
-    """A model's id and its file or name; NAME=FILE gives both, a folder as many as there are files in it."""
+    """A model's id and its file, name or address; NAME=FILE gives both, a folder as many as there are files in it."""
+    from llamina.hub.origin import file_name, is_url
+
     name, equals, model = value.partition("=")
     path = Path(value)
-    if equals and name and model and not path.exists():
+    if is_url(value):
+        yield Path(file_name(value)).stem, value
+    elif equals and name and model and not path.exists():
         yield name, model
     elif path.is_dir():
         files = [file for file in sorted(path.glob("*.gguf")) if not NO_MODEL.search(file.stem.lower())]

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from llamina.errors import DownloadError
@@ -49,6 +49,7 @@ def fetch(web: Web, wanted: Wanted, progress: Progress, force: bool = False, not
             return
         remote = look(web, wanted.url)
         _check_same(wanted, remote)
+        remote = replace(remote, size=wanted.size) if remote.size is None else remote
         while not _attempt(web, wanted, remote, progress, note):
             pass  # bytes that an earlier attempt had left were wrong, and are gone
 

@@ -16,12 +16,13 @@ from llamina.hub.fetching import Wanted, fetch
 from llamina.hub.hf_cache import cached, link, lock_path, note_commit, quant_of, repo_folder
 from llamina.hub.shards import is_encoder, is_first, shard_names, stem
 from llamina.hub.transfer import check_room
-from llamina.hub.web import HUB, TRIES, Refused, Web, check_online, endpoint, offline
+from llamina.hub.web import FEW, HUB, Refused, Web, check_online, endpoint, offline
 
 PREFERRED = "Q4_K_M"
 ENCODERS = ("F16", "BF16", "Q8_0", "F32")  # types of encoders, the preferred one first
 MAIN = "main"
 _NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+_REVISION = re.compile(r"\w[\w./+-]*")
 _PAGE = re.compile(r"/(?P<repo>[^/]+/[^/]+)(?:/(?:blob|resolve|raw|tree)/(?P<revision>[^/]+)(?:/(?P<file>.+))?)?/?")
 
 
@@ -127,6 +128,8 @@ def pull(
     `DownloadError`, or `RequestError` if the name is no repository's.
     """
     repo, quant = parse(name)
+    if revision is not None and (not _REVISION.fullmatch(revision) or ".." in revision):
+        raise RequestError(f"revision is {revision!r}: it must be a branch, a tag or a commit", "revision")
     if offline() and (kept := _kept(repo, quant, revision)) is not None:
         return kept
     check_online(name)
@@ -134,7 +137,7 @@ def pull(
     try:
         here = not force and any(entry.repo.lower() == repo.lower() for entry in cached(revision))
         try:
-            found = _listing(web, repo, revision or MAIN, tries=1 if here else TRIES)
+            found = _listing(web, repo, revision or MAIN, tries=1 if here else FEW)
         except DownloadError:
             if force or (kept := _kept(repo, quant, revision)) is None:
                 raise
@@ -148,7 +151,7 @@ def pull(
         if mmproj and not is_encoder(chosen) and (encoder := encoder_for(chosen, list(found.files))):
             names = [*names, encoder]
         title = f"{found.name}:{quant_of(chosen)}"
-        path = _Fetching(web, found, progress, title, force).all(names, sha256)
+        path = _Fetching(web, found, progress, title, force).bring(names, sha256)
         note_commit(found.name, revision or MAIN, found.commit)
         return path
     finally:
@@ -167,7 +170,8 @@ def _listing(web: Web, repo: str, revision: str, tries: int) -> Repository:
     try:
         found = web.json(url, tries)
         files = [_repo_file(file, found["sha"]) for file in found.get("siblings") or ()]
-        return Repository(str(found.get("id") or repo), str(found["sha"]), {file.name: file for file in files})
+        name = str(found.get("id"))  # as it is spelt, or called now
+        return Repository(name if _NAME.fullmatch(name) else repo, found["sha"], {file.name: file for file in files})
     except Refused as error:
         raise _failure(error, repo, revision) from error
     except (LookupError, TypeError, AttributeError):
@@ -196,7 +200,7 @@ class _Fetching:
     title: str  # for people
     force: bool
 
-    def all(self, names: Sequence[str], sha256: str | None) -> Path:
+    def bring(self, names: Sequence[str], sha256: str | None) -> Path:
         """Have all these files in a snapshot, and return the path of the first. `sha256` is what it must have."""
         files = [self.repository.files[name] for name in names]
         if sha256 and files[0].sha256 not in (None, sha256):

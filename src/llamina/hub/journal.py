@@ -2,7 +2,6 @@
 
 import json
 import os
-import threading
 from pathlib import Path
 
 Span = tuple[int, int]  # from the first byte up to, not including, the last
@@ -13,7 +12,6 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._lock = threading.Lock()
         self.size, self.tag = 0, ""
         self.spans: list[Span] = []
         try:
@@ -36,7 +34,7 @@ class Journal:
 
     def add(self, start: int, stop: int) -> None:
         """These bytes have been written."""
-        with self._lock, self._path.open("ab") as file:
+        with self._path.open("ab") as file:
             file.write(f"{start} {stop}\n".encode())
 
     def missing(self) -> list[Span]:
@@ -47,9 +45,6 @@ class Journal:
                 gaps.append((at, start))
             at = stop
         return [*gaps, (at, self.size)] if at < self.size else gaps
-
-    def remove(self) -> None:
-        self._path.unlink(missing_ok=True)
 
 
 def _span(line: bytes) -> Span:

@@ -4,23 +4,26 @@ import re
 import shutil
 import sys
 import threading
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from llamina.errors import DownloadError
 from llamina.hub.journal import Journal, Span
-from llamina.hub.web import TRIES, Answer, Broken, Patience, Refused, Web, shown
+from llamina.hub.web import FEW, Answer, Broken, Patience, Refused, Web, shown
 
 CONNECTIONS = 4
-CHUNK = 1 << 20  # bytes that are written, and noted, at a time
+NOTED = 1 << 20  # bytes that are noted at a time
 SMALLEST, LARGEST = 8 << 20, 64 << 20  # bytes of one request
+THREAD = "llamina-transfer"
 TICK = 0.1  # seconds between two reports
 EXPIRED = (401, 403, 404, 410)  # what a signed address answers when its time is over
 ROOM = 64 << 20  # bytes that stay free
-_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 _SHA256 = re.compile(r'(?:W/)?"?([0-9a-f]{64})"?')
 
 
@@ -37,7 +40,7 @@ class Remote:
     unchanged: bool  # it is the file of the tag that was given
 
 
-def look(web: Web, url: str, tag: str = "", tries: int = TRIES) -> Remote:
+def look(web: Web, url: str, tag: str = "", tries: int = FEW) -> Remote:
     """Ask for the first byte of a file. Raises DownloadError.
 
     `tag` is that of a file that is here: its server says whether it is still the same.
@@ -63,7 +66,7 @@ def _remote(url: str, answer: Answer, tag: str) -> Remote:
         size = total
     elif answer.status == 200 and answer.headers.get("Content-Length", "").isdecimal():
         size = int(answer.headers["Content-Length"])
-    linked = _SHA256.fullmatch(answer.linked.get("X-Linked-ETag", ""))
+    linked = _SHA256.fullmatch(answer.linked.get("x-linked-etag", ""))
     same = answer.status == 304 or bool(tag and tag == answer.tag)
     ranges = answer.status == 206 and size is not None
     return Remote(url, answer.place, size, answer.tag or tag, linked[1] if linked else None, ranges, same)
@@ -72,7 +75,7 @@ def _remote(url: str, answer: Answer, tag: str) -> Remote:
 def _content_range(answer: Answer) -> tuple[int, int | None]:
     """The first byte of an answer, and the size of the whole file."""
     told = answer.headers.get("Content-Range", "")
-    match = _RANGE.fullmatch(told)
+    match = _CONTENT_RANGE.fullmatch(told)
     if match is None:
         raise Broken(f"{shown(answer.place)} sends the range {told!r}, which is none: try again")
     return int(match[1]), None if match[3] == "*" else int(match[3])
@@ -86,6 +89,18 @@ def check_room(folder: Path, wanted: int, variable: str) -> None:
             f"it needs {wanted + ROOM >> 20} MiB on the way and {folder} has {free >> 20} MiB free: "
             f"make room, or set {variable} to another place"
         )
+
+
+@dataclass(slots=True)
+class _Range:
+    """What one request asks for; `at` is the next byte."""
+
+    at: int
+    stop: int
+
+    @property
+    def done(self) -> bool:
+        return self.at >= self.stop
 
 
 class Transfer:
@@ -111,6 +126,7 @@ class Transfer:
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._error: BaseException | None = None
+        self._ended = False
 
     @property
     def missing(self) -> int:
@@ -130,7 +146,8 @@ class Transfer:
         """Fetch what is missing. Raises DownloadError, and what `report` raises; what has come stays for next time."""
         if not self.resumed:
             self._partial.write_bytes(b"")
-        threads = [threading.Thread(target=self._work, daemon=True) for _ in range(min(CONNECTIONS, len(self._todo)))]
+        count = min(CONNECTIONS, len(self._todo))
+        threads = [threading.Thread(target=self._work, name=THREAD, daemon=True) for _ in range(count)]
         try:
             for thread in threads:
                 thread.start()
@@ -139,8 +156,11 @@ class Transfer:
                 next((thread for thread in threads if thread.is_alive()), threads[0]).join(TICK)
         finally:
             self._stop.set()
+            end = time.monotonic() + 1.0  # one that waits for its server longer sees `stop` before it writes again
             for thread in threads:
-                thread.join(1.0)  # one that waits for its server sees `stop` before it writes again
+                thread.join(max(end - time.monotonic(), 0.0))
+            with self._lock:
+                self._ended = True
         if self._error is not None:
             raise self._error
         self._report(self._done)
@@ -155,42 +175,53 @@ class Transfer:
                 self._error = self._error or error
             self._stop.set()
 
-    def _next(self) -> Span | None:
+    def _next(self) -> _Range | None:
         with self._lock:
-            return self._todo.popleft() if self._todo else None
+            return _Range(*self._todo.popleft()) if self._todo else None
 
-    def _fetch(self, span: Span, out: BinaryIO) -> None:
+    def _fetch(self, part: _Range, out: BinaryIO) -> None:
         """Write the bytes of a range, in as many requests as it takes."""
-        (at, stop), patience = span, Patience(self._stop)
-        while at < stop and not self._stop.is_set():
-            begun = at
+        patience = Patience(self._stop)
+        while not part.done and not self._stop.is_set():
+            begun = part.at
             try:
-                with self._web.get(self._place or self._remote.url, self._asked(at, stop)) as answer:
+                with self._web.get(self._place or self._remote.url, self._asked(part)) as answer:
                     self._place = answer.place
-                    self._check(answer, at)
-                    for chunk in answer.response.iter_raw(CHUNK):
-                        if self._stop.is_set():
-                            return
-                        at += self._write(out, at, chunk[: stop - at])
-                        if at == stop:
-                            return
-                if self._remote.size is None:
-                    return
-                raise Broken(f"{shown(self._remote.url)} ended {stop - at} bytes early: try again")
+                    self._check(answer, part.at)
+                    self._read(answer, part, out)
             except Refused as error:
                 if self._place is None or error.status not in EXPIRED:
                     patience.wait(error)
-                self._place = None
+                self._place = None  # it is asked for again
             except Broken as error:
-                if at > begun:
+                if part.at > begun and self._remote.ranges:
                     patience.renew()
                 patience.wait(error)
                 if not self._remote.ranges:  # the next answer begins at the beginning
-                    self._advance(-at)
-                    at = out.truncate(0)
+                    self._advance(-part.at)
+                    part.at = out.truncate(0)
 
-    def _asked(self, at: int, stop: int) -> dict[str, str]:
-        return {"Range": f"bytes={at}-{stop - 1}"} if self._remote.ranges else {}
+    def _read(self, answer: Answer, part: _Range, out: BinaryIO) -> None:
+        """Write what comes. Raises Broken if it ends early."""
+        noted = part.at
+        try:
+            for piece in answer.response.iter_raw():
+                if self._stop.is_set():
+                    return
+                part.at += self._write(out, part.at, piece[: part.stop - part.at])
+                if part.at - noted >= NOTED:
+                    self._note(noted, part.at)
+                    noted = part.at
+                if part.done:
+                    return
+        finally:
+            self._note(noted, part.at)
+        if self._remote.size is not None:
+            raise Broken(f"{shown(self._remote.url)} ended {part.stop - part.at} bytes early: try again")
+        part.stop = part.at
+
+    def _asked(self, part: _Range) -> dict[str, str]:
+        return {"Range": f"bytes={part.at}-{part.stop - 1}"} if self._remote.ranges else {}
 
     def _check(self, answer: Answer, at: int) -> None:
         """Raise DownloadError unless the answer is a part of the same file, from byte `at` on."""
@@ -204,20 +235,27 @@ class Transfer:
         if total not in (None, self._remote.size) or (self._tagged and answer.tag != self._remote.tag):
             raise DownloadError(f"{shown(self._remote.url)} changed while it was fetched: try again")
 
-    def _write(self, out: BinaryIO, at: int, chunk: bytes) -> int:
-        try:
+    def _write(self, out: BinaryIO, at: int, piece: bytes) -> int:
+        with self._disk():
             out.seek(at)
-            view = memoryview(chunk)
+            view = memoryview(piece)
             while view:
                 view = view[out.write(view) :]
-            if self._remote.ranges:
-                self._journal.add(at, at + len(chunk))
+        self._advance(len(piece))
+        return len(piece)
+
+    def _note(self, start: int, stop: int) -> None:
+        if self._remote.ranges and stop > start:
+            with self._lock, self._disk():
+                if not self._ended:  # then the journal may be that of another attempt
+                    self._journal.add(start, stop)
+
+    @contextmanager
+    def _disk(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
-            raise DownloadError(
-                f"{self._partial} cannot be written ({error.strerror}): make room, or check the disk"
-            ) from error
-        self._advance(len(chunk))
-        return len(chunk)
+            raise DownloadError(f"{self._partial} cannot be written ({error.strerror}): make room there") from error
 
     def _advance(self, nbytes: int) -> None:
         with self._lock:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import httpx
 
 CONNECT, READ = 15.0, 30.0  # seconds for a connection, and between two pieces of an answer
-TRIES = 5
+TRIES, FEW = 5, 3  # for a part of a file, and for a question about it
 PAUSE = 0.5  # seconds before the second try; twice as long before each further one
 LONGEST = 60.0  # seconds that a server may ask to be left alone
 REDIRECTIONS = 10
@@ -150,7 +150,7 @@ class Web:
                 url = self._redirected(url, response.headers["Location"])
         raise DownloadError(f"{shown(url)} redirects more than {REDIRECTIONS} times: check the address")
 
-    def json(self, url: str, tries: int = TRIES) -> Any:
+    def json(self, url: str, tries: int = FEW) -> Any:
         """The JSON value at an address. Raises DownloadError."""
         patience = Patience(tries=tries)
         while True:

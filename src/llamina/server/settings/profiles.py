@@ -8,6 +8,7 @@ from typing import Any
 
 from llamina.backends import BACKENDS
 from llamina.errors import LlaminaError
+from llamina.hub.origin import is_url
 from llamina.sampling import Sampling
 from llamina.server.config import ModelProfile
 from llamina.server.settings.mistakes import Mistake, unknown
@@ -85,7 +86,7 @@ def _file(name: str, folder: Path | None) -> str:
 
 
 def _is_path(name: str) -> bool:
-    return name.endswith(".gguf") or name.startswith(("/", "./", "../", "~"))
+    return not is_url(name) and (name.endswith(".gguf") or name.startswith(("/", "./", "../", "~")))
 
 
 def _template(text: str, folder: Path | None) -> str:

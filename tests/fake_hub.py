@@ -45,6 +45,7 @@ class FakeHub:
     commit: str = COMMIT
     fault: Fault | None = None
     retry_after: str | None = None
+    instead: dict[str, bytes] = field(default_factory=dict)  # contents that are not what is said of them
     asked: list[Asked] = field(default_factory=list)
     url: str = ""
     cdn: str = ""
@@ -116,7 +117,7 @@ class _Handler(BaseHTTPRequestHandler):
             data = self._data(name)
         except (KeyError, ValueError):
             return self._say(404, {"error": "no"})
-        headers = dict(about or {})
+        data, headers = self.hub.instead.get(name, data), dict(about or {})
         if self.hub.tags:
             headers["ETag"] = f'"{hashlib.md5(data).hexdigest()}"'
             if self.headers.get("If-None-Match") == headers["ETag"]:
