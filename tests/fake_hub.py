@@ -168,6 +168,13 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients that are killed are part of the tests."""
+
+
 def _sibling(name: str, data: bytes) -> dict[str, Any]:
     digest = hashlib.sha256(data).hexdigest()
     return {"rfilename": name, "size": len(data), "blobId": digest[:40], "lfs": {"sha256": digest, "size": len(data)}}
@@ -180,8 +187,7 @@ def serving(files: Mapping[str, bytes], repo: str = "user/repo", **behaviour: An
     servers = []
     for host in ("hub", "cdn"):
         handler = type("Handler", (_Handler,), {"hub": hub, "host": host})
-        server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        server.daemon_threads = True
+        server = _Server(("127.0.0.1", 0), handler)
         setattr(hub, {"hub": "url", "cdn": "cdn"}[host], f"http://127.0.0.1:{server.server_port}")
         servers.append((server, threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)))
     for _, thread in servers:

@@ -16,11 +16,10 @@ from llamina.hub.journal import Journal
 from llamina.hub.transfer import journal_path
 
 MODEL = random.Random(0).randbytes(24 << 20)
-MOMENTS = 10
 
 
-@pytest.mark.parametrize("source", ["repository", "address"])
-def test_pulls_killed_at_random_moments(source: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("source", "kills"), [("repository", 10), ("address", 4)])
+def test_pulls_killed_at_random_moments(source: str, kills: int, tmp_path: Path) -> None:
     with serving({"m-Q4_K_M.gguf": MODEL}, rate=16 << 20) as server:
         environment = {**os.environ, "HF_ENDPOINT": server.url, "HF_HUB_CACHE": str(tmp_path / "hf")}
         if source == "repository":
@@ -32,7 +31,7 @@ def test_pulls_killed_at_random_moments(source: str, tmp_path: Path) -> None:
             final = target = tmp_path / "cache" / "models" / "m-Q4_K_M.gguf"
         command = [sys.executable, "-m", "llamina", "pull", "-q", name]
         moments, resumed = random.Random(source), 0
-        for _ in range(MOMENTS):
+        for _ in range(kills):
             gaps = Journal(journal_path(partial_path(target))).missing() or [(0, len(MODEL))]
             resumed += gaps != [(0, len(MODEL))]
             server.asked.clear()

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fake_hub import Asked, FakeHub
 
+from fake_hub import Asked, FakeHub
 from llamina import hub
 from llamina.errors import DownloadError
 from llamina.hub import fetching, transfer

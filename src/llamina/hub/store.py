@@ -13,6 +13,7 @@ from llamina.hub.catalogue import CATALOGUE, Entry, canonical, entry_of, entry_o
 from llamina.hub.fetching import partial_path
 from llamina.hub.origin import Origin, file_name, is_url, note_path
 from llamina.hub.shards import first_shards, is_complete, is_encoder, shard_names, shards_of
+from llamina.hub.transfer import journal_path
 from llamina.hub.web import shown
 from llamina.places import cache_dir
 
@@ -47,7 +48,8 @@ class Model:
     @property
     def names(self) -> set[str]:
         """All it may be called, in canonical form."""
-        return {canonical(self.name), canonical(self.path.name)}
+        own = {canonical(self.name), canonical(self.path.name)}
+        return own | {canonical(f"{self.repo}:{self.path.name}")} if self.repo else own
 
 
 def folder() -> Path:
@@ -143,7 +145,8 @@ def remove(model: Model) -> None:
         return
     for path in model.files:
         path.unlink()
-        for note in (note_path(path), partial_path(path), path.with_name(f".{path.name}.lock")):
+        partial = partial_path(path)
+        for note in (note_path(path), partial, journal_path(partial), path.with_name(f".{path.name}.lock")):
             note.unlink(missing_ok=True)
     _forget_attempts(model.name)
 
