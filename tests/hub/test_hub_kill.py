@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from fake_hub import COMMIT, serving
 
+from fake_hub import COMMIT, serving
 from llamina.hub.fetching import partial_path
 from llamina.hub.journal import Journal
 from llamina.hub.transfer import journal_path

@@ -190,7 +190,7 @@ def stale(folder: Path) -> list[Path]:
 def _is_current(path: Path) -> bool:
     try:
         with path.open("rb") as file:
-            facts = json.loads(file.readline())
+            facts: dict[str, object] = json.loads(file.readline())
         return _sources(path.name).items() <= facts.items()
     except (OSError, ValueError, AttributeError, RequestError):  # damaged, or of a file or compiler that is gone
         return False
