@@ -7,15 +7,15 @@ if TYPE_CHECKING:
     from llamina.hub.bar import progress_bar
     from llamina.hub.catalogue import CATALOGUE, DEFAULT, Entry, Progress, entry_of, entry_of_file
     from llamina.hub.download import obtain, pull
-    from llamina.hub.leftovers import Leftover, leftovers
     from llamina.hub.sampling import sampling_for
     from llamina.hub.store import Model, find, models, models_of, names, remove
+    from llamina.hub.unneeded import Leftover, leftovers
 
 _PLACES = {
     "bar": ("progress_bar",),
     "catalogue": ("CATALOGUE", "DEFAULT", "Entry", "Progress", "entry_of", "entry_of_file"),
     "download": ("obtain", "pull"),
-    "leftovers": ("Leftover", "leftovers"),
+    "unneeded": ("Leftover", "leftovers"),
     "sampling": ("sampling_for",),
     "store": ("Model", "find", "models", "models_of", "names", "remove"),
 }
