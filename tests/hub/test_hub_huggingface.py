@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fake_hub import serving
 
+from fake_hub import serving
 from llamina.errors import DownloadError, ModelNotFound, RequestError
 from llamina.hub import huggingface
 

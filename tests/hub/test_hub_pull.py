@@ -10,9 +10,9 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from fake_hub import serving
 from fakes import FAKE_NPM, FAKE_PIP, make_entry, make_tarballs, make_wheels
 
+from fake_hub import serving
 from llamina import hub
 from llamina.errors import DownloadError, ModelNotFound
 from llamina.hub import huggingface, npm, wheels

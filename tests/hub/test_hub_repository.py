@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fake_hub import COMMIT, TOKEN, Asked, FakeHub
 
 import llamina
+from fake_hub import COMMIT, TOKEN, Asked, FakeHub
 from llamina import hub
 from llamina.engine.runner.pictures import encoder_beside
 from llamina.errors import DownloadError, ModelNotFound, RequestError
@@ -333,3 +333,17 @@ def test_loading_by_all_these_names(fake: Start, golden: Callable[[str], Path]) 
     for name in ("hf:user/repo", "hf:user/repo:Q4_K_M", f"{server.cdn}/user/repo/stories-Q4_K_M.gguf"):
         with llamina.load(name, threads=1, backend="reference") as engine:
             assert engine.generate("Once", max_tokens=3, temperature=0).text == " upon a time"
+
+
+def test_hugging_faces_own_library_finds_what_was_pulled(fake: Start, tmp_path: Path) -> None:
+    from huggingface_hub import scan_cache_dir, try_to_load_from_cache
+
+    server = fake(FILES)
+    path = hub.pull("user/repo", revision="v1")
+    found = try_to_load_from_cache("user/repo", "m-Q4_K_M.gguf", cache_dir=tmp_path / "hf", revision="v1")
+    assert found == str(path)
+    server.fault = lambda asked: 403 if asked.host == "cdn" else None
+    with pytest.raises(DownloadError):
+        hub.pull("user/repo:Q8_0")  # leaves a lock and no more
+    scanned = scan_cache_dir(tmp_path / "hf")
+    assert scanned.size_on_disk == len(MODEL) and not scanned.warnings
