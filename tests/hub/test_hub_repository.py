@@ -347,3 +347,18 @@ def test_hugging_faces_own_library_finds_what_was_pulled(fake: Start, tmp_path: 
         hub.pull("user/repo:Q8_0")  # leaves a lock and no more
     scanned = scan_cache_dir(tmp_path / "hf")
     assert scanned.size_on_disk == len(MODEL) and not scanned.warnings
+
+
+def test_without_symbolic_links(fake: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows, where users may not make any: the file itself is in the snapshot."""
+
+    def refuse(*_: object) -> None:
+        raise OSError("a privilege is missing")
+
+    monkeypatch.setattr(Path, "symlink_to", refuse)
+    server = fake(FILES)
+    path = hub.pull("user/repo")
+    assert path.read_bytes() == MODEL and not path.is_symlink() and hub.leftovers() == []
+    server.asked.clear()
+    assert hub.pull("user/repo") == path and len(server.asked) == 1
+    assert hub.pull("user/repo", force=True).read_bytes() == MODEL
