@@ -8,7 +8,7 @@ import pytest
 
 import llamina
 from llamina import hub
-from llamina.errors import ModelNotFound, RequestError, UnsupportedModel
+from llamina.errors import ModelFileError, ModelNotFound, RequestError, UnsupportedModel
 from llamina.gguf import open_model
 
 
@@ -91,3 +91,22 @@ def test_a_template_and_sampling_in_place_of_the_model_s(golden: Any) -> None:
     for wrong in ({"temperatur": 1}, {"top_p": 7}):
         with pytest.raises(RequestError, match=r"temperature|top_p"):
             llamina.load(path, sampling=wrong)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, lambda data: memoryview(b"x" + data)[1:]])
+def test_a_file_in_memory(stories: Path, kind: Callable[[bytes], Any]) -> None:
+    with llamina.load(kind(stories.read_bytes()), threads=1) as engine, llamina.load(stories, threads=1) as plain:
+        wanted = plain.generate("Once upon a time", temperature=0, max_tokens=20).tokens
+        assert engine.generate("Once upon a time", temperature=0, max_tokens=20).tokens == wanted
+        assert not engine.runner.pictures.there
+
+
+def test_bytes_that_are_no_model(stories: Path) -> None:
+    with pytest.raises(ModelFileError, match="there are no bytes"):
+        llamina.load(b"")
+    with pytest.raises(ModelFileError, match="bytes in memory: byte 0: b'nope'"):
+        llamina.load(b"nope, not a model")
+    with pytest.raises(ModelFileError, match=r"bytes in memory: .* the file is damaged"):
+        llamina.load(stories.read_bytes()[:5000])
+    with pytest.raises(RequestError, match="offload reads weights from a file"):
+        llamina.load(stories.read_bytes(), offload="budget", memory_budget=1 << 20)

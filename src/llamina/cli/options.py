@@ -33,8 +33,20 @@ def complete_model(ctx: click.Context, param: click.Parameter, incomplete: str) 
     return found or [CompletionItem(incomplete, type="file")]
 
 
+def offline_option(function: Function) -> Function:
+    """`--offline`: for this process and those that it starts."""
+
+    def forbid(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+        if value:
+            os.environ["LLAMINA_OFFLINE"] = "1"
+
+    text = "Fetch nothing: only models that are here.  [env: LLAMINA_OFFLINE]"
+    return click.option("--offline", is_flag=True, expose_value=False, callback=forbid, help=text)(function)
+
+
 def model_options(function: Function) -> Function:
-    """`-m` and `-hf`."""
+    """`-m`, `-hf` and `--offline`."""
+    function = offline_option(function)
     function = click.option(
         "-hf",
         "-hfr",
@@ -47,9 +59,10 @@ def model_options(function: Function) -> Function:
     return click.option(
         "-m",
         "--model",
-        metavar="FILE|NAME",
+        metavar="FILE|NAME|URL",
         shell_complete=complete_model,
-        help="A GGUF file or the name of a model; by default LLAMINA_MODEL, else a small model that is fetched.",
+        help="A GGUF file, the name of a model or the address of one; by default LLAMINA_MODEL, else a small model "
+        "that is fetched.",
     )(function)
 
 

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from llamina.cli.llama_cpp import agreed, always, batch_option, cache_type_options, flash_option, step_tokens
-from llamina.cli.options import complete_model, mmproj_option, usable_threads
+from llamina.cli.options import complete_model, mmproj_option, offline_option, usable_threads
 from llamina.cli.override_options import override_options, overrides
 from llamina.cli.sampling import NUMBER_NAMES, SampledCommand, given, number_options
 from llamina.cli.terminal import note
@@ -78,6 +78,7 @@ def _option(setting: Setting) -> Callable[[Callable[..., Any]], Callable[..., An
     help="Settings as TOML, with profiles of models beside it in models/NAME.toml; by default LLAMINA_CONFIG, else "
     "config.toml in the user's folder for settings.",
 )
+@offline_option
 @click.option("--check", is_flag=True, help="Check the settings, say what is wrong with them, and end.")
 @override_options
 @setting_options
@@ -186,10 +187,14 @@ def _named(values: tuple[str, ...]) -> list[tuple[str, str]]:
 
 
 def _models(value: str) -> Iterator[tuple[str, str]]:
-    """A model's id and its file or name; NAME=FILE gives both, a folder as many as there are files in it."""
+    """A model's id and its file, name or address; NAME=FILE gives both, a folder as many as there are files in it."""
+    from llamina.hub.origin import file_name, is_url
+
     name, equals, model = value.partition("=")
     path = Path(value)
-    if equals and name and model and not path.exists():
+    if is_url(value):
+        yield Path(file_name(value)).stem, value
+    elif equals and name and model and not path.exists():
         yield name, model
     elif path.is_dir():
         files = [file for file in sorted(path.glob("*.gguf")) if not NO_MODEL.search(file.stem.lower())]

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, TypeAlias, Unpack
 
 import numpy as np
 
@@ -30,10 +30,11 @@ DEFAULT_CONTEXT = 8192
 MAX_CONTEXT = 1 << 24  # no trained context comes near this
 NAMED = {"backend", "device", "threads", "context", "draft", "mmproj", "progress"}
 Progress = Callable[[str, int, int], None]
+Source: TypeAlias = str | os.PathLike[str] | GGUF | Arrays | bytes | bytearray | memoryview
 
 
 def load(
-    model: str | os.PathLike[str] | GGUF | Arrays | None = None,
+    model: Source | None = None,
     *,
     backend: str = "auto",
     device: int | None = None,
@@ -45,6 +46,9 @@ def load(
     **options: Unpack[LoadOptions],
 ) -> Engine:
     """Load a GGUF file, or a model by its name; without either, the catalogue's default. Names are fetched if need be.
+
+    A name is a short one, `user/repo[:quant]` of the Hugging Face Hub, with or without `hf:`, or an address on the web.
+    The bytes of a GGUF file, or an opened `GGUF`, may be given instead.
 
     `backend` is auto (a GPU if one can be used, else the CPU), cpu, cuda or reference, and `device` the GPU's number;
     `stream` is the caller's CUDA stream on which a GPU works then. With `exact`, the bits that a GPU computes for a
@@ -83,8 +87,7 @@ def load(
     given = options.get("sampling") or {}
     check_names(given, frozenset(SAMPLING))
     Sampling(**given)  # raises for what no request could be sampled with
-    model = model.file if isinstance(model, Arrays) else model
-    file = model if isinstance(model, GGUF) else open_model(locate(model, progress))
+    file = _opened(model, progress, options)
     if file.metadata.get("general.type") == "adapter":
         raise UnsupportedModel(f"{file.source} is a LoRA adapter: load its model, then give it to load_adapter")
     weights, rope = weights_of(file), RopeOverrides.take(options)
@@ -107,6 +110,20 @@ def load(
         drafts = load(smaller, progress=progress, **same)  # type: ignore[arg-type]
         engine.core.speculation.drafter = Drafter(drafts.core, runner.plan.vocab)
     return engine
+
+
+def _opened(model: Source | None, progress: Progress | None, options: LoadOptions) -> GGUF:
+    """The file that is meant. Raises what fetching, finding and opening it may raise."""
+    if isinstance(model, GGUF | Arrays):
+        return model.file if isinstance(model, Arrays) else model
+    if not isinstance(model, bytes | bytearray | memoryview):
+        return open_model(locate(model, progress))
+    if options.get("offload", "none") != "none" or options.get("memory_budget"):
+        raise RequestError("offload reads weights from a file, and the model is in memory: give its path", "offload")
+    file = GGUF.from_bytes(model)
+    if file.metadata.get("split.count", 1) not in (0, 1):
+        raise RequestError("the bytes are one of several shards: give the path of the first, or merge them", "model")
+    return file
 
 
 def _check_whole(name: str, value: object, least: int, most: int | None = None) -> None:

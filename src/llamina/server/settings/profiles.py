@@ -9,6 +9,7 @@ from typing import Any
 from llamina.backends import BACKENDS
 from llamina.engine.request import check_names as check_option_names
 from llamina.errors import LlaminaError
+from llamina.hub.origin import is_url
 from llamina.models import RopeOverrides
 from llamina.models.rope_overrides import NAMES as ROPE_NAMES
 from llamina.sampling import Sampling
@@ -94,7 +95,7 @@ def _file(name: str, folder: Path | None) -> str:
 
 
 def _is_path(name: str) -> bool:
-    return name.endswith(".gguf") or name.startswith(("/", "./", "../", "~"))
+    return not is_url(name) and (name.endswith(".gguf") or name.startswith(("/", "./", "../", "~")))
 
 
 def _template(text: str, folder: Path | None) -> str:
