@@ -13,7 +13,7 @@ from llamina.vision.encoder import Encoder, Part, projector_of
 from llamina.vision.picture import LIMITS, Limits, Picture, data_of, data_url, read_picture
 from llamina.vision.runner import EncodedPicture, EncoderRunner, Rows
 
-ALIASES = {"qwen2.5vl_merger": "qwen2vl_merger"}  # projectors that share a file
+ALIASES = {"qwen2.5vl_merger": "qwen2vl_merger", "ldpv2": "ldp"}  # projectors that share a file
 
 
 def projectors() -> list[str]:
