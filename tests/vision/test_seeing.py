@@ -44,7 +44,6 @@ def question(*pictures: np.ndarray) -> list[dict[str, object]]:
         ("qwen2vl-dense", "qwen25vl"),
         ("gemma3-dense", "gemma3"),
         ("qwen3-dense", "internvl"),
-        ("cogvlm-dense", "cogvlm"),
         ("llama-dense", "minicpmv"),
     ],
 )
