@@ -21,6 +21,12 @@ def projectors() -> list[str]:
     return sorted([*ALIASES, *(module.name for module in iter_modules(families.__path__))])
 
 
+def about(projector: str) -> str:
+    """What a projector's family covers, in a sentence."""
+    family = import_module(f"{families.__name__}.{ALIASES.get(projector, projector)}")
+    return str(family.__doc__).partition("\n")[0]
+
+
 def build(metadata: Mapping[str, Any], tensors: Mapping[str, Weight]) -> Encoder:
     """The encoder that an mmproj file describes. Raises UnsupportedModel for one that is not known here."""
     architecture = metadata.get("general.architecture")
@@ -44,6 +50,7 @@ __all__ = [
     "Part",
     "Picture",
     "Rows",
+    "about",
     "build",
     "data_of",
     "data_url",

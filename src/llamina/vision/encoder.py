@@ -80,6 +80,7 @@ class Encoder(ABC):
         )
         self.mean, self.deviation = self._colours("image_mean"), self._colours("image_std")
         self.attention = Attention(self.config.head_dim**-0.5, causal=False)
+        self.class_first = self.config.flag("class_token_first")  # in learned positions, as transformers has it
         self.setup()
         self.table = None if self.carried else self.learned_table()
 
@@ -195,6 +196,8 @@ class Encoder(ABC):
         if learned is None:
             return None
         table = decode(learned.data, learned.format, learned.shape).copy()
+        if self.class_first:
+            table = np.roll(table, -1, axis=0)
         n = self.places
         special = self.v.get("class_embd")
         if table.shape != (n + (special is not None), self.config.width):

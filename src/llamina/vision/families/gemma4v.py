@@ -43,7 +43,8 @@ class Family(Encoder):
     norm_kind = "rms"
 
     def setup(self) -> None:
-        self.mean, self.deviation = self.mean + self.deviation / 2, self.deviation / 2  # from -1 to 1
+        self.deviation = self.deviation * np.float32(0.5)
+        self.mean = self.mean + self.deviation  # so that pixels are from -1 to 1
         self.attention = Attention(1.0, causal=False)
         self.both_ways = self.mm.input_projection.shape[0] not in CAUSAL
         w = self.v.get("std_bias")

@@ -42,7 +42,7 @@ class Family(mlp.Family):
         super().setup()
         self.attention = replace(self.attention, bounded=True)
         self.line = self.side // self.patch
-        self.seen = self.line**2 + self.first_output  # rows of the ViT
+        self.seen = self.line**2 + int("class_embd" in self.v)  # rows of the ViT
         self.delays = [self.line + 1, 2 * self.line + 2] if self.projector == "ldp" else [3 * self.line + 3]
         self.rows = self.seen + self.delays[-1]
 
@@ -76,10 +76,10 @@ class Family(mlp.Family):
     def pooled(self, x: Value, tokens: Value) -> Value:
         """The mean of 2 x 2 patches, and what a convolution makes of these: together one of 6 x 6, taken by twos."""
         w = getattr(self.mm, "model.peg.0")
-        kernel = decode(w.data, w.format, w.shape).reshape(-1, 3, 3)
+        kernel = decode(w.data, w.format, w.shape).reshape(-1, 3, 3).copy()
         kernel[:, 1, 1] += 1
-        kernel = kernel.repeat(2, 1).repeat(2, 2) / 4
-        return pick(self.convolved(x, tokens, kernel, str(w), 0) + w.bias)
+        kernel = kernel.repeat(2, 1).repeat(2, 2) * np.float32(0.25)
+        return pick(self.convolved(x, tokens, kernel, str(w), 0) + getattr(self.mm, "model.peg.0.bias"))
 
     def mobile(self, x: Value, tokens: Value) -> Value:
         """Two blocks of a depthwise convolution, a gate for each channel, and a mixing of channels."""

@@ -3,7 +3,7 @@
 1.6 has a grid of tiles beside it all.
 
 As in llama.cpp, the class token stands behind the patches, rows are those from the second patch to it, and the picture
-as a whole comes after its tiles.
+as a whole comes after its tiles. Files that `llamina convert` has made say that rows are those of all patches.
 """
 
 from llamina.errors import UnsupportedModel
@@ -19,7 +19,7 @@ class Family(Encoder):
         if self.config.get("feature_layer") is not None:
             raise UnsupportedModel("clip.vision.feature_layer is given: rows of several layers are not known here")
         self.layers = self.config.layers - 1
-        self.first_output = int("class_embd" in self.v)
+        self.first_output = int("class_embd" in self.v and not self.class_first)
         sides = [int(n) for n in self.config.get("image_grid_pinpoints", ())]
         self.grids = list(zip(sides[::2], sides[1::2], strict=False))
         if len(sides) % 2 or any(n < 1 or n % self.side for n in sides):

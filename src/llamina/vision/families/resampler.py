@@ -20,8 +20,8 @@ BUCKETS = 70  # learned positions of a side
 HEAD = 128  # of the queries' attention
 BASE = 10000.0
 MOST = 9  # tiles
-VERSIONS = {2: ("<slice>", "<image>", "</image>", "</slice>")}  # around all tiles, and around each
-LATER = ("", "<slice>", "</slice>", "")
+FIRST, LATER = ("<slice>", "<image>", "</image>", "</slice>"), ("", "<slice>", "</slice>", "")  # around tiles
+VERSIONS = {0: FIRST, 2: FIRST, 3: LATER, 4: LATER, 5: LATER, 6: LATER, 100045: LATER}  # 2.5, 2.6 and so on
 
 
 class Family(Encoder):
@@ -31,7 +31,10 @@ class Family(Encoder):
         if w.shape[1] % HEAD:
             raise UnsupportedModel(f"resampler.query is {list(w.shape)}: its width must be a multiple of {HEAD}")
         self.attention = replace(self.attention, bounded=True)
-        self.texts = VERSIONS.get(int(self.metadata.get("clip.minicpmv_version", 2)), LATER)
+        version = self.metadata.get("clip.minicpmv_version", 0)
+        if version not in VERSIONS:
+            raise UnsupportedModel(f"clip.minicpmv_version is {version!r}: {', '.join(map(str, VERSIONS))} are known")
+        self.texts = VERSIONS[version]
 
     @property
     def places(self) -> int:
@@ -91,7 +94,7 @@ class Family(Encoder):
 
     @property
     def row_width(self) -> int:
-        return 3 * self.patch**2 + self.queries.shape[1]
+        return 3 * self.patch**2 + int(self.queries.shape[1])
 
     def embed(self, tokens: Value, rows: Value) -> Value:
         assert self.table is not None
