@@ -20,6 +20,7 @@ SEED = 1
 SIZES = ((97, 61), (40, 120), (300, 200))
 LARGER = {"lfm2": (1100, 600)}  # a fourth picture for those that cut only what is large
 WIDTHS = {"qwen3vl": 256, "minicpmv": 256}  # of text models, where the smallest will not do
+MEAN, DEVIATION = [0.48, 0.46, 0.41], [0.27, 0.26, 0.28]
 METADATA = {
     "embedding_length": WIDTH,
     "feed_forward_length": FFN,
@@ -52,8 +53,8 @@ def write(family: str, path: Path, text_width: int = TEXT, left_out: Sequence[st
         else:
             writer.add_uint32(name, value)
     writer.add_float32("clip.vision.attention.layer_norm_epsilon", 1e-5)
-    writer.add_array("clip.vision.image_mean", [0.48, 0.46, 0.41])
-    writer.add_array("clip.vision.image_std", [0.27, 0.26, 0.28])
+    writer.add_array("clip.vision.image_mean", MEAN)
+    writer.add_array("clip.vision.image_std", DEVIATION)
     for name, values in draws.tensors.items():
         writer.add_tensor(name, values)
     writer.write_header_to_file()

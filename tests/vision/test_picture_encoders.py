@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from golden import vision_models
+from golden_facts import GOLDEN
 from llamina import vision
 from llamina.backends import backend
 from llamina.engine.runner.load import weights_of
@@ -59,6 +60,19 @@ def test_rows_are_llama_cpps(
             assert np.sum(np.square(rows.values - want)) / np.sum(np.square(want)) < 1e-5, name
 
 
+@pytest.mark.parametrize("family", sorted({name.split(".")[0] for name in np.load(GOLDEN / "vision_tiles.npz")}))
+def test_tiles_are_llama_cpps(family: str, mmproj: Callable[..., Path]) -> None:
+    """What encoders are shown, within one unit of 255."""
+    encoder = encoder_of(open_model(mmproj(family, vision_models.WIDTHS.get(family, vision_models.TEXT))))
+    facts = np.load(GOLDEN / "vision_tiles.npz")
+    for k, pixels in enumerate(vision_models.pictures_for(family)):
+        tiles = [part for part in encoder.parts(read_picture(pixels)) if not isinstance(part, str)]
+        names = [name for j in range(len(tiles) + 1) if (name := f"{family}.{k}.{j}") in facts]
+        assert [tile.shape for tile in tiles] == [tuple(facts[f"{name}.size"]) for name in names]
+        for tile, name in zip(tiles, names, strict=True):
+            assert np.abs(tile[::2, ::2].astype(int) - facts[name]).max() <= 1
+
+
 def test_texts_around_tiles(mmproj: Callable[..., Path]) -> None:
     def texts(family: str, k: int) -> list[str]:
         encoder = encoder_of(open_model(mmproj(family, vision_models.WIDTHS.get(family, vision_models.TEXT))))
@@ -78,7 +92,15 @@ def test_texts_around_tiles(mmproj: Callable[..., Path]) -> None:
     assert texts("lfm2", 0) == ["<|image_start|>", "*", "<|image_end|>"]
     slices = "\n".join(["<slice>*</slice>"] * 3)
     assert "".join(texts("minicpmv", 1)) == f"<image>*</image>{slices}"
-    assert texts("minicpmv", 0)[0] == "<image>"
+    file = open_model(mmproj("minicpmv", 256))
+    first = vision.build(file.metadata | {"clip.minicpmv_version": 2}, weights_of(file)).parts(
+        read_picture(PICTURES[1])
+    )
+    slices = "\n".join(["<image>*</image>"] * 3)
+    shown = "".join(part if isinstance(part, str) else "*" for part in first)
+    assert shown == f"<image>*</image><slice>{slices}</slice>"
+    with pytest.raises(UnsupportedModel, match="minicpmv_version is 7"):
+        vision.build(file.metadata | {"clip.minicpmv_version": 7}, weights_of(file))
     assert texts("lfm2", 3)[1:5] == ["<|img_row_1_col_1|>", "*", "<|img_row_1_col_2|>", "*"]
     assert texts("lfm2", 3)[5:] == ["<|img_thumbnail|>", "*", "<|image_end|>"]
     tiles = [f"{around}<row_1_col_1>", "*", "\n", f"{around}<row_2_col_1>", "*"]
