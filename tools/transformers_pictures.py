@@ -1,9 +1,11 @@
-"""Make tests/convert/encoders.json and encoders.npz: tiny models that see, and what `transformers` makes of tiles.
+"""Make facts of `transformers`: what tiny models that see make of tiles, and what processors cut pictures into.
 
     python tools/transformers_pictures.py [NAME ...]     # needs torch and transformers; not part of the tests
 
-Weights are not stored: seeing_folders.py draws them by name and shape. A folder is written with them, loaded by
-`transformers` as any other would be, and the rows that take the place of a tile in the prompt are kept.
+The models are in tests/convert/encoders.json, rows in encoders.npz. Weights are not stored: seeing_folders.py draws
+them by name and shape. A folder is written with them, loaded by `transformers` as any other would be, and the rows that
+take the place of a tile in the prompt are kept. Tiles are those of the processors that agree with llama.cpp
+(tests/golden/vision_processors.npz): every other pixel of every other line of the golden pictures.
 """
 
 import json
@@ -17,10 +19,14 @@ from typing import Any
 import numpy as np
 import torch
 import transformers as hf
+from PIL import Image
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "convert"))
 
 import seeing_folders as folders
+
+from golden import vision_models
 
 KEPT = re.compile(r"vision|visual|projector|connector|embed_tokens|image_newline")
 TEXT = {
@@ -97,8 +103,32 @@ def main() -> None:
         for k, rows in enumerate(compute(name)):
             facts[f"{name}.{k}"] = rows
             print(f"{name:12} {rows.shape} {np.abs(rows).mean():.3f}")
+    np.savez_compressed(Path(vision_models.__file__).parent / "vision_processors.npz", **processed())
     folders.SPECS.write_text(json.dumps(specs, indent=1, sort_keys=True) + "\n")
     np.savez_compressed(folders.FACTS, **facts)
+
+
+def processed() -> dict[str, Any]:
+    """Tiles in units of 255, in the order of the processors."""
+    colours = {"image_mean": vision_models.MEAN, "image_std": vision_models.DEVIATION}
+    side = {"height": folders.SIDE, "width": folders.SIDE}
+    grids = [[112, 56], [56, 112], [112, 112], [56, 168]]  # height and width
+    processors = {
+        "llava16": hf.LlavaNextImageProcessorPil(
+            size={"shortest_edge": folders.SIDE}, crop_size=side, image_grid_pinpoints=grids, **colours
+        ),
+        "idefics3": hf.Idefics3ImageProcessorPil(
+            size={"longest_edge": 2 * folders.SIDE}, max_image_size={"longest_edge": folders.SIDE}, **colours
+        ),
+    }
+    found = {}
+    for name, processor in processors.items():
+        for k, pixels in enumerate(vision_models.pictures()):
+            values = np.array(processor(images=Image.fromarray(pixels), return_tensors="np")["pixel_values"])
+            tiles = values.reshape(-1, *values.shape[-3:]).transpose(0, 2, 3, 1)[:, ::2, ::2]
+            units = (tiles * np.float32(vision_models.DEVIATION) + np.float32(vision_models.MEAN)) * 255
+            found[f"{name}.{k}"] = np.round(units).astype(np.uint8)
+    return found
 
 
 def describe(name: str) -> dict[str, Any]:
