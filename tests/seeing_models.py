@@ -18,6 +18,9 @@ SPECIAL = (
     "</image>",
     "<slice>",
     "</slice>",
+    "<|image_start|>",
+    "<|image_end|>",
+    "[IMG_END]",
     "\n",
 )
 PIXELS = ("image_min_pixels", "image_max_pixels")  # which a newer llama.cpp minds than the golden facts are of

@@ -46,6 +46,10 @@ def question(*pictures: np.ndarray) -> list[dict[str, object]]:
         ("qwen3-dense", "internvl"),
         ("llama-dense", "minicpmv"),
         ("cogvlm-dense", "cogvlm"),
+        ("lfm2-dense", "lfm2"),
+        ("llama4-moe", "llama4"),
+        ("mistral3-dense", "pixtral"),
+        ("mistral3-dense", "mistral3"),
     ],
 )
 def test_logits_after_pictures_are_llama_cpps(
