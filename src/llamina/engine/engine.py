@@ -2,7 +2,6 @@
 
 import os
 from collections import abc
-from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack, cast, overload
 
@@ -27,7 +26,7 @@ from llamina.engine.tasks.completion import Completion
 from llamina.engine.tasks.fork import fork, rewind
 from llamina.engine.tasks.generation import Generation
 from llamina.engine.tasks.manual import ManualSequence
-from llamina.engine.tasks.pictures import prompt_of, rendered
+from llamina.engine.tasks.pictures import prompt_of, rendered, shown_prompt
 from llamina.engine.tasks.pooling import Array, Pooling, pooling_of
 from llamina.engine.tasks.scoring import Scales, Score, Text
 from llamina.engine.tasks.tools import Rounds, ToolRun
@@ -76,13 +75,15 @@ class Engine:
     # ---- text --------------------------------------------------------------------------------------------
 
     def encode(self, prompt: Text, add_special: bool = True, parse_special: bool = True) -> list[int]:
-        """Text as prompt tokens; token ids pass through, and so do rows. Raises RequestError for anything else."""
+        """Text or a message's parts as prompt tokens; ids and rows pass through. Raises RequestError for others."""
         if isinstance(prompt, str):
             return self.tokenizer.encode(prompt, add_special=add_special, parse_special=parse_special)
         if isinstance(prompt, Prompt):
             return prompt
         if isinstance(prompt, abc.Sequence) and any(isinstance(part, Embedded) for part in prompt):
             return Prompt(cast(abc.Sequence[int | Embedded], prompt))
+        if isinstance(prompt, abc.Sequence) and any(isinstance(part, abc.Mapping) for part in prompt):
+            return shown_prompt(self, prompt, add_special, parse_special)
         return list(Request(cast(abc.Sequence[int], prompt)).prompt) if _counted(prompt) else []
 
     def stream(self, prompt: Text, **options: Unpack[StreamOptions]) -> Generation:
@@ -150,7 +151,7 @@ class Engine:
     def run_tools(
         self,
         messages: Messages,
-        functions: abc.Sequence[Callable[..., Any]],
+        functions: abc.Sequence[abc.Callable[..., Any]],
         *,
         max_rounds: int = 8,
         **options: Unpack[ChatOptions],
@@ -163,22 +164,22 @@ class Engine:
 
     # ---- outputs -----------------------------------------------------------------------------------------
 
-    def logits(self, tokens: str | Iterable[int], adapters: Scales | None = None) -> Array:
+    def logits(self, tokens: str | abc.Iterable[int], adapters: Scales | None = None) -> Array:
         """Logits after every token, [tokens, vocab]; a text is encoded first."""
         return scoring.outputs(self, "logits", self._known(tokens), adapters)
 
-    def hidden(self, tokens: str | Iterable[int], adapters: Scales | None = None) -> Array:
+    def hidden(self, tokens: str | abc.Iterable[int], adapters: Scales | None = None) -> Array:
         """The last hidden state of every token, normed as the output matrix sees it, [tokens, width]."""
         return scoring.outputs(self, "hidden", self._known(tokens), adapters)
 
-    def logits_torch(self, tokens: str | Iterable[int], adapters: Scales | None = None) -> "Tensor":
+    def logits_torch(self, tokens: str | abc.Iterable[int], adapters: Scales | None = None) -> "Tensor":
         """`logits` as a tensor of PyTorch, on the GPU if that computes them; else over the memory of the array.
 
         Raises RequestError if PyTorch is not installed.
         """
         return torch_tensors.logits(self, self._known(tokens), adapters)
 
-    def _known(self, tokens: str | Iterable[int]) -> list[int]:
+    def _known(self, tokens: str | abc.Iterable[int]) -> list[int]:
         return self.encode(tokens if isinstance(tokens, str | Prompt) else list(tokens))
 
     def embed(
@@ -311,7 +312,7 @@ class Engine:
         sequence: Sequence = self._between(resume, Snapshot.unpack(contents(data)))
         return sequence
 
-    def _between(self, function: Callable[..., Any], *args: Any) -> Any:
+    def _between(self, function: abc.Callable[..., Any], *args: Any) -> Any:
         """A function of the core, called between two steps."""
         self.runner.check_open()
         return self.stepper.call(function, self.core, *args)

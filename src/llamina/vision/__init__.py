@@ -13,12 +13,18 @@ from llamina.vision.encoder import Encoder, Part, projector_of
 from llamina.vision.picture import LIMITS, Limits, Picture, data_of, data_url, read_picture
 from llamina.vision.runner import EncodedPicture, EncoderRunner, Rows
 
-ALIASES = {"qwen2.5vl_merger": "qwen2vl_merger"}  # projectors that share a file
+ALIASES = {"qwen2.5vl_merger": "qwen2vl_merger", "ldpv2": "ldp"}  # projectors that share a file
 
 
 def projectors() -> list[str]:
     """Every `clip.projector_type` that can be run."""
     return sorted([*ALIASES, *(module.name for module in iter_modules(families.__path__))])
+
+
+def about(projector: str) -> str:
+    """What a projector's family covers, in a sentence."""
+    family = import_module(f"{families.__name__}.{ALIASES.get(projector, projector)}")
+    return str(family.__doc__).partition("\n")[0]
 
 
 def build(metadata: Mapping[str, Any], tensors: Mapping[str, Weight]) -> Encoder:
@@ -44,6 +50,7 @@ __all__ = [
     "Part",
     "Picture",
     "Rows",
+    "about",
     "build",
     "data_of",
     "data_url",

@@ -128,6 +128,22 @@ def prompt_of(engine: "Engine", text: str, pictures: Mapping[str, Any]) -> list[
     return join([bos], tokens) if wanted and bos is not None else tokens
 
 
+def shown_prompt(engine: "Engine", content: object, add_special: bool, parse_special: bool) -> Prompt:
+    """Text and pictures in order, without a chat template; with `add_special` as the model begins and ends texts.
+
+    Raises RequestError for parts that are neither, or pictures for a model that reads text only.
+    """
+    tokenizer, parts = engine.tokenizer, content_of(content) or ""
+    first = add_special and tokenizer.add_bos and tokenizer.bos is not None
+    found: list[int | Embedded] = [tokenizer.special["bos"]] if first else []
+    for part in [{"type": "text", "text": parts}] if isinstance(parts, str) else parts:
+        if part["type"] == "text":
+            found += engine.encode(part["text"], add_special=False, parse_special=parse_special)
+        else:
+            found += _rows_of(engine, encode(engine, part["image"]))
+    return Prompt([*found, *([tokenizer.special["eos"]] if add_special and tokenizer.add_eos else [])])
+
+
 def _with_rows(engine: "Engine", text: str, pictures: Mapping[str, Any]) -> list[int]:
     if not pictures:
         return engine.encode(text, add_special=False)

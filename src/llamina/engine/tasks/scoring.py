@@ -19,7 +19,7 @@ from llamina.errors import RequestError
 if TYPE_CHECKING:
     from llamina.engine.engine import Engine
 
-Text: TypeAlias = str | Sequence[int] | Sequence[int | Embedded]
+Text: TypeAlias = str | Sequence[int] | Sequence[int | Embedded] | Sequence[Mapping[str, Any]]
 Scales: TypeAlias = Mapping[str, float]  # of adapters, by name
 
 
@@ -162,7 +162,7 @@ def windows(n: int, size: int) -> Iterator[tuple[int, int, int]]:
 
 def _several(texts: Text | Sequence[Text]) -> list[Text]:
     """One text or several, as several."""
-    if isinstance(texts, str):
+    if isinstance(texts, str | Prompt):
         return [texts]
     items = list(texts)
     if not items:
