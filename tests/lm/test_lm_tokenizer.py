@@ -102,10 +102,14 @@ def test_a_vocabulary() -> None:
         more.id_to_bytes(259)
     with pytest.raises(RequestError, match="the token b'a' is there twice"):
         Vocab((b"a", b"a"))
+    with pytest.raises(RequestError, match="the token b'la' is there twice"):
+        more.with_extra_tokens((), ["la"])
     with pytest.raises(RequestError, match="<end> is token 1: it must be from 0 to 0"):
         Vocab((b"a",), {"<end>": 1})
     with pytest.raises(RequestError, match="eos is '<no>', which is no special token"):
         BpeTokenizer(more, [], eos="<no>")
+    with pytest.raises(RequestError, match="the special token 'Ġ' is spelt like another token"):
+        BpeTokenizer(vocab.with_extra_tokens((), ["Ġ"]), [], eos="Ġ")
     with pytest.raises(RequestError, match="cannot be merged: b'lama' is no token"):
         BpeTokenizer(more, [(b"la", b"ma")], eos="<end>")
 

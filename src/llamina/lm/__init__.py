@@ -5,7 +5,7 @@ plan, which a backend compiles. docs/tour.ipynb is the tour.
 """
 
 from llamina.lm.builder import BpeBuilder
-from llamina.lm.config import GptConfig, LlamaConfig
+from llamina.lm.config import GptConfig, LlamaConfig, ModelConfig
 from llamina.lm.kv_cache import LayerKvCache, PastKvCache
 from llamina.lm.layers import (
     GptBlock,
@@ -42,6 +42,7 @@ __all__ = [
     "LlamaConfig",
     "LlamaModel",
     "MlpFfn",
+    "ModelConfig",
     "ModelWeights",
     "MultiHeadAttention",
     "PastKvCache",

@@ -13,7 +13,7 @@ from llamina.convert.safetensors import read_json
 from llamina.convert.settings import Settings
 from llamina.convert.tokenizer import tokenizer_metadata
 from llamina.engine.runner.load import weights_of
-from llamina.errors import RequestError
+from llamina.errors import ContextTooLong, RequestError
 from llamina.gguf import GGUF
 from llamina.lm.config import GptConfig, LlamaConfig, ModelConfig
 from llamina.lm.file import as_gguf
@@ -124,21 +124,24 @@ class LanguageModel(ABC, Generic[C]):
     ) -> Iterator[int]:
         """Yield tokens after a prompt until one is in `stop` (by default those that end a text), or the context ends.
 
-        `sampling` are parameters of `llamina.Sampling`; temperature=0 is greedy. Each step computes one token: those
-        before it are in the KV cache.
+        `sampling` are parameters of `llamina.Sampling`; temperature=0 is greedy. After the prompt, each step computes
+        one token: those before it are in the KV cache. Raises ContextTooLong for a prompt that leaves no room.
         """
         sampler = Sampler(Sampling(**sampling), self.config.vocab_size)
         ends = stop if stop is not None else self.tokenizer.eog if self.tokenizer else ()
-        known = list(tokens)
+        known, fresh = list(tokens), list(tokens)
+        if len(known) >= self.context:
+            raise ContextTooLong(
+                f"the prompt has {len(known)} tokens: with a context of {self.context} it must have fewer", "tokens"
+            )
         with self.new_cache() as past:
-            logits = self.forward(known, past)[-1]
             for _ in range(min(max_tokens, self.context - len(known))):
-                token = sampler.sample(logits, known)
+                token = sampler.sample(self.forward(fresh, past)[-1], known)
                 if token in ends:
                     return
                 yield token
+                fresh = [token]
                 known.append(token)
-                logits = self.forward([token], past)[-1]
 
     @cached_property
     def tokenizer(self) -> Tokenizer | None:

@@ -101,12 +101,9 @@ class Runner:
             raise RequestError(f"inputs are {given!r}: they must be one or more tokens", "inputs")
         tables = [s.weights[0] for s in self.plan.steps if s.op == "embed" and s.inputs[0].id == self.plan.tokens.id]
         for table in tables:
-            if given.min() < 0 or given.max() >= table.shape[0]:
-                raise RequestError(
-                    f"a token is {given.min() if given.min() < 0 else given.max()}: "
-                    f"it must be from 0 to {table.shape[0] - 1}",
-                    "inputs",
-                )
+            outside = given[(given < 0) | (given >= table.shape[0])]
+            if len(outside):
+                raise RequestError(f"a token is {outside[0]}: it must be from 0 to {table.shape[0] - 1}", "inputs")
         return given
 
     def close(self) -> None:

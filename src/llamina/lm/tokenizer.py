@@ -2,8 +2,10 @@
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,16 +26,18 @@ _LETTERS = {byte: letter for letter, byte in byte_letters().items()}
 
 @dataclass(frozen=True)
 class Vocab:
-    """Tokens as bytes, by id. Special tokens stand for no text; they have names."""
+    """Tokens as bytes, by id. Special tokens stand for no text; their bytes are their names.
+
+    Raises RequestError for a token that is there twice, or a special token that is not there.
+    """
 
     tokens: tuple[bytes, ...]
     special: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        texts = [token for i, token in enumerate(self.tokens) if i not in self.special.values()]
-        if len(set(texts)) < len(texts):
-            twice = next(token for token in texts if texts.count(token) > 1)
-            raise RequestError(f"the token {twice!r} is there twice: leave one out", "tokens")
+        twice = [token for token, n in Counter(self.tokens).items() if n > 1]
+        if twice:
+            raise RequestError(f"the token {twice[0]!r} is there twice: leave one out", "tokens")
         for name, token in self.special.items():
             if not 0 <= token < self.size:
                 raise RequestError(f"{name} is token {token}: it must be from 0 to {self.size - 1}", "special")
@@ -55,8 +59,12 @@ class Vocab:
 
     def bytes_to_id(self, token: bytes) -> int | None:
         """The token of these bytes, or None. Special tokens have no bytes."""
-        ids = (i for i, known in enumerate(self.tokens) if known == token and i not in self.special.values())
-        return next(ids, None)
+        return self._ids.get(token)
+
+    @cached_property
+    def _ids(self) -> dict[bytes, int]:
+        special = {*self.special.values()}
+        return {token: i for i, token in enumerate(self.tokens) if i not in special}
 
     def id_to_bytes(self, token: int) -> bytes:
         """The bytes of a token; of a special token, its name. Raises RequestError if there is no such token."""
@@ -109,10 +117,13 @@ def _metadata(vocab: Vocab, merges: Sequence[Pair], eos: str, bos: str | None) -
             have = ", ".join(vocab.special) or "none"
             raise RequestError(f"{role} is {name!r}, which is no special token (there are: {have}): add it", role)
     names = {token: name for name, token in vocab.special.items()}
+    texts = [names.get(i) or _spell(token) for i, token in enumerate(vocab.tokens)]
+    if alike := {*names.values()} & {text for i, text in enumerate(texts) if i not in names}:
+        raise RequestError(f"the special token {min(alike)!r} is spelt like another token: rename it", "special")
     keys: dict[str, Any] = {
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": PRE,
-        "tokenizer.ggml.tokens": [names.get(i) or _spell(token) for i, token in enumerate(vocab.tokens)],
+        "tokenizer.ggml.tokens": texts,
         "tokenizer.ggml.token_type": [_CONTROL if i in names else _NORMAL for i in range(vocab.size)],
         "tokenizer.ggml.merges": [f"{_spell(left)} {_spell(right)}" for left, right in merges],
         "tokenizer.ggml.eos_token_id": vocab.special[eos],

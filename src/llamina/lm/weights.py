@@ -1,7 +1,7 @@
 """Named weights of a model: read from safetensors, drawn at random, put there by hand."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Self
 
@@ -74,12 +74,12 @@ class ModelWeights(Mapping[str, F32]):
         """
         wanted = {_short(name): shape for name, shape in config.shapes().items()}
         found = {_short(name): tensor.shape for name, tensor in self.tensors.items() if not UNUSED.search(name)}
-        if wanted.keys().isdisjoint(["lm_head.weight"]):  # tied: a file may have the embeddings twice
+        if "lm_head.weight" not in wanted:  # tied: a file may have the embeddings twice
             found.pop("lm_head.weight", None)
         if missing := wanted.keys() - found.keys():
-            raise ModelFileError(f"the weights lack {min(missing)} (and {len(missing) - 1} others): add them")
+            raise ModelFileError(f"the weights lack {_first(missing)}: add what is missing")
         if unknown := found.keys() - wanted.keys():
-            raise ModelFileError(f"{min(unknown)} is no weight of this config (nor are {len(unknown) - 1} others)")
+            raise ModelFileError(f"the weights have {_first(unknown)}, which the config has not: take it out")
         for name, shape in wanted.items():
             if found[name] != shape:
                 raise ModelFileError(f"{name} is {list(found[name])}: by the config it must be {list(shape)}")
@@ -92,6 +92,10 @@ class ModelWeights(Mapping[str, F32]):
 def _initial(name: str, shape: Shape) -> F32:
     is_norm = len(shape) == 1 and name.endswith(".weight")
     return np.full(shape, float(is_norm), np.float32)
+
+
+def _first(names: Set[str]) -> str:
+    return min(names) if len(names) == 1 else f"{min(names)} and {len(names) - 1} more"
 
 
 def _short(name: str) -> str:
