@@ -29,6 +29,7 @@ PACKAGES = (
     "llamina.hub", "llamina.convert", "llamina.quantization", "llamina.quant", "llamina.lm", "llamina.ops",
     "llamina.plan", "llamina.backends",
 )  # fmt: skip
+FIRST = ("load", "Engine")  # what a reader looks for
 # Code, which is left as it is, or a link or a picture: its text and its target.
 _LINK = re.compile(r"^```.*?^```|`[^`\n]*`|(?P<text>!?\[(?:[^\[\]]|\[[^\[\]]*\])*\])\((?P<to>[^()\s]+)\)", re.S | re.M)
 
@@ -99,11 +100,12 @@ def summary(package: str) -> str:
 
 
 def public_names(package: str) -> list[str]:
-    """What `__all__` lists, in its order; the classes of a module without one."""
+    """What `__all__` lists, in its order but `FIRST`; the classes of a module without one."""
     body = _module(package).body
     for node in body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
-            return [name for name in ast.literal_eval(node.value) if not name.startswith("__")]
+            names = [name for name in ast.literal_eval(node.value) if not name.startswith("__")]
+            return sorted(names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
     return [node.name for node in body if isinstance(node, ast.ClassDef)]
 
 
