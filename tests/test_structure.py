@@ -40,6 +40,7 @@ ORDER = [
     "adapters",
     "vision",
     "engine",
+    "lm",
     "server",
     "repl",
     "tui",
@@ -66,7 +67,11 @@ ONLY = {
     "quantization": {"errors", "gguf", "quant", "backends"},
     "adapters": {"errors", "gguf", "quant", "tokenizer", "ops", "convert"},
     "vision": {"errors", "quant", "ops", "models", "plan", "backends"},
-}
+    "lm": {
+        "errors", "gguf", "quant", "tokenizer", "ops", "models", "plan", "backends", "cache", "sampling", "convert",
+        "engine",
+    },
+}  # fmt: skip
 NEVER = {"backends": {"models", "tokenizer"}}
 SUBROOMS = {  # the same inside a package: who may import whom of its own
     "backends": [

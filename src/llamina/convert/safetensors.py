@@ -1,11 +1,14 @@
-"""Reads safetensors files: the length of a JSON header, the header, and the bytes of the tensors."""
+"""Safetensors files, read and written: the length of a JSON header, the header, and the bytes of the tensors."""
 
+import json
 import os
+from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from llamina.convert.lazy import DTYPES, Array, Lazy
 from llamina.errors import ModelFileError, UnsupportedModel
@@ -68,6 +71,21 @@ def tensors_in(path: Path) -> dict[str, Lazy]:
         for name, entry in header.items()
         if name != "__metadata__"
     }
+
+
+def save_tensors(path: Path, tensors: Mapping[str, npt.NDArray[np.float32]]) -> None:
+    """Write a file of float32 tensors, one after the other."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    place = 0
+    for name, values in tensors.items():
+        header[name] = {"dtype": "F32", "shape": values.shape, "data_offsets": [place, place + values.nbytes]}
+        place += values.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % _LENGTH)  # so that the tensors are aligned
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(_LENGTH, "little") + text)
+        for values in tensors.values():
+            file.write(np.ascontiguousarray(values, "<f4").tobytes())
 
 
 def _tensor(path: Path, name: str, entry: Any, start: int, available: int) -> Lazy:
