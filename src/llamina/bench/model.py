@@ -44,7 +44,7 @@ def measure_model(
     Raises RequestError if there is nothing to measure, and what loading the model raises.
     """
     beginning, file = header("model", command), open_model(path)
-    setup = _setup(file, path, options)
+    setup = setup_of(file, path, options)
     plan = record(build(file.metadata, weights_of(file)).forward)
     tick("measuring memory bandwidth")
     bandwidth = read_bandwidth(options.threads)
@@ -128,7 +128,8 @@ class _Session:
             child.close()
 
 
-def _setup(file: GGUF, path: Path, options: Options) -> Setup:
+def setup_of(file: GGUF, path: Path, options: Options) -> Setup:
+    """llamina with room for all tasks. Raises RequestError if there is nothing to measure, or nothing to do it with."""
     if not options.tasks:
         raise RequestError("there is nothing to measure: -p or -n must be more than 0", "p")
     sequences = max(task.batch for task in options.tasks)
