@@ -47,13 +47,16 @@ def test_zones_are_counted_once(tmp_path: Path, no_gpu: None) -> None:
         "intel-rapl:2": "psys",
     }.items():
         zone(tmp_path, place, name, 5)
-    meters, missing = find_meters(tmp_path)
-    assert [meter.name for meter in meters] == ["package-0", "package-0 dram", "package-1"]
-    assert missing == ["NVML: nvidia-ml-py is not installed: pip install nvidia-ml-py, if there is an NVIDIA GPU"]
+    meters, missing = find_meters(False, tmp_path)
+    assert [meter.name for meter in meters] == ["package-0", "package-0 dram", "package-1"] and not missing
+    meters, missing = find_meters(True, tmp_path)
+    assert not meters and missing == [
+        "NVML: nvidia-ml-py is not installed: pip install nvidia-ml-py, if there is an NVIDIA GPU"
+    ]
 
 
 def test_what_is_missing_is_told(tmp_path: Path, no_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    meters, missing = find_meters(tmp_path / "nowhere")
+    meters, missing = find_meters(False, tmp_path / "nowhere")
     assert not meters and "has no zone intel-rapl" in missing[0]
     zone(tmp_path, "intel-rapl:0", "package-0", 5)
 
@@ -61,7 +64,7 @@ def test_what_is_missing_is_told(tmp_path: Path, no_gpu: None, monkeypatch: pyte
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("llamina.bench.energy._number", refuse)
-    meters, missing = find_meters(tmp_path)
+    meters, missing = find_meters(False, tmp_path)
     assert not meters and "may be read by root alone: run as root" in missing[0]
 
 
@@ -79,14 +82,15 @@ def test_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         nvmlDeviceGetTotalEnergyConsumption=lambda device: next(counter),
     )
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    (meter,), missing = find_meters(tmp_path)
+    (meter,), missing = find_meters(True, tmp_path)
     assert (meter.name, meter.joules(), meter.joules()) == ("gpu-0", 0.0, 3.5) and len(missing) == 1
 
     def no_driver() -> None:
         raise NvmlError("Driver Not Loaded")
 
     nvml.nvmlInit = no_driver
-    assert find_meters(tmp_path)[1][1] == "NVML: Driver Not Loaded"
+    assert find_meters(False, tmp_path)[1] == missing
+    assert find_meters(True, tmp_path)[1][1] == "NVML: Driver Not Loaded"
 
 
 class Steady:

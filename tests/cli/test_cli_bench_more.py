@@ -52,7 +52,7 @@ def test_the_gate_of_latency(invoke: Invoke, stories: Path, tmp_path: Path) -> N
 
 
 def test_energy_says_what_is_missing(invoke: Invoke, stories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("llamina.bench.energy.find_meters", lambda: ([], ["RAPL: no zone", "NVML: no driver"]))
+    monkeypatch.setattr("llamina.bench.energy.find_meters", lambda gpu: ([], ["RAPL: no zone", "NVML: no driver"]))
     found = invoke("bench", "energy", "-m", stories)
     assert found.exit_code == 1 and not found.stdout
     assert found.stderr == "error: no energy counter can be read: RAPL: no zone; NVML: no driver\n"
@@ -72,7 +72,7 @@ class Clock:
 
 
 def test_energy(invoke: Invoke, stories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("llamina.bench.energy.find_meters", lambda: ([Clock()], ["NVML: no driver"]))
+    monkeypatch.setattr("llamina.bench.energy.find_meters", lambda gpu: ([Clock()], ["NVML: no driver"]))
     arguments = ("bench", "energy", "-m", stories, "-p", 8, "-n", 3, "-t", 1, "--seconds", 0.1)
     found = invoke(*arguments, "--csv")
     assert found.exit_code == 0, found.stderr
@@ -113,6 +113,7 @@ def test_an_instruction_set(invoke: Invoke, stories: Path) -> None:
         (["--isa", "avx2,"], "not a list of names"),
         (["--isa", "avx2", "--plot", "x.png"], "--isa has no effect with --against and --plot"),
         (["memory", "-c", "1,2"], "one number is expected"),
+        (["energy", "--gpu", "-t", "1"], "-t has no effect with --gpu"),
         (["speculative", "--chance", "1.5"], "1.5 is no chance"),
         (["speculative", "-n", "1"], "give 2 or more"),
         (["speculative", "--draft", "x", "--chance", "0.5"], "--chance has no effect with --draft"),

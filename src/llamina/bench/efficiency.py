@@ -40,7 +40,12 @@ def measure_efficiency(
     return {
         **beginning,
         "file": {"path": str(path), "name": path.name},
-        "settings": {"threads": options.threads, "kv_type": options.kv_type, "seconds": seconds},
+        "settings": {
+            "backend": "cuda" if options.gpu else "cpu",
+            "threads": options.threads,
+            "kv_type": options.kv_type,
+            "seconds": seconds,
+        },
         "meters": [meter.name for meter in meters],
         "idle_watts": idle,
         "results": results,

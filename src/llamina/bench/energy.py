@@ -57,11 +57,15 @@ class Nvml:
         return float(self.nvml.nvmlDeviceGetTotalEnergyConsumption(self.device) - self._start) / 1e3
 
 
-def find_meters(powercap: Path = POWERCAP) -> tuple[list[Meter], list[str]]:
-    """The meters that can be read, and a sentence for each kind that is missing."""
+def find_meters(gpu: bool, powercap: Path = POWERCAP) -> tuple[list[Meter], list[str]]:
+    """The meters that can be read, those of GPUs only with `gpu`; and a sentence for each kind that is missing.
+
+    With `gpu` there is none unless a GPU's can be read: the others would tell a small part of the whole.
+    """
     zones, no_rapl = _rapl(powercap)
-    gpus, no_nvml = _nvml()
-    return [*zones, *gpus], [reason for reason in (no_rapl, no_nvml) if reason]
+    gpus, no_nvml = _nvml() if gpu else ([], "")
+    meters = [*zones, *gpus] if gpus or not gpu else []
+    return meters, [reason for reason in (no_rapl, no_nvml) if reason]
 
 
 def _rapl(powercap: Path) -> tuple[list[Meter], str]:

@@ -19,7 +19,7 @@ from llamina.errors import CapacityError
 
 
 class Recorder:
-    """Samples, taken by a thread as long as it is open, and at every change of phase."""
+    """Samples, taken by a thread as long as it is open, after every step, and at every change of phase."""
 
     def __init__(self, interval: float) -> None:
         self.samples: list[dict[str, Any]] = []
@@ -111,6 +111,7 @@ def _run(engine: Engine, asked: Waiting, recorder: Recorder, tick: Callable[[str
     while not all(sequence.done for sequence in running):
         if not engine.step():
             raise CapacityError("the engine has no room for the next step: measure fewer requests or tokens")
+        recorder.sample()
         if prompts and all(sequence.generated for sequence in running):
             prompts = False
             recorder.phase("generate")

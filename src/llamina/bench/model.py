@@ -34,6 +34,7 @@ class Options:
     kv_type: KvType = "f16"
     peer: Peer | None = None
     warmups: int = 1  # runs before those that count
+    gpu: bool = False
 
 
 def measure_model(
@@ -141,7 +142,8 @@ def setup_of(file: GGUF, path: Path, options: Options) -> Setup:
         raise RequestError(
             f"{path.name} has no vocabulary, so there are no tokens to measure with: give another model", "model"
         )
-    return Setup("llamina", str(path), options.threads, options.kv_type, sequences, context, len(tokens))
+    room = sequences, context, len(tokens)
+    return Setup("llamina", str(path), options.threads, options.kv_type, *room, gpu=options.gpu)
 
 
 def _bytes(file: GGUF) -> int:

@@ -61,7 +61,7 @@ def measure_speculation(
 ) -> dict[str, Any]:
     """The record of a sweep: for each text a result for each number of draft tokens, in turns with plain decoding."""
     beginning = header("speculative", command)
-    room = 2 * sweep.tokens + 64  # a text, its copy; the beginning of a piece of prose is short
+    room = 2 * sweep.tokens + 128  # a text and its copy; the beginnings of prose have fewer tokens than letters
     with load(
         path,
         threads=sweep.threads,

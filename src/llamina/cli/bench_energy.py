@@ -35,11 +35,12 @@ from llamina.cli.table import Table
     show_default=True,
     help="How long each test runs, and how long the idle machine is watched before.",
 )
+@click.option("--gpu", is_flag=True, help="Compute on the GPU; its energy is counted beside the CPUs'.")
 @threads_option
 @kv_option
 @format_options
 def energy_command(model: str | None, hf: str | None, shape: str | None, **given: Any) -> int:
-    """Measure tokens per joule, by the energy counters of the machine: RAPL of the CPUs, NVML of NVIDIA's GPUs.
+    """Measure tokens per joule, by the energy counters of the machine: RAPL of the CPUs; with --gpu, NVML of GPUs too.
 
     Counters tell of the whole machine: close what else runs. `beyond idle` leaves out what the idle machine would have
     used. Without a counter that can be read it says what is missing, and the exit code is 1.
@@ -48,17 +49,20 @@ def energy_command(model: str | None, hf: str | None, shape: str | None, **given
     Examples:
       llamina bench energy -m model.gguf
       llamina bench energy -m model.gguf -p 0 -n 128 -b 1,8 --seconds 30 --csv
+      llamina bench energy -m model.gguf --gpu
     """
     from llamina.bench import Options, grid
     from llamina.bench.efficiency import measure_efficiency
     from llamina.bench.energy import find_meters
     from llamina.errors import CapacityError
 
-    meters, missing = find_meters()
+    if given["gpu"] and given["threads"]:
+        raise click.UsageError("-t has no effect with --gpu: leave one of them out")
+    meters, missing = find_meters(given["gpu"])
     if not meters:
         raise CapacityError(f"no energy counter can be read: {'; '.join(missing)}")
     tasks = grid(given["prompts"], given["generates"], given["batches"], [0])
-    options = Options(tasks, given["threads"] or cores(), kv_type=given["kv_type"])
+    options = Options(tasks, given["threads"] or cores(), kv_type=given["kv_type"], gpu=given["gpu"])
     path = model_file(model, hf, shape)
     with Ticker() as tick:
         record = measure_efficiency(path, options, meters, given["seconds"], command_line(), tick, tick.loading)
@@ -82,8 +86,12 @@ def energy_notes(record: Record) -> list[str]:
     settings = record["settings"]
     return [
         machine_line(record),
-        f"{record['file']['name']}, {settings['threads']} threads, KV cache in {settings['kv_type']}, at least "
+        f"{record['file']['name']}, {_place(settings)}, KV cache in {settings['kv_type']}, at least "
         f"{settings['seconds']:g} s each; the idle machine takes {record['idle_watts']:.1f} W",
         f"counters: {', '.join(record['meters'])}",
         *record["missing"],
     ]
+
+
+def _place(settings: Record) -> str:
+    return "on the GPU" if settings["backend"] == "cuda" else f"{settings['threads']} threads"
