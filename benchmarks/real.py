@@ -136,8 +136,7 @@ def probe(task: Task) -> Task:
 def compare_embeddings(path: Path, native: Native, threads: int, rounds: int) -> Iterator[dict[str, Any]]:
     """Tokens per second of texts that are embedded together, beside the fastest of llama.cpp's ways to do it."""
     vocabulary = len(open_model(path).metadata["tokenizer.ggml.tokens"])
-    texts = np.random.default_rng(0).integers(0, vocabulary, (TEXTS, LENGTH)).tolist()
-    ways = dict(ways_to_embed(path, native, threads, texts))
+    ways = dict(ways_to_embed(path, native, threads, vocabulary))
     tried = {}
     for name, way in ways.items():
         say(f"{path.name}, {threads} threads, embeddings: trying {name}")
@@ -145,34 +144,42 @@ def compare_embeddings(path: Path, native: Native, threads: int, rounds: int) ->
             tried[name] = theirs()
     best = max(tried, key=tried.__getitem__)
     with load(path, threads=threads, max_sequences=TEXTS) as engine, ways[best]() as theirs:
-        engine.embed(texts)  # warms up
-        result = interleave(lambda: embedding_rate(engine.embed, texts), theirs, rounds)
+        ours = embedding_rate(engine.embed, vocabulary)
+        ours()  # warms up
+        result = interleave(ours, theirs, rounds)
     yield report(path, f"{TEXTS} texts of {LENGTH}", threads, native, result)
 
 
-def embedding_rate(embed: Callable[[list[list[int]]], object], texts: list[list[int]]) -> float:
-    start = time.perf_counter()
-    embed(texts)
-    return TEXTS * LENGTH / (time.perf_counter() - start)
+def embedding_rate(embed: Callable[[list[list[int]]], object], vocabulary: int) -> Rate:
+    """Embeds other random texts each time."""
+    rng = np.random.default_rng(0)
+
+    def run() -> float:
+        texts = rng.integers(0, vocabulary, (TEXTS, LENGTH)).tolist()
+        start = time.perf_counter()
+        embed(texts)
+        return TEXTS * LENGTH / (time.perf_counter() - start)
+
+    return run
 
 
 def ways_to_embed(
-    path: Path, native: Native, threads: int, texts: list[list[int]]
+    path: Path, native: Native, threads: int, vocabulary: int
 ) -> Iterator[tuple[str, Callable[[], AbstractContextManager[Rate]]]]:
     """All texts in one request to llama-server, with several sizes of batches; llama-bench, one text at a time."""
     for flash, repack in product((True, False), (True, False)):
         flags = Flags(flash, repack)
         for slots, ubatch in SLOTS:
-            server = partial(native.serve_embeddings, path, threads, slots, ubatch, LENGTH, flags)
-            yield f"llama-server -np {slots} -ub {ubatch} {flags}", partial(by_server, server, texts)
+            server = partial(native.serve_embeddings, path, threads, slots, ubatch, LENGTH + 1, flags)
+            yield f"llama-server -np {slots} -ub {ubatch} {flags}", partial(by_server, server, vocabulary)
         yield f"llama-bench -embd 1 -p {LENGTH} {flags}", partial(by_bench, path, native, threads, flags)
 
 
 @contextmanager
-def by_server(server: Callable[[], LlamaServer], texts: list[list[int]]) -> Iterator[Rate]:
+def by_server(server: Callable[[], LlamaServer], vocabulary: int) -> Iterator[Rate]:
     with closing(server()) as running:
-        running.embed(texts[:2])  # warms up
-        yield lambda: embedding_rate(running.embed, texts)
+        running.embed([[1] * LENGTH] * 2)  # warms up
+        yield embedding_rate(running.embed, vocabulary)
 
 
 @contextmanager
