@@ -40,7 +40,7 @@ def test_a_process_has_the_instruction_set_that_it_began_with(monkeypatch: pytes
 
 
 def test_what_cannot_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("llamina.bench.isa.steps", lambda: ["portable", "avx2"])
+    monkeypatch.setattr("llamina.bench.isa.usable_isas", lambda: ["portable", "avx2"])
     with pytest.raises(RequestError, match="isa is 'sse': must be one of portable, avx2, avx512, amx"):
         check_isas(["sse"])
     with pytest.raises(RequestError, match="isa is 'avx512', which this CPU lacks: it has portable, avx2"):

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from llamina.backends.cpu.features import LADDER, steps
+from llamina.backends.survey import ISAS, usable_isas
 from llamina.bench.child import Child
 from llamina.bench.contestant import Progress
 from llamina.bench.interleave import Timing, race
@@ -23,10 +23,10 @@ from llamina.gguf import open_model
 
 def check_isas(isas: Sequence[str]) -> None:
     """Raise RequestError for an instruction set that is unknown, that this CPU lacks, or that is given twice."""
-    able = steps()
+    able = usable_isas()
     for isa in isas:
-        if isa not in LADDER:
-            raise RequestError(f"isa is {isa!r}: must be one of {', '.join(LADDER)}", "isa")
+        if isa not in ISAS:
+            raise RequestError(f"isa is {isa!r}: must be one of {', '.join(ISAS)}", "isa")
         if isa not in able:
             raise RequestError(f"isa is {isa!r}, which this CPU lacks: it has {', '.join(able)}", "isa")
     if len(set(isas)) < len(isas):

@@ -91,7 +91,7 @@ def submit(engine: Engine, asked: Waiting, count: int, seed: int, kept: bool = F
 
 def _round(engine: Engine, asked: Waiting, count: int, seed: int, times: Times) -> None:
     begun = time.perf_counter()
-    sequences, last = submit(engine, asked, count, seed), {}
+    sequences, last = submit(engine, asked, count, seed), dict[int, float]()  # when each got its last token
     while not all(sequence.done for sequence in sequences):
         before, start = engine.metrics.prompt_tokens, time.perf_counter()
         deltas = engine.step()

@@ -14,9 +14,9 @@ from llamina.bench.contestant import Progress
 from llamina.bench.machine import header
 from llamina.bench.scenarios import PROSE
 from llamina.engine import Engine, load
+from llamina.engine.speculation.modes import Speculate
 
 Floats = npt.NDArray[np.float32]
-Mode = int | str  # so many draft tokens in every step, `auto`, or `off`
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Sweep:
     draft: Path | None = None
 
     @property
-    def modes(self) -> list[Mode]:
+    def modes(self) -> list[Speculate]:
         return ["off", *self.drafts, "auto"]
 
 
@@ -91,8 +91,8 @@ def _texts(engine: Engine, sweep: Sweep) -> Iterator[Text]:
 
 
 def _measure(engine: Engine, text: Text, sweep: Sweep, tick: Callable[[str], None]) -> Iterator[dict[str, Any]]:
-    seconds: dict[Mode, list[float]] = {mode: [] for mode in sweep.modes}
-    counts: dict[Mode, tuple[int, int]] = {}
+    seconds: dict[Speculate, list[float]] = {mode: [] for mode in sweep.modes}
+    counts: dict[Speculate, tuple[int, int]] = {}
     for i in range(sweep.repeats + 1):
         for mode in sweep.modes if i % 2 else reversed(sweep.modes):  # in turns: machines have slow moments
             tick(f"{text.name}: {mode}, run {i} of {sweep.repeats}")
