@@ -71,7 +71,9 @@ elif name == "llama-bench":
 else:
     rate = 50 + 10 * (given("-fa") == "on") + 5 * ("--no-repack" in sys.argv) + tiled
     sizes = {"pp": int(given("-npp")), "tg": int(given("-ntg")), "pl": int(given("-npl"))}
-    print(json.dumps({**sizes, "n_threads": 2, "speed_tg": rate}) if sizes["pl"] < 32 else "")
+    lost = sizes["pl"] == 32 or (sizes["pl"] == 9 and not Path(sys.argv[0]).with_name("lost").exists())
+    Path(sys.argv[0]).with_name("lost").touch()
+    print("" if lost else json.dumps({**sizes, "n_threads": 2, "speed_tg": rate}))
 """
 
 
@@ -97,6 +99,11 @@ def test_the_fastest_flags_of_each_task(native: Native) -> None:
     )
     assert native.run(model, Task("generate", 5), 2, Flags(tiled=False)) == 105.0
     assert native.command.startswith("GGML_CPU_TILED_MM=0 llama-bench -m a.gguf -p 0 -n 5 -d 0 -t 2 -r 1 ")
+
+
+def test_a_row_that_is_lost_is_asked_for_again(native: Native, tmp_path: Path) -> None:
+    assert native.run(Path("a.gguf"), Task("generate", 4, 9, depth=16), 2, Flags()) == 61.0
+    assert (tmp_path / "asked").read_text().count("-npl 9") == 2
 
 
 def test_embeddings_of_one_text(native: Native, tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from llamina.errors import CapacityError, RequestError
 
 LIBRARY_PATHS = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 ROOM = 256  # tokens by which llama.cpp rounds contexts up
+PROBES = 2  # runs with each of the flags, to find the fastest
+ATTEMPTS = 3  # llama-batched-bench prints by a thread, and may end before its last line is out
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +126,11 @@ class Native:
         command = ["llama-batched-bench", "-m", str(model), "-c", str(room), "-npp", str(task.depth)]
         command += ["-ntg", str(task.tokens), "-npl", str(task.batch), "-t", str(threads), "-ngl", "0"]
         command += ["-fa", _switch(flags.flash), *([] if flags.repack else ["--no-repack"])]
-        rows = parse_batched(self._run([*command, "--output-format", "jsonl"], flags), flags)
-        if [row.task for row in rows] != [task]:
-            raise CapacityError(f"llama-batched-bench did not measure {task.name}: run {' '.join(command)}")
-        return rows[0]
+        for _ in range(ATTEMPTS):
+            rows = parse_batched(self._run([*command, "--output-format", "jsonl"], flags), flags)
+            if [row.task for row in rows] == [task]:
+                return rows[0]
+        raise CapacityError(f"llama-batched-bench did not measure {task.name}: run {' '.join(command)}")
 
     def run(self, model: Path, task: Task, threads: int, flags: Flags) -> float:
         """Tokens per second of one run."""
@@ -136,9 +139,9 @@ class Native:
         return self.bench(model, task, threads, [flags])[0].rate
 
     def best(self, model: Path, task: Task, threads: int) -> Flags:
-        """The flags with which one run of the task was fastest."""
+        """The flags with which the task was fastest in one of the runs, `PROBES` with each."""
         found: list[Row] = []
-        for tiled in (True, False):
+        for tiled in (True, False) * PROBES:
             repacks = (True, False) if self._repacks else (True,)
             flags = [Flags(flash, repack, tiled) for flash, repack in product((True, False), repacks)]
             if task.batch > 1:
