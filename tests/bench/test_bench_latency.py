@@ -35,7 +35,7 @@ def memory(stories: Path) -> dict[str, Any]:
 
 def test_memory_by_phases(memory: dict[str, Any]) -> None:
     phases = {result["name"]: result for result in memory["results"]}
-    assert list(phases) == ["start", "load", "prompt", "generate", "idle", "closed"]
+    assert list(phases) == ["start", "load", "prompt", "generate", "idle", "close"]
     assert phases["load"]["most_pages_used"] == 0
     assert phases["generate"]["most_pages_used"] == 2 * 3  # two sequences of 2 pages and 8 tokens
     assert phases["generate"]["most_kv_bytes"] == 6 * memory["counted"]["page"] > 0

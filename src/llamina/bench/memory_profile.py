@@ -1,5 +1,6 @@
 """Memory over time: what the process has resident and how many KV cache pages are in use, sampled during a run."""
 
+import gc
 import threading
 import time
 from collections.abc import Callable
@@ -75,20 +76,12 @@ def measure_memory(
 ) -> dict[str, Any]:
     """The record of one run: samples, a result for each phase, and who has how much memory by count.
 
-    Phases: `start`, `load`, `prompt`, `generate`, `idle` (answers are done, their pages kept), `closed`.
+    Phases: `start`, `load`, `prompt`, `generate`, `idle` (answers are done, their pages kept), `close`.
     """
     beginning, sequences = header("memory", command), max(asked.at_a_time)
     with Recorder(interval) as recorder:
-        recorder.phase("load")
-        tick("loading the model")
-        with open_engine(path, sequences, asked, progress) as engine:
-            page = state_bytes(engine.runner.plan, asked.kv_type)["page"]
-            recorder.engine = engine
-            _run(engine, asked, recorder, tick)
-            recorder.phase("idle")
-            counted = asdict(engine.memory())
-        recorder.engine = None
-        recorder.phase("closed")
+        page, counted = _run(path, asked, recorder, tick, progress)
+        gc.collect()
     samples = [{**sample, "kv_bytes": page * sample["pages_used"]} for sample in recorder.samples]
     settings = {"requests": sequences, "interval": interval}
     settings |= {name: getattr(asked, name) for name in ("prompt", "tokens", "threads", "kv_type")}
@@ -102,7 +95,23 @@ def measure_memory(
     }
 
 
-def _run(engine: Engine, asked: Waiting, recorder: Recorder, tick: Callable[[str], None]) -> None:
+def _run(
+    path: Path, asked: Waiting, recorder: Recorder, tick: Callable[[str], None], progress: Progress
+) -> tuple[int, dict[str, int]]:
+    """Load the model, answer all requests at a time, and close it; bytes of a page, and memory by count before."""
+    recorder.phase("load")
+    tick("loading the model")
+    with open_engine(path, max(asked.at_a_time), asked, progress) as engine:
+        recorder.engine = engine
+        _answer(engine, asked, recorder, tick)
+        recorder.phase("idle")
+        counted, page = asdict(engine.memory()), state_bytes(engine.runner.plan, asked.kv_type)["page"]
+        recorder.engine = None  # nobody may hold it when memory is looked at again
+        recorder.phase("close")
+    return page, counted
+
+
+def _answer(engine: Engine, asked: Waiting, recorder: Recorder, tick: Callable[[str], None]) -> None:
     """All requests at a time, whose prefixes are kept when they are done."""
     recorder.phase("prompt")
     tick("prompts")

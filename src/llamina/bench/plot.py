@@ -6,6 +6,8 @@ from typing import Any
 
 from llamina.errors import RequestError
 
+LEGIBLE = 0.05  # part of the time axis from which a phase has room for its name
+
 
 def check_plot() -> None:
     """Raises RequestError if matplotlib is not installed; called before anything is measured."""
@@ -78,7 +80,8 @@ def draw_memory(record: dict[str, Any], path: Path) -> None:
         for panel in (resident, pages):
             panel.axvspan(own[0], own[-1], color="C7", alpha=0.1 if number % 2 else 0.25, linewidth=0)
             panel.set_ylim(bottom=0)
-        resident.text(own[0], resident.get_ylim()[1], f" {phase}", fontsize=8, va="top", rotation=90)
+        if own[-1] - own[0] > LEGIBLE * seconds[-1]:
+            resident.text((own[0] + own[-1]) / 2, 0, phase, fontsize=9, ha="center", va="bottom")
     figure.suptitle(f"{record['file']['name']}, {settings['requests']} requests at a time", fontsize=10)
     figure.savefig(path, dpi=150)
 
