@@ -145,6 +145,9 @@ def test_a_file_is_written_once_and_completely(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(KeyboardInterrupt):
         shape_file("tiny:Q4_0", fail)
     assert not list(path.parent.glob("*Q4_0*.part")) and not list(path.parent.glob("*Q4_0*.gguf"))
+    left = path.parent / ".tiny-Q4_0-v1.gguf.0123.part"  # of a process that was killed
+    left.touch()
+    assert shape_file("tiny:Q4_0").exists() and not left.exists()
 
 
 def test_a_full_disk_is_told_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,8 @@ def shape_file(text: str, progress: Progress | None = None, compiling: Progress 
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / f".{path.name}.lock"):  # another process may be at it
         if not path.exists():
+            for left in folder.glob(f".{path.name}.*.part"):  # by a process that was killed
+                left.unlink()
             write_shape(path, SHAPES[name], mix, progress, compiling)
     return path
 
