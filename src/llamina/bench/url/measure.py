@@ -8,17 +8,16 @@ from statistics import mean
 from typing import Any, Literal
 
 import msgspec
-import numpy as np
 
 from llamina.backends.host import giving_way
 from llamina.bench.machine import header
+from llamina.bench.percentiles import percentiles
 from llamina.bench.url.arrivals import Arrivals, Concurrency
 from llamina.bench.url.client import Client, Outcome
 from llamina.bench.url.prompts import words, words_for
 from llamina.errors import CapacityError, RequestError
 
 Tick = Callable[[str, int, int], None]  # a load's name, its requests done, and all of them
-PERCENTILES = (50, 95, 99)
 EACH = 4  # requests for each that is sent at a time, unless told
 MANY = 1 << 32  # more requests than a run has
 LEAST = 16  # requests of a load, unless told
@@ -159,15 +158,7 @@ def summary(load: Arrivals, outcomes: list[Outcome], seconds: float) -> dict[str
         "requests_per_second": len(answered) / seconds,
         "prompt_tokens": mean(outcome.prompt_tokens for outcome in answered),
         "completion_tokens": tokens / len(answered),
-        "first_token": _percentiles([outcome.first_token for outcome in answered]),
-        "inter_token": _percentiles([gap for outcome in answered for gap in outcome.gaps]),
-        "whole": _percentiles([outcome.end - outcome.start for outcome in answered]),
+        "first_token": percentiles([outcome.first_token for outcome in answered]),
+        "inter_token": percentiles([gap for outcome in answered for gap in outcome.gaps]),
+        "whole": percentiles([outcome.end - outcome.start for outcome in answered]),
     }
-
-
-def _percentiles(seconds: list[float]) -> dict[str, float]:
-    """The mean and the percentiles of times in seconds."""
-    if not seconds:
-        return {}
-    found = np.percentile(seconds, PERCENTILES)
-    return {"mean": mean(seconds), **{f"p{p}": float(value) for p, value in zip(PERCENTILES, found, strict=True)}}
