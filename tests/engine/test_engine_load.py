@@ -110,3 +110,11 @@ def test_bytes_that_are_no_model(stories: Path) -> None:
         llamina.load(stories.read_bytes()[:5000])
     with pytest.raises(RequestError, match="offload reads weights from a file"):
         llamina.load(stories.read_bytes(), offload="budget", memory_budget=1 << 20)
+
+
+def test_exact_holds_on_the_cpu_anyway(stories: Path) -> None:
+    found = []
+    for options in ({"exact": True, "step_tokens": 3}, {}):
+        with llamina.load(stories, threads=1, backend="cpu", **options) as engine:  # type: ignore[arg-type]
+            found.append(engine.logits([1, 5, 7, 9, 11]).tobytes())
+    assert found[0] == found[1]
