@@ -26,6 +26,8 @@ from llamina.server.ollama.template import PLAIN, Template
         (-1, math.inf),
         ("-1", math.inf),
         ("-1m", math.inf),
+        (1e300, math.inf),
+        ("99999999999h", math.inf),
     ],
 )
 def test_durations(given: Any, expected: float | None) -> None:

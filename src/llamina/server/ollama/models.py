@@ -15,9 +15,10 @@ from llamina.server.models import Entry, Models
 from llamina.server.ollama.file_info import digest, facts, metadata, tensors
 from llamina.server.ollama.modelfile import modelfile_of
 from llamina.server.ollama.names import find, shown
+from llamina.server.ollama.options import CENTURY
 
 VERSION = "0.32.15"  # of Ollama's API that this follows: clients ask it to know what they may send
-NEVER = timedelta(days=100 * 365)  # a model that is kept for ever
+NEVER = timedelta(seconds=CENTURY)  # a model that is kept for ever
 
 
 class ShowRequest(msgspec.Struct, forbid_unknown_fields=True):

@@ -9,6 +9,7 @@ from llamina.server import units
 from llamina.server.errors import ApiError
 
 LEVELS = ("low", "medium", "high", "max")  # of `think`
+CENTURY = 100 * 365 * 86400.0  # seconds; no clock need reckon with more
 
 
 class Options(msgspec.Struct, forbid_unknown_fields=True):
@@ -136,7 +137,7 @@ def thinking(think: bool | str | None, able: bool, model: str) -> dict[str, Any]
 
 
 def seconds(duration: float | str | None) -> float | None:
-    """A `keep_alive` in seconds; below 0 is for ever. Raises ApiError for one that is none."""
+    """A `keep_alive` in seconds; below 0 is for ever, as is a century. Raises ApiError for one that is none."""
     if duration is None or not isinstance(duration, str):
         return None if duration is None else _forever(float(duration))
     try:
@@ -146,4 +147,4 @@ def seconds(duration: float | str | None) -> float | None:
 
 
 def _forever(value: float) -> float:
-    return math.inf if value < 0 else value
+    return value if 0 <= value < CENTURY else math.inf
