@@ -144,7 +144,9 @@ def test_a_manifest(invoke: Invoke, stories: Path, tmp_path: Path) -> None:
     assert invoke("verify", path, "--manifest", tmp_path / "nothing").exit_code == 3
     manifest.write_text(f"sha256    {'0' * 64}  some/folder/m.gguf:no.such.tensor\n")
     result = invoke("verify", path, "--manifest", manifest)
-    assert result.exit_code == 1 and "the manifest has no.such.tensor of m.gguf, which the file does not" in result.stdout
+    assert (
+        result.exit_code == 1 and "the manifest has no.such.tensor of m.gguf, which the file does not" in result.stdout
+    )
 
 
 def test_hashes_in_the_file(invoke: Invoke, stories: Path, tmp_path: Path) -> None:
@@ -161,7 +163,10 @@ def test_hashes_in_the_file(invoke: Invoke, stories: Path, tmp_path: Path) -> No
     assert invoke("verify", out, "--write-hashes", out, "--force").exit_code == 2
     bad = damaged(out, tmp_path / "bad.gguf", "blk.2.ffn_up.weight")
     result = invoke("verify", bad, "--no-values", "--write-hashes", tmp_path / "never.gguf")
-    assert result.exit_code == 1 and result.stdout == "blk.2.ffn_up.weight has other data than general.tensor_hashes says\n"
+    assert (
+        result.exit_code == 1
+        and result.stdout == "blk.2.ffn_up.weight has other data than general.tensor_hashes says\n"
+    )
     assert not (tmp_path / "never.gguf").exists()
     assert invoke("verify", bad, "--no-hashes").exit_code == 0
     result = invoke("verify", copy(out, tmp_path / "less.gguf", ("blk.2.ffn_up.weight",)), "--no-values")

@@ -20,6 +20,9 @@ def test_as_many_as_dequantizing_finds(kind: object) -> None:
     odd = ~np.isfinite(values)
     expected = int(odd.sum()) if kind.block == 1 else int(odd.any(axis=1).sum())
     found = count_not_finite(data.reshape(-1), kind)
+    if kind.name in ("F64", "Q8_K"):  # numbers that float32 cannot hold, or not multiplied, are numbers still
+        stored = data.view(np.float64) if kind.name == "F64" else np.ascontiguousarray(data[:, :4]).view(np.float32)
+        expected = int((~np.isfinite(stored)).sum())
     if kind.name == "MXFP4":  # its largest exponent stands for NaN, which ggml and we decode as a power of two
         expected = int((data[:, 0] == 0xFF).sum())
     if kind.name in VALID:
