@@ -55,7 +55,7 @@ def test_values_that_are_no_numbers(invoke: Invoke, tmp_path: Path) -> None:
     write(tmp_path / "bad.gguf", {"general.architecture": "none"}, tensors)
     result = invoke("verify", tmp_path / "bad.gguf")
     assert result.exit_code == 1 and result.stdout == "odd has 2 values that are NaN or infinite\n"
-    assert "its architecture (none) is none of a text model known here" in result.stderr
+    assert "it holds no text model known here (architecture none, type None)" in result.stderr
     assert invoke("verify", tmp_path / "bad.gguf", "--no-values").exit_code == 0
     assert json.loads(invoke("verify", tmp_path / "bad.gguf", "--json").stdout)["mistakes"]
 

@@ -42,12 +42,12 @@ def command(model: str, kinds: tuple[str, ...], tensors: bool, quiet: bool, as_j
 
     path = find_file(model)
     wanted = KINDS if "all" in kinds else tuple(dict.fromkeys(kinds))
-    found = []
     with Meter("bytes", quiet or as_json, doing="hashing") as meter:
-        for shard in shards_of(path) or [path]:
-            for line in hash_file(shard, wanted, tensors=tensors, progress=meter):
-                found.append(line)
-                if not as_json:
-                    click.echo(str(line))
+        found = [
+            line for shard in shards_of(path) for line in hash_file(shard, wanted, tensors=tensors, progress=meter)
+        ]
     if as_json:
         click.echo(json.dumps([asdict(line) for line in found], indent=2, ensure_ascii=False))
+        return
+    for line in found:
+        click.echo(str(line))

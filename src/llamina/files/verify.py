@@ -78,7 +78,7 @@ def verify(
         return report
     if values:
         _check_values(file, report, progress)
-    shards = shards_of(report.path) or [report.path]
+    shards = shards_of(report.path)
     if lines is not None:
         found = [(shard, of_file(lines, shard)) for shard in shards]
         if not any(about for _, about in found):
@@ -117,8 +117,11 @@ def _check_header(file: GGUF, report: Report) -> None:
     report.bytes = sum(tensor.nbytes for tensor in file.tensors.values())
     known = needs(file)
     if known is None:
-        what = file.metadata.get("general.architecture", "none")
-        report.notes.append(f"its architecture ({what}) is none of a text model known here: tensors were not compared")
+        what, kind = (file.metadata.get(f"general.{key}") for key in ("architecture", "type"))
+        report.notes.append(
+            f"it holds no text model known here (architecture {what}, type {kind}): its tensors were "
+            "not compared with what a model asks for"
+        )
         return
     report.missing, report.unused = known.missing, known.unused
     if known.reason is not None:
