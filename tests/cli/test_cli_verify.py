@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from click.testing import Result
 from llamina.gguf import GGUF, open_model, tensor_type, write, write_shards
 from llamina.hub.catalogue import CATALOGUE, Entry
 from llamina.hub.checksums import known_sha256
+from skips import needs
 
 Invoke = Callable[..., Result]
 
@@ -76,6 +78,7 @@ def test_a_file_that_is_another(invoke: Invoke, stories: Path, monkeypatch: pyte
     assert result.exit_code == 1 and f"{stories.name} has another SHA-256 than the catalogue's" in result.stdout
 
 
+@needs("hardware", sys.platform != "win32", "symbolic links")
 def test_files_of_the_hub(invoke: Invoke, stories: Path, tmp_path: Path) -> None:
     """In the Hub's cache a file is a link to one that is named by its SHA-256; in other folders that is noted."""
     raw = stories.read_bytes()

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from llamina.convert.families import family_of
 from llamina.convert.lazy import BLOCKS, Lazy
@@ -24,6 +23,7 @@ from llamina.errors import ModelFileError, ModelNotFound, RequestError
 from llamina.gguf import GGUF, ComputedTensor, Tensor, TensorType, tensor_type, write
 from llamina.gguf.cursor import LAST_VERSION
 from llamina.gguf.header import DEFAULT_ALIGNMENT
+from llamina.gguf.types import Bytes
 from llamina.gguf.writer import Progress, Source, check_output
 
 FILE_TYPES = {"F32": 0, "F16": 1, "Q8_0": 7, "BF16": 32}  # of general.file_type
@@ -139,9 +139,13 @@ def _contents(
 ) -> GGUF:
     """The file that would be written without quantizing, its tensors read from the folder when they are needed."""
 
-    def data(name: str) -> npt.NDArray[np.uint8]:
-        parts = tensors[name].encoded(kinds[name], name)
-        return np.concatenate([np.ascontiguousarray(part).reshape(-1).view(np.uint8) for part in parts])
+    def data(name: str) -> Bytes:
+        whole, at = np.empty(kinds[name].size(tensors[name].shape), np.uint8), 0
+        for part in tensors[name].encoded(kinds[name], name):
+            raw = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
+            whole[at : at + len(raw)] = raw
+            at += len(raw)
+        return whole
 
     computed: dict[str, Tensor] = {
         name: ComputedTensor(name=name, shape=tensor.shape, type=kinds[name], make=partial(data, name))

@@ -72,7 +72,7 @@ def _edited(
 ) -> tuple[dict[str, object], dict[str, Kind]]:
     for key in (*remove, *rename):
         _check_known(file, key)
-    if twice := {*remove} & {*rename} | ({*remove, *rename} & {*given}):
+    if twice := {*remove} & {*rename} | {*remove, *rename, *rename.values()} & {*given}:
         raise RequestError(f"{min(twice)} is edited twice: name it once", "set")
     metadata: dict[str, object] = {}
     kinds: dict[str, Kind] = {}

@@ -126,8 +126,11 @@ def _write(path: Path, file: GGUF, added: Mapping[str, Added], progress: Progres
 
 def _computed(tensor: Tensor, added: Added) -> Tensor:
     def data() -> Bytes:
-        values: Bytes = np.concatenate(list(_rows(tensor, added))).reshape(-1).view(np.uint8)
-        return values
+        values, at = np.empty((prod(tensor.shape[:-1]), tensor.shape[-1]), np.float32), 0
+        for part in _rows(tensor, added):
+            values[at : at + len(part)] = part
+            at += len(part)
+        return values.reshape(-1).view(np.uint8)
 
     return ComputedTensor(name=tensor.name, shape=tensor.shape, type=tensor_type("F32"), make=data)
 

@@ -63,9 +63,9 @@ def write_shards(
         for number, (final, part) in enumerate(zip(paths, groups, strict=True)):
             split = {"split.no": number, "split.count": len(groups), "split.tensors.count": count}
             pairs = {**metadata, **split} if number == 0 else split
-            write(Path(staging) / final.name, pairs, part, metadata_types=kinds, progress=progress)
+            write(Path(staging) / f"{final.name}.part", pairs, part, metadata_types=kinds, progress=progress)
         for final in paths:
-            os.replace(Path(staging) / final.name, final)
+            os.replace(Path(staging) / f"{final.name}.part", final)
     return paths
 
 
