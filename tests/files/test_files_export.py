@@ -112,7 +112,7 @@ def test_other_types(invoke: Invoke, stories: Path, adapters: dict[str, Path], t
 
 def test_experts(files: Callable[[str], Path], tmp_path: Path) -> None:
     """A pair for each expert."""
-    base = files("qwen3moe")
+    base = files("qwen3moe-moe")
     with GGUF.open(base) as file:
         names = [name for name in file.tensors if name.startswith("blk.0.ffn_") and name.endswith("_exps.weight")]
         assert names and all(len(file.tensors[name].shape) == 3 for name in names)

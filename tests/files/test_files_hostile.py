@@ -1,5 +1,6 @@
 """Damaged files: every tool gives an error of ours or a result, and never a file that is half written."""
 
+import os
 import random
 import struct
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from llamina.files import compare, edit, export_lora, hash_file, merge, split, v
 from llamina.gguf import GGUF, open_model, tensor_type, write
 from lora_files import draw, save
 
+MUTANTS = int(os.environ.get("LLAMINA_MUTANTS", "300"))
 BIG = (2**31, 2**32 - 1, 2**60, 2**63, 2**64 - 1)
 
 
@@ -20,7 +22,7 @@ BIG = (2**31, 2**32 - 1, 2**60, 2**63, 2**64 - 1)
 def tiny(files: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny llama in two types with a list of hashes, whose header is short."""
     folder = tmp_path_factory.mktemp("tiny")
-    with open_model(files("llama")) as file:
+    with open_model(files("llama-dense")) as file:
         tensors = [tensor for name, tensor in file.tensors.items() if not name.startswith("blk.") or "blk.0." in name]
         metadata = {**file.metadata, "llama.block_count": 1, "general.file_type": 0}
         write(folder / "plain.gguf", metadata, tensors, metadata_types=file.metadata_types)
@@ -76,7 +78,7 @@ def test_the_tools_on_mutants(tiny: Path, tmp_path: Path) -> None:
         "hashes": lambda new: write_hashes(path, new),
     }
     refused = dict.fromkeys([*tools, "verify"], 0)
-    for _ in range(1500):
+    for _ in range(MUTANTS):
         path.write_bytes(mutate(raw, rng, header))
         refused["verify"] += not verify(path).sound
         out.mkdir()
@@ -90,27 +92,26 @@ def test_the_tools_on_mutants(tiny: Path, tmp_path: Path) -> None:
                 GGUF.open(made).close()
                 made.unlink()
         out.rmdir()
-    assert refused["merge"] == 1500 and all(count > 300 for count in refused.values()), refused
-    assert all(refused[name] < 1500 for name in tools if name != "merge"), refused
+    assert refused["merge"] == MUTANTS and all(count > MUTANTS / 5 for count in refused.values()), refused
+    assert all(refused[name] < MUTANTS for name in tools if name != "merge"), refused
 
 
 def test_a_mutated_adapter(tiny: Path, tmp_path: Path) -> None:
     path, out = tmp_path / "a.gguf", tmp_path / "out.gguf"
     raw = save(path, "llama", draw(tiny, ["blk.0.attn_q.weight"], 2, 1), alpha=4.0).read_bytes()
     rng, refused = random.Random(3), 0
-    for _ in range(1000):
+    for _ in range(MUTANTS):
         path.write_bytes(mutate(raw, rng, len(raw)))
         try:
-            with np.errstate(all="ignore"):
-                export_lora(tiny, [path], out, overwrite=True)
+            export_lora(tiny, [path], out, overwrite=True)
         except LlaminaError:
             refused += 1
-    assert 300 < refused < 1000
+    assert MUTANTS / 5 < refused < MUTANTS
 
 
 def test_every_cut_and_flipped_bit_is_found(tiny: Path, tmp_path: Path) -> None:
     """A cut anywhere; and a bit anywhere in the data, by the hashes that the file lists."""
-    raw, rng, header = tiny.read_bytes(), random.Random(4), header_of(tiny)
+    raw, rng = tiny.read_bytes(), random.Random(4)
     path = tmp_path / "cut.gguf"
     for _ in range(100):
         path.write_bytes(raw[: rng.randrange(1, len(raw) - 32)])
@@ -119,8 +120,9 @@ def test_every_cut_and_flipped_bit_is_found(tiny: Path, tmp_path: Path) -> None:
         used = np.zeros(len(raw), np.bool_)
         for tensor in file.tensors.values():
             used[tensor.offset : tensor.offset + tensor.nbytes] = True
+    places = np.flatnonzero(used).tolist()
     for _ in range(100):
-        at = rng.choice(np.flatnonzero(used[header:]).tolist()) + header
+        at = rng.choice(places)
         mutant = bytearray(raw)
         mutant[at] ^= 1 << rng.randrange(8)
         path.write_bytes(mutant)

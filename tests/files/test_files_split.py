@@ -23,7 +23,7 @@ def equal(a: Path, b: Path) -> bool:
 
 def test_split_and_merge(invoke: Invoke, stories: Path, tmp_path: Path) -> None:
     out = tmp_path / "story-v1.5"
-    result = invoke("split", stories, out, "--max-size", "400K")
+    result = invoke("split", stories, out, "--max-size", "500K")
     paths = [Path(line) for line in result.stdout.splitlines()]
     assert result.exit_code == 0 and [path.name for path in paths] == [
         f"story-v1.5-0000{n}-of-0000{len(paths)}.gguf" for n in range(1, len(paths) + 1)

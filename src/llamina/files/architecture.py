@@ -11,7 +11,7 @@ from llamina.ops import Weight
 from llamina.plan import record
 
 MOST = 1000  # missing tensors that are looked for
-SHORT = 2  # a context shorter than any that was trained
+SHORT, LONG = 2, 1 << 20  # contexts beyond those that models are trained for, which may ask for other tensors
 _LAYER = re.compile(r"^blk\.\d+\.")
 
 
@@ -26,8 +26,8 @@ class Needs:
 
 def needs(file: GGUF) -> Needs | None:
     """What a model lacks and what it has in vain; None for files that hold no model of a known architecture."""
-    architecture, kind = (file.metadata.get(f"general.{key}") for key in ("architecture", "type"))
-    if architecture not in architectures() or kind not in (None, "model") or not file.tensors:
+    architecture, kind = file.metadata.get("general.architecture"), file.metadata.get("general.type", "model")
+    if str(architecture) not in architectures() or str(kind) != "model" or not file.tensors:
         return None
     from llamina.engine.runner.load import weights_of
 
@@ -51,11 +51,17 @@ def needs(file: GGUF) -> Needs | None:
 
 def _run(metadata: dict[str, Any], tensors: "_Asked") -> None:
     """Record all that the model can compute, as short and as long contexts ask for it."""
-    for context in (None, SHORT):
-        model = build(metadata, tensors, context)
-        record(model.hidden if model.headless else model.forward)
-        if any(name.startswith("cls.") for name in tensors):
-            record(model.rank)
+    for context in (SHORT, None, LONG):
+        try:
+            model = build(metadata, tensors, context)
+            record(model.hidden if model.headless else model.forward)
+            if any(name.startswith("cls.") for name in tensors):
+                record(model.rank)
+        except MissingTensor:
+            raise
+        except LlaminaError:
+            if context != LONG:  # a model with learned positions refuses it
+                raise
 
 
 class _Asked(dict[str, Weight]):

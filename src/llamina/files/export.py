@@ -137,7 +137,7 @@ def _computed(tensor: Tensor, added: Added) -> Tensor:
 
 def _encoded(tensor: Tensor, added: Added, kind: str) -> Iterator[npt.NDArray[np.uint8]]:
     for values in _rows(tensor, added):
-        if kind == "F16" and not (largest := float(np.max(np.abs(values)))) <= LARGEST_F16:
+        if kind == "F16" and (largest := float(np.max(np.abs(values)))) > LARGEST_F16:
             raise RequestError(f"{tensor.name} would hold {largest:g}, which F16 cannot: choose bf16 or f32", "type")
         yield encode(values, kind)
 
@@ -151,8 +151,13 @@ def _rows(tensor: Tensor, added: Added) -> Iterator[npt.NDArray[np.float32]]:
         for at in range(0, out, step):
             part = slice(at, at + step)
             values = decode(rows[part], tensor.type)
-            for pair, scale in added:
-                a, b = (side[expert] if experts else side for side in (pair.a, pair.b))
-                product = a[part] @ b.T if _is_table(tensor) else b[part] @ a
-                values += np.float32(scale * pair.scale) * product
+            with np.errstate(all="ignore"):
+                for pair, scale in added:
+                    a, b = (side[expert] if experts else side for side in (pair.a, pair.b))
+                    product = a[part] @ b.T if _is_table(tensor) else b[part] @ a
+                    values += np.float32(scale * pair.scale) * product
+            if not np.isfinite(values).all():
+                raise RequestError(
+                    f"{tensor.name} would hold NaN or infinity: verify the model, the adapter and its scale"
+                )
             yield values
