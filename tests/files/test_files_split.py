@@ -16,6 +16,25 @@ from llamina.gguf import GGUF, open_model, tensor_type, write
 Invoke = Callable[..., Result]
 
 
+THEIRS = {  # SHA-256 of the shards of stories260K.gguf by llama-gguf-split of llama.cpp at 0c1e570
+    "--split-max-tensors 20": [
+        "a9f20db76f65f360cc945e7d94ef8a98649177000b1596907c5d8746792f4dc4",
+        "6fd778b5fd55da76fd09dfd1a4ca1534d5cbc7481109c91ab551b594f12751bf",
+        "5347b2ce84e83ce7f5e0a636bac675fae1cc76eeaa109aade687ed516d991584",
+    ],
+    "--split-max-size 1M": [
+        "7b273e1dbfab11dc67dce479deb5923fef27c39cbf56a20b3a928a47b77dab3c",
+        "50d019817c2626eb9e8a41f361ff5bfa538757e6f708a3076cd3356354a75694",
+    ],
+    "--split-max-tensors 20 --no-tensor-first-split": [
+        "bca66d2dd075e6186cd4fbbec5536cafc6f7a0d6a50a6c239181a8b1e6511fcb",
+        "8b6d7a36c77a5089c5436ceafa4a5cf86f020a64f7200f6abe56b7af26e737db",
+        "1a4a6e8a1bf3dd9ddd3575f3378998382da0d3418ec749c59ec41f73d6ce0f94",
+        "2310aa24574043a2a398464c5c245aadfcb39183ff96ba0a9fac2dbd7a73a766",
+    ],
+}
+
+
 def equal(a: Path, b: Path) -> bool:
     with open_model(a) as one, open_model(b) as other:
         return not compare(one, other)
@@ -38,7 +57,17 @@ def test_split_and_merge(invoke: Invoke, stories: Path, tmp_path: Path) -> None:
         assert {key: file.metadata[key] for key in file.metadata} == {
             "split.no": 1, "split.count": 3, "split.tensors.count": 48,
         }  # fmt: skip
-        assert [str(kind) for kind in file.metadata_types.values()] == ["UINT16", "UINT16", "INT32"]
+        assert [str(kind) for kind in file.metadata_types.values()] == ["UINT16", "INT32", "UINT16"]
+
+
+@pytest.mark.parametrize("options", THEIRS)
+def test_the_bytes_of_llama_gguf_split(invoke: Invoke, stories: Path, tmp_path: Path, options: str) -> None:
+    """A file without tensors has padding at its end there, which says nothing."""
+    made = [Path(path) for path in invoke("split", stories, tmp_path / "s", *options.split()).stdout.splitlines()]
+    raw = [path.read_bytes() for path in made]
+    if "first" in options:
+        raw[0] += bytes(-len(raw[0]) % 32)
+    assert [sha256(shard).hexdigest() for shard in raw] == THEIRS[options]
 
 
 def test_the_engine_says_the_same(invoke: Invoke, stories: Path, tmp_path: Path) -> None:

@@ -61,8 +61,9 @@ def write_shards(
     kinds = {**(metadata_types or {}), **_KINDS}
     with TemporaryDirectory(prefix=f".{paths[0].stem}.", suffix=".part", dir=paths[0].parent) as staging:
         for number, (final, part) in enumerate(zip(paths, groups, strict=True)):
-            split = {"split.no": number, "split.count": len(groups), "split.tensors.count": count}
-            pairs = {**metadata, **split} if number == 0 else split
+            # in llama-gguf-split's order, so that files are the same byte for byte
+            split = {"split.no": number, "split.tensors.count": count, "split.count": len(groups)}
+            pairs = {**{k: v for k, v in metadata.items() if k not in split}, **split} if number == 0 else split
             write(Path(staging) / f"{final.name}.part", pairs, part, metadata_types=kinds, progress=progress)
         for final in paths:
             os.replace(Path(staging) / f"{final.name}.part", final)
