@@ -32,16 +32,16 @@ def count_not_finite(data: U8, kind: TensorType) -> int:
 
 
 def _odd(blocks: U8, kind: TensorType) -> npt.NDArray[np.bool_]:
+    odd: npt.NDArray[np.bool_] = np.zeros(len(blocks), np.bool_)
     if kind.name in _EXPONENTS:
         dtype, bits = _EXPONENTS[kind.name]
-        return (blocks.reshape(-1).view(dtype) & dtype(bits)) == bits
-    if kind.name == "Q8_K":  # a float32 at the beginning
-        return (blocks[:, 3] & 0x7F == 0x7F) & (blocks[:, 2] & 0x80 == 0x80)
-    if kind.name == "MXFP4":
-        return blocks[:, 0] == 0xFF
-    if kind.name == "IQ1_M":  # the upper nibbles of the last four words are a float16, the last one its highest bits
-        return (blocks[:, 55] & 0x70 == 0x70) & (blocks[:, 53] & 0xC0 == 0xC0)
-    odd = np.zeros(len(blocks), np.bool_)
+        odd = (blocks.reshape(-1).view(dtype) & dtype(bits)) == bits
+    elif kind.name == "Q8_K":  # a float32 at the beginning
+        odd = (blocks[:, 3] & 0x7F == 0x7F) & (blocks[:, 2] & 0x80 == 0x80)
+    elif kind.name == "MXFP4":
+        odd = blocks[:, 0] == 0xFF
+    elif kind.name == "IQ1_M":  # the upper nibbles of the last four words are a float16, the last one its highest bits
+        odd = (blocks[:, 55] & 0x70 == 0x70) & (blocks[:, 53] & 0xC0 == 0xC0)
     for at in HALVES.get(kind.name, ()):
         odd |= blocks[:, at + 1] & 0x7C == 0x7C
     return odd
