@@ -13,6 +13,7 @@ from click.testing import Result
 from llamina.gguf import GGUF, open_model, tensor_type, write, write_shards
 from llamina.hub.catalogue import CATALOGUE, Entry
 from llamina.hub.checksums import known_sha256
+from lora_files import draw, save
 from skips import needs
 
 Invoke = Callable[..., Result]
@@ -122,6 +123,18 @@ def test_missing_and_unused_tensors(invoke: Invoke, stories: Path, tmp_path: Pat
     short = copy(stories, tmp_path / "d.gguf", llama__block_count=0)
     result = invoke("verify", short)
     assert result.exit_code == 1 and "llama.block_count is 0: it must be a whole number" in result.stdout
+
+
+def test_vocabularies_and_adapters(invoke: Invoke, stories: Path, tmp_path: Path) -> None:
+    scores = np.zeros(3, np.float32)
+    result = invoke("verify", copy(stories, tmp_path / "a.gguf", tokenizer__ggml__scores=scores))
+    assert result.exit_code == 1 and "tokenizer.ggml.scores" in result.stdout
+    result = invoke("verify", copy(stories, tmp_path / "b.gguf", tokenizer__ggml__model="new"))
+    assert result.exit_code == 0 and "new" in result.stderr
+    lora = save(tmp_path / "lora.gguf", "llama", draw(stories, ["blk.0.attn_q.weight"], 2, 1))
+    assert invoke("verify", lora).exit_code == 0
+    result = invoke("verify", copy(lora, tmp_path / "half.gguf", ("blk.0.attn_q.weight.lora_b",)))
+    assert result.exit_code == 1 and "lacks blk.0.attn_q.weight.lora_b" in result.stdout
 
 
 def test_a_manifest(invoke: Invoke, stories: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """`llamina split` and `merge`: the shards of llama-gguf-split, byte for byte."""
 
 import json
+import tracemalloc
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -10,7 +11,7 @@ from click.testing import Result
 
 import llamina
 from llamina.errors import ModelNotFound, RequestError
-from llamina.files import compare, merge, plan_split, split
+from llamina.files import compare, edit, merge, plan_split, split
 from llamina.gguf import GGUF, open_model, tensor_type, write
 
 Invoke = Callable[..., Result]
@@ -181,3 +182,17 @@ def test_an_alignment_of_its_own(tmp_path: Path) -> None:
         sha256(merge(shards[2].path, tmp_path / "n.gguf").read_bytes()).digest()
         == sha256((tmp_path / "m.gguf").read_bytes()).digest()
     )
+
+
+def test_memory(tmp_path: Path) -> None:
+    """Less than one tensor is in memory at a time."""
+    size = 1 << 26
+    tensors = [(f"t{i}", (size // 4,), tensor_type("F32"), lambda: iter([bytes(size // 16)] * 16)) for i in range(3)]
+    write(tmp_path / "m.gguf", {"general.architecture": "none"}, tensors)
+    tracemalloc.start()
+    shards = split(tmp_path / "m.gguf", max_tensors=1)
+    merge(shards[0].path, tmp_path / "n.gguf")
+    edit(tmp_path / "n.gguf", set={"a": 1}, in_place=True)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < size / 4 and len(shards) == 3

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from llamina.errors import ModelFileError, RequestError, UnsupportedModel
-from llamina.files.architecture import needs
+from llamina.adapters import read_adapter
+from llamina.errors import LlaminaError, ModelFileError, RequestError, UnsupportedModel
+from llamina.files.architecture import Needs, needs
 from llamina.files.edit import edit
 from llamina.files.hashes import (
     TENSOR_HASHES,
@@ -22,6 +23,7 @@ from llamina.gguf.writer import Progress, check_output
 from llamina.hub.checksums import known_sha256
 from llamina.hub.shards import shards_of
 from llamina.quant.scales import count_not_finite
+from llamina.tokenizer.vocabulary import Vocabulary
 
 SHOWN = 8  # names in a message
 
@@ -60,11 +62,12 @@ def verify(
 ) -> Report:
     """Check a model, all shards of it, and return what is wrong with it.
 
-    Always: the header, that tensors are aligned, inside the file and do not overlap, and that the architecture has the
-    tensors it asks for. `values`: that no scale or value is NaN or infinite. `hashes`: those that the file lists in
-    `general.tensor_hashes`. `sha256`: the SHA-256 of the files against the catalogue's or the Hugging Face Hub's.
-    `manifest`: the lines of that file, as `hash_file` makes them. Raises ModelNotFound, and RequestError for a manifest
-    that has nothing of these files; what is wrong with the file itself is in the report.
+    Always: the header, that tensors are aligned, inside the file and do not overlap, that the vocabulary can be read,
+    and that the architecture has the tensors it asks for. `values`: that no scale or value is NaN or infinite.
+    `hashes`: those that the file lists in `general.tensor_hashes`. `sha256`: the SHA-256 of the files against the
+    catalogue's or the Hugging Face Hub's. `manifest`: the lines of that file, as `hash_file` makes them. Raises
+    ModelNotFound, and RequestError for a manifest that has nothing of these files; what is wrong with the file itself
+    is in the report.
     """
     report = Report(Path(path))
     lines = None if manifest is None else read_manifest(manifest)
@@ -115,14 +118,35 @@ def write_hashes(
 def _check_header(file: GGUF, report: Report) -> None:
     report.tensors = len(file.tensors)
     report.bytes = sum(tensor.nbytes for tensor in file.tensors.values())
+    _check_vocabulary(file, report)
     known = needs(file)
-    if known is None:
+    if file.metadata.get("general.type") == "adapter":
+        try:
+            read_adapter(report.path, {})
+        except LlaminaError as error:
+            report.mistakes.append(str(error))
+    elif known is None:
         what, kind = (file.metadata.get(f"general.{key}") for key in ("architecture", "type"))
         report.notes.append(
             f"it holds no text model known here (architecture {what}, type {kind}): its tensors were "
             "not compared with what a model asks for"
         )
+    else:
+        _check_needs(known, report)
+
+
+def _check_vocabulary(file: GGUF, report: Report) -> None:
+    if "tokenizer.ggml.tokens" not in file.metadata:
         return
+    try:
+        Vocabulary.read(file.metadata)
+    except UnsupportedModel as error:
+        report.notes.append(str(error))
+    except LlaminaError as error:
+        report.mistakes.append(str(error))
+
+
+def _check_needs(known: Needs, report: Report) -> None:
     report.missing, report.unused = known.missing, known.unused
     if known.reason is not None:
         report.mistakes.append(known.reason)

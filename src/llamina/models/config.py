@@ -110,10 +110,11 @@ class Config:
     def rope_sections(self) -> tuple[int, ...]:
         """How many pairs follow each of M-RoPE's four positions (time, height, width, and a fourth); () without it."""
         value = self.get("rope.dimension_sections", ())
-        given = tuple(int(n) for n in value) if hasattr(value, "__len__") else (int(value),) * 4
-        if len(given) not in (0, 4) or any(n < 0 for n in given):
-            raise ModelFileError(f"{self.architecture}.rope.dimension_sections is {list(given)}: it must be 4 counts")
-        return given if given and all(given[:2]) else ()
+        listed = value.tolist() if hasattr(value, "tolist") else value
+        given = tuple(listed) if isinstance(listed, list | tuple) else (listed,) * 4
+        if len(given) not in (0, 4) or not all(_is_number(n) and 0 <= n <= _LIMIT and n == int(n) for n in given):
+            raise ModelFileError(f"{self.architecture}.rope.dimension_sections is {listed!r}: it must be 4 counts")
+        return tuple(int(n) for n in given) if given and all(given[:2]) else ()
 
     def routing(self, scoring: Scoring = "softmax", normalize: bool | None = None) -> Routing:
         """How experts are chosen and weighed; the file may name another scoring, and whether weights are normed."""
