@@ -120,7 +120,7 @@ def _check_header(file: GGUF, report: Report) -> None:
     report.bytes = sum(tensor.nbytes for tensor in file.tensors.values())
     _check_vocabulary(file, report)
     known = needs(file)
-    if file.metadata.get("general.type") == "adapter":
+    if str(file.metadata.get("general.type")) == "adapter":
         try:
             read_adapter(report.path, {})
         except LlaminaError as error:

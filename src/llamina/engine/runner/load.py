@@ -70,7 +70,7 @@ def load(
     check_names(given, frozenset(SAMPLING))
     Sampling(**given)  # raises for what no request could be sampled with
     file = model if isinstance(model, GGUF) else open_model(locate(model, progress))
-    if file.metadata.get("general.type") == "adapter":
+    if str(file.metadata.get("general.type")) == "adapter":
         raise UnsupportedModel(f"{file.source} is a LoRA adapter: load its model, then give it to load_adapter")
     weights = weights_of(file)
     trained = build(file.metadata, weights).config.trained_context
