@@ -10,7 +10,7 @@ from llamina.models import architectures, build
 from llamina.ops import Weight
 from llamina.plan import record
 
-MOST = 1000  # missing tensors that are looked for
+MOST = 64  # missing tensors that are looked for: each takes another recording
 SHORT, LONG = 2, 1 << 20  # contexts beyond those that models are trained for, which may ask for other tensors
 _LAYER = re.compile(r"^blk\.\d+\.")
 

@@ -73,6 +73,14 @@ class Config:
             raise ModelFileError(f"{self.architecture}.{key} has no entry for layer {layer} of {self.layers}")
         return bool(value)
 
+    def listed(self, key: str) -> tuple[int, ...]:
+        """Whole numbers of any size, as the file lists them; none if it does not."""
+        value = self.get(key, ())
+        numbers = value.tolist() if hasattr(value, "tolist") else value
+        if not isinstance(numbers, list | tuple) or not all(type(n) is int for n in numbers):
+            raise ModelFileError(f"{self.architecture}.{key} is {numbers!r}: it must be a list of whole numbers")
+        return tuple(numbers)
+
     def windowed(self, layer: int, period: int, global_first: bool = False) -> bool:
         """Whether a layer sees only the window: as the file lists it, else all but the last (first) of each period."""
         key = "attention.sliding_window_pattern"
