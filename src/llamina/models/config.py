@@ -10,6 +10,7 @@ from llamina.ops import Rope, Routing, Scoring
 Sections = Literal["none", "blocks", "interleaved"]  # how M-RoPE hands pairs to its positions
 SCORINGS: tuple[Scoring, ...] = ("softmax", "sigmoid", "softmax_selected")  # by GGUF's numbers, from 1
 _LIMIT = 1 << 24  # no count in a real model comes near this
+REPEATED = 64  # nor how often a part of it is repeated near this
 
 
 class Config:
@@ -38,15 +39,17 @@ class Config:
         """A value of this architecture, as the file has it."""
         return self._metadata.get(f"{self.architecture}.{key}", default)
 
-    def count(self, key: str, default: int | None = None, least: int = 1, layer: int | None = None) -> int:
+    def count(
+        self, key: str, default: int | None = None, least: int = 1, layer: int | None = None, most: int = _LIMIT
+    ) -> int:
         """A whole number within reason; of an array, the entry of `layer`, or its largest."""
         value = self.get(key, default)
         if value is None:
             raise ModelFileError(f"{self.architecture}.{key} is missing: the file cannot be run without it")
         value = _entry(value, layer)
-        if not _is_number(value) or not least <= value <= _LIMIT or int(value) != value:
+        if not _is_number(value) or not least <= value <= most or int(value) != value:
             raise ModelFileError(
-                f"{self.architecture}.{key} is {value!r}: it must be a whole number from {least} to {_LIMIT}"
+                f"{self.architecture}.{key} is {value!r}: it must be a whole number from {least} to {most}"
             )
         return int(value)
 
@@ -100,7 +103,7 @@ class Config:
         yarn = self.number("rope.scaling.yarn_ext_factor", -1.0)
         yarn = yarn if yarn >= 0 else float(kind == "yarn")
         stretch = self.yarn_magnitude(factor) if yarn else self.number("rope.scaling.yarn_attn_factor", 1.0)
-        dims = self.count("rope.dimension_count", self.head_dim)
+        dims = self.count("rope.dimension_count", self.head_dim, most=1 << 16)
         return Rope(
             dims,
             base or self.positive("rope.freq_base", 10000.0),
