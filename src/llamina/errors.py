@@ -3,6 +3,7 @@
 LlaminaError
 ├── ModelFileError          the file is damaged, truncated or not GGUF
 ├── UnsupportedModel        the file is fine, but asks for something we do not have
+│   └── MissingTensor       the architecture asks for a tensor that the file does not have
 ├── ModelNotFound           no file, pulled model or repository of that name
 ├── DownloadError           a transfer broke or its checksum is wrong
 ├── RequestError            the caller asked for something impossible (`param` names the argument)
@@ -29,6 +30,14 @@ class ModelFileError(LlaminaError):
 
 class UnsupportedModel(LlaminaError):
     """The file is fine, but asks for something we do not have."""
+
+
+class MissingTensor(UnsupportedModel):
+    """The architecture asks for a tensor, named `tensor`, that the file does not have."""
+
+    def __init__(self, tensor: str) -> None:
+        super().__init__(f"the file has no tensor {tensor}: it is incomplete, or of a variant not known here")
+        self.tensor = tensor
 
 
 class ModelNotFound(LlaminaError):

@@ -85,4 +85,36 @@ def test_mistakes(invoke: Invoke, model: Path, tmp_path: Path) -> None:
     assert (
         unknown.exit_code == 1 and "LlamoForCausalLM, which llamina cannot convert; the nearest are" in unknown.stderr
     )
-    assert invoke("convert", model, "--type", "q4_k").exit_code == 2
+    result = invoke("convert", model, "--type", "q9")
+    assert result.exit_code == 2 and "type is 'q9': must be one of F32, F16" in result.stderr
+    result = invoke("convert", model, "--type", "f16", "--imatrix", "i.gguf")
+    assert result.exit_code == 2 and "has no use for an importance matrix" in result.stderr
+
+
+@pytest.mark.parametrize("kind", ["q4_k_m", "iq4_nl", "q5_1", "mxfp4_moe"])
+def test_quantized_in_one_go(invoke: Invoke, model: Path, tmp_path: Path, kind: str) -> None:
+    """The same bytes as by converting and quantizing, and no file in between."""
+    once, plain, twice = (tmp_path / name for name in ("once.gguf", "plain.gguf", "twice.gguf"))
+    told = json.loads(invoke("convert", model, "-o", once, "--type", kind, "--json").stdout)
+    assert told["type"] == kind.upper() and told["bytes"] == once.stat().st_size
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["Tiny-Llama", "once.gguf"]
+    assert invoke("convert", model, "-o", plain).exit_code == 0
+    assert invoke("quantize", plain, twice, kind).exit_code == 0
+    assert once.read_bytes() == twice.read_bytes()
+
+
+def test_one_file(invoke: Invoke, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Named after the file; config.json and the tokenizer are those beside it."""
+    monkeypatch.chdir(tmp_path)
+    assert invoke("convert", model).stdout == "Tiny-Llama-F32.gguf\n"
+    (weights,) = model.glob("*.safetensors")
+    weights.rename(model / "tuned-v1.5.safetensors")
+    result = invoke("convert", model / "tuned-v1.5.safetensors")
+    assert (result.exit_code, result.stdout) == (0, "tuned-v1.5-F32.gguf\n"), result.stderr
+    assert (tmp_path / "tuned-v1.5-F32.gguf").read_bytes() == (tmp_path / "Tiny-Llama-F32.gguf").read_bytes()
+    shard = (model / "tuned-v1.5.safetensors").rename(model / "model-00001-of-00002.safetensors")
+    result = invoke("convert", shard)
+    assert result.exit_code == 1 and "is one of 2 files of a model: give its folder" in result.stderr
+    shard.rename(tmp_path / "alone.safetensors")
+    result = invoke("convert", tmp_path / "alone.safetensors")
+    assert result.exit_code == 3 and "has no config.json" in result.stderr

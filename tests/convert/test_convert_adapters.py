@@ -13,6 +13,8 @@ from convert_folders import HERE, TOKENS, folder, save, values
 import llamina
 from llamina.convert import convert
 from llamina.errors import LlaminaError, ModelFileError, ModelNotFound, UnsupportedModel
+from llamina.files import compare, export_lora
+from llamina.gguf import open_model
 
 F32 = npt.NDArray[np.float32]
 NAMES = [
@@ -41,6 +43,18 @@ def test_an_adapter_is_the_merged_model(name: str, tmp_path: Path) -> None:
     got = logits(base, adapter(tmp_path / "lora", name, rslora))
     assert nmse(got, logits(whole)) < 1e-8
     assert nmse(got, logits(base)) > 1e-2, "an adapter that does little proves little"
+
+
+@pytest.mark.parametrize("name", ["llama", "mixtral", "qwen3", "gpt2", "falcon", "deepseek2"])
+def test_an_exported_adapter_is_the_merged_model(name: str, tmp_path: Path) -> None:
+    base, whole, out = (tmp_path / f"{part}.gguf" for part in ("base", "merged", "out"))
+    convert(folder(tmp_path / "base", name), base, type="f32")
+    convert(merged(tmp_path / "merged", name), whole, type="f32")
+    made = export_lora(base, [adapter(tmp_path / "lora", name)], out)
+    with open_model(whole) as one, open_model(out) as other:
+        found = compare(one, other, errors=True)
+        assert not (found.types or found.shapes or found.tensors_added or found.tensors_removed)
+        assert len(made.merged) > 3 and all(error.relative < 1e-6 for error in found.errors)
 
 
 @pytest.mark.parametrize("name", sorted(ORACLE))

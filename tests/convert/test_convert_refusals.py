@@ -180,8 +180,8 @@ def test_an_existing_file_is_kept(tmp_path: Path) -> None:
     out.write_bytes(b"precious")
     with pytest.raises(RequestError, match="exists: choose another name"):
         convert(path, out)
-    with pytest.raises(RequestError, match="type is 'q4_k': must be one of"):
-        convert(path, out, type="q4_k")
+    with pytest.raises(RequestError, match="type is 'q9': must be one of"):
+        convert(path, out, type="q9")
     assert out.read_bytes() == b"precious"
     assert convert(path, out, overwrite=True).bytes == out.stat().st_size > 1000
 

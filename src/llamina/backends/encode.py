@@ -17,6 +17,7 @@ from llamina.errors import RequestError, UnsupportedModel
 from llamina.gguf.types import TensorType
 from llamina.quant import decode, encode
 from llamina.quant.neighbours import search_tables
+from llamina.quant.scales import HALVES
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -31,13 +32,6 @@ ENCODED = tuple(
 """The block formats that can be written."""
 NEEDS_IMPORTANCES = ("IQ1_S", "IQ2_XXS", "IQ2_XS")
 IGNORES_IMPORTANCES = ("Q8_0", "MXFP4", "NVFP4", "TQ1_0", "TQ2_0", "Q1_0", "Q2_0")
-
-# Where a block has float16 numbers.
-_HALVES = {
-    **dict.fromkeys(("Q4_1", "Q5_1", "Q4_K", "Q5_K"), (0, 2)),
-    **{"Q2_K": (80, 82), "Q3_K": (108,), "Q6_K": (208,), "TQ1_0": (52,), "TQ2_0": (64,)},
-    **dict.fromkeys(("MXFP4", "NVFP4", "IQ1_M"), ()),
-}
 
 
 def kernel_name(kind: TensorType, weighted: bool) -> str:
@@ -129,7 +123,7 @@ def _encode(job: Job, rows: slice, out: Bytes) -> None:
     rows_of = {"x": values.ctypes.data, "out": out.ctypes.data, "rows": len(values), "width": values.shape[1]}
     _call(kernel, **rows_of, w=factors, tables=tables)
     blocks = out.reshape(-1, job.target.nbytes)
-    for at in _HALVES.get(job.target.name, (0,)):
+    for at in HALVES.get(job.target.name, ()):
         if (blocks[:, at + 1] & 0x7C == 0x7C).any():
             raise RequestError(f"its scales are too large for {job.target.name}: use BF16 or F32", "type")
 

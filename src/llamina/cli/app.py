@@ -31,8 +31,14 @@ VERBS = {
     "gc": "Delete partial downloads and kernels of older versions.",
     "show": "Show what a GGUF file contains and what memory it needs.",
     "verify": "Check that a GGUF file is sound.",
-    "convert": "Convert a Hugging Face folder to a GGUF file.",
+    "hash": "Print the hashes of a GGUF file and its tensors.",
+    "diff": "Show what differs between two GGUF files.",
+    "edit": "Set, remove and rename metadata of a GGUF file.",
+    "split": "Write a GGUF file as shards.",
+    "merge": "Write shards as one GGUF file.",
+    "convert": "Convert a Hugging Face folder or safetensors file to a GGUF file.",
     "quantize": "Quantize a GGUF file.",
+    "export-lora": "Merge LoRA adapters into a model.",
     "tokenize": "Show the tokens of a text.",
     "detokenize": "Show the text of tokens.",
     "plan": "Inspect the steps by which a model is computed.",
@@ -65,7 +71,7 @@ class Verbs(click.Group):
         name = ALIASES.get(cmd_name, cmd_name)
         if name not in VERBS and name not in HIDDEN:
             return None
-        command: click.Command = import_module(f"{__package__}.{name}").command
+        command: click.Command = import_module(f"{__package__}.{name.replace('-', '_')}").command
         if not any(param.name == "debug" for param in command.params):
             command.params.append(_debug())
         return command

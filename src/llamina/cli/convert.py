@@ -1,58 +1,58 @@
-"""`llamina convert`: from a Hugging Face folder to a GGUF file."""
+"""`llamina convert`: from a Hugging Face folder, or a safetensors file, to a GGUF file."""
 
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
-from llamina.cli.options import json_option
+from llamina.cli.options import json_option, threads_option
 from llamina.cli.terminal import Meter, bytes_text, count_text, note, tidy
 
 
 @click.command("convert")
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("source", metavar="FOLDER|FILE", type=click.Path(path_type=Path))
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The file to write; by default FOLDER's name and the type, in the current folder.",
+    help="The file to write; by default the name of FOLDER or FILE and the type, in the current folder.",
 )
 @click.option(
     "--type",
     "kind",
-    type=click.Choice(["f32", "f16", "bf16", "q8_0"]),
-    help="Format of the matrices; by default the one they are stored in.",
+    metavar="TYPE",
+    help="f32, f16, bf16, q8_0, or any type of `llamina quantize`, such as q4_k_m; by default the one in which most "
+    "matrices are stored.",
 )
+@click.option("--imatrix", type=click.Path(path_type=Path), help="Importance matrix, which types below Q3_K need.")
 @click.option("--pre", metavar="NAME", help="Name of the pre-tokenizer, if it is not recognized.")
 @click.option("--mmproj", is_flag=True, help="Convert the encoder of pictures, to a file beside the text model's.")
 @click.option("-f", "--force", is_flag=True, help="Overwrite the file if it exists.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the path only.")
+@threads_option
 @json_option
 def command(
-    folder: Path,
-    output: Path | None,
-    kind: str | None,
-    pre: str | None,
-    mmproj: bool,
-    force: bool,
-    quiet: bool,
-    as_json: bool,
+    source: Path, output: Path | None, kind: str | None, force: bool, quiet: bool, as_json: bool, **options: Any
 ) -> None:
     """Convert FOLDER (config.json, safetensors, a tokenizer) to GGUF, and print the path of the file.
 
-    The file appears when it is complete. One tensor at a time is in memory.
+    Instead, a FILE of safetensors may be given, with the rest beside it. The file appears when it is complete. One
+    tensor at a time is in memory.
 
     \b
     Examples:
       llamina convert Qwen3-0.6B
-      llamina convert Qwen3-0.6B -o qwen3.gguf --type q8_0
+      llamina convert Qwen3-0.6B -o qwen3.gguf --type q4_k_m
+      llamina convert Qwen3-0.6B/tuned.safetensors
       llamina convert Qwen2-VL-2B-Instruct --mmproj
     """
     from llamina.convert import convert
 
-    with tidy(), Meter("bytes", quiet or as_json, doing="writing") as meter:
-        made = convert(folder, output, type=kind, pre=pre, mmproj=mmproj, overwrite=force, progress=meter)
+    silent = quiet or as_json
+    with tidy(), Meter("parts", silent) as compiling, Meter("bytes", silent, doing="writing") as writing:
+        made = convert(source, output, type=kind, overwrite=force, progress=writing, compiling=compiling, **options)
     if as_json:
         click.echo(json.dumps(asdict(made) | {"path": str(made.path)}, indent=2, ensure_ascii=False))
         return

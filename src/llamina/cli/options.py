@@ -340,7 +340,7 @@ def open_file(path: Path) -> "GGUF":
     from llamina.gguf import open_model
 
     file = open_model(path)
-    if file.metadata.get("general.type") == "adapter":
+    if str(file.metadata.get("general.type")) == "adapter":
         raise UnsupportedModel(f"{path} is a LoRA adapter: use --lora {path}, and -m for the model it belongs to")
     return file
 

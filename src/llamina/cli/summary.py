@@ -80,7 +80,7 @@ def kept(plan: Plan) -> dict[str, Any]:
 
 def _plan(file: GGUF) -> tuple[Plan | None, str | None]:
     """The plan, and the reason if it cannot be run."""
-    if file.metadata.get("general.type") == "adapter":
+    if str(file.metadata.get("general.type")) == "adapter":
         return None, "it is a LoRA adapter: use it with --lora beside a model"
     try:
         plan = blueprint(file)

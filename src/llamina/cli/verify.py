@@ -1,95 +1,86 @@
 """`llamina verify`: whether a GGUF file is sound."""
 
 import json
-from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from llamina.cli.options import complete_model, find_file, json_option
-from llamina.cli.terminal import Meter, bytes_text
-
-if TYPE_CHECKING:
-    from llamina.gguf import GGUF
-    from llamina.gguf.tensor import Tensor
-
-CHUNK = 1 << 22  # bytes that are dequantized at a time
+from llamina.cli.terminal import Meter, bytes_text, note, tidy
 
 
 @click.command("verify")
 @click.argument("model", metavar="FILE|NAME", shell_complete=complete_model)
-@click.option("--sha256", is_flag=True, help="Also compute the SHA-256, and compare it where the catalogue has one.")
+@click.option(
+    "--manifest", type=click.Path(path_type=Path), help="Compare with hashes that `llamina hash` or sha256sum printed."
+)
+@click.option("--sha256", is_flag=True, help="Compare the SHA-256 with the catalogue's or the Hugging Face Hub's.")
 @click.option("--values/--no-values", default=True, show_default=True, help="Look for NaN and infinity in all tensors.")
+@click.option(
+    "--hashes/--no-hashes",
+    default=True,
+    show_default=True,
+    help="Compare tensors with the hashes that the file lists (general.tensor_hashes).",
+)
+@click.option(
+    "--write-hashes",
+    "out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="OUT",
+    help="Also write a copy to OUT that lists the hashes of its tensors, unless something is wrong.",
+)
+@click.option("-f", "--force", is_flag=True, help="Overwrite OUT if it exists.")
+@click.option("-q", "--quiet", is_flag=True, help="Print mistakes only.")
 @json_option
-def command(model: str, sha256: bool, values: bool, as_json: bool) -> int:
-    """Check a GGUF file: its header, that all tensors are inside it, and that their values are finite.
+def command(
+    model: str,
+    manifest: Path | None,
+    sha256: bool,
+    values: bool,
+    hashes: bool,
+    out: Path | None,
+    force: bool,
+    quiet: bool,
+    as_json: bool,
+) -> int:
+    """Check a GGUF file, or all shards of a model.
 
-    The exit code is 1 if something is wrong.
+    Its header; that tensors are aligned, inside the file, and do not overlap; that no scale or value is NaN or
+    infinite; that the architecture has all tensors it asks for; the hashes that the file itself lists. The exit code is
+    1 if something is wrong.
 
     \b
     Examples:
       llamina verify model.gguf
+      llamina hash model.gguf > model.manifest; llamina verify model.gguf --manifest model.manifest
       llamina verify smollm2 --sha256
+      llamina verify model.gguf --write-hashes model-hashed.gguf
       llamina verify big.gguf --no-values --json
     """
-    from llamina.gguf import open_model
-    from llamina.hub.shards import shards_of
+    from llamina.files import verify, write_hashes
+    from llamina.gguf.writer import check_output
 
     path = find_file(model)
-    file = open_model(path)  # raises for what is wrong with the header, or a tensor that is not whole
-    wrong = dict(_not_finite(file)) if values else {}
-    digests = dict(_digests(shards_of(path))) if sha256 else {}
-    mistakes = [f"{name} has {count} values that are NaN or infinite" for name, count in wrong.items()]
-    mistakes += [f"{name} has another SHA-256 than the catalogue's" for name, (_, same) in digests.items() if not same]
-    size = sum(tensor.nbytes for tensor in file.tensors.values())
+    if out is not None:
+        check_output(out, force, path)
+    with tidy(), Meter("bytes", quiet or as_json, doing="reading") as meter:
+        report = verify(path, values=values, hashes=hashes, sha256=sha256, manifest=manifest, progress=meter)
+    if out is not None and report.sound:
+        with tidy(), Meter("bytes", quiet or as_json, doing="writing") as meter:
+            write_hashes(path, out, overwrite=force, progress=meter)
     if as_json:
-        hashes = {name: digest for name, (digest, _) in digests.items()}
-        facts = {"file": str(path), "tensors": len(file.tensors), "bytes": size, "sha256": hashes}
-        click.echo(json.dumps(facts | {"mistakes": mistakes}, indent=2))
-        return int(bool(mistakes))
-    for name, (digest, _) in digests.items():
+        facts = {"file": str(path), "sound": report.sound, **asdict(report)}
+        del facts["path"]
+        click.echo(json.dumps(facts | ({"written": str(out)} if out and report.sound else {}), indent=2))
+        return int(not report.sound)
+    for name, digest in () if quiet else report.sha256.items():
         click.echo(f"{digest}  {name}")
-    for mistake in mistakes:
+    for line in () if quiet else report.notes:
+        note(line)
+    for mistake in report.mistakes:
         click.secho(mistake, fg="red")
-    if not mistakes:
-        click.echo(f"{path} is sound: {len(file.tensors)} tensors, {bytes_text(size)}")
-    return int(bool(mistakes))
-
-
-def _not_finite(file: "GGUF") -> Iterator[tuple[str, int]]:
-    """The tensors with values that are no numbers, and how many."""
-    total, done = sum(tensor.nbytes for tensor in file.tensors.values()), 0
-    with Meter("bytes", doing="reading") as meter:
-        for tensor in file.tensors.values():
-            if count := _odd_values(tensor):
-                yield tensor.name, count
-            done += tensor.nbytes
-            meter("all tensors", done, total)
-
-
-def _odd_values(tensor: "Tensor") -> int:
-    import numpy as np
-
-    from llamina.quant import FORMATS
-
-    format = FORMATS.get(tensor.type.id)
-    if format is None:  # whole numbers
-        return 0
-    blocks = tensor.data.reshape(-1, format.nbytes)
-    step = max(CHUNK // format.nbytes, 1)
-    parts = (format.decode(blocks[at : at + step]) for at in range(0, len(blocks), step))
-    return sum(int(np.size(part) - np.count_nonzero(np.isfinite(part))) for part in parts)
-
-
-def _digests(paths: list[Path]) -> Iterator[tuple[str, tuple[str, bool]]]:
-    """The SHA-256 of files by their names, and whether it is the catalogue's, if that has them."""
-    from llamina import hub
-    from llamina.hub.assemble import checksum
-
-    with Meter("bytes", doing="hashing") as meter:
-        for path in paths:
-            meter(path.name, 0, path.stat().st_size)
-            digest, entry = checksum(path), hub.entry_of_file(path)
-            meter(path.name, 1, 1)
-            yield path.name, (digest, entry is None or entry.sha256 == digest)
+    if report.sound and not quiet:
+        compared = f", {report.hashes} hashes as expected" if report.hashes else ""
+        click.echo(f"{path} is sound: {report.tensors} tensors, {bytes_text(report.bytes)}{compared}")
+    return int(not report.sound)

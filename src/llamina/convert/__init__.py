@@ -1,4 +1,4 @@
-"""Converts Hugging Face folders (config.json, safetensors, a tokenizer) to GGUF files."""
+"""Converts Hugging Face folders (config.json, safetensors, a tokenizer) to GGUF files, quantized if asked."""
 
 from llamina.convert.write import FILE_TYPES, Converted, convert
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
@@ -18,6 +19,7 @@ from llamina.tokenizer.huggingface.json_file import read_json as read_json
 _LENGTH = 8  # bytes of the header's length
 _MAX_HEADER = 100 << 20  # bytes: the format's own limit
 _INDEX = "model.safetensors.index.json"
+_SHARD = re.compile(r"(.+)-\d+-of-(\d+)\.safetensors")
 
 
 def tensors_of(folder: Path) -> dict[str, Lazy]:
@@ -46,6 +48,18 @@ def _files(folder: Path) -> list[Path]:
     if not paths:
         raise ModelFileError(_no_weights(folder))
     return paths
+
+
+def files_of(path: Path) -> list[str]:
+    """Return the names of the files that hold one model: those of the index that lists this one, or of its shards."""
+    index = path.with_name(_INDEX)
+    listed = read_json(index).get("weight_map") if index.is_file() else None
+    if isinstance(listed, dict) and path.name in (names := {str(name) for name in listed.values()}):
+        return sorted(names)
+    if match := _SHARD.fullmatch(path.name):
+        count = int(match[2])
+        return [f"{match[1]}-{n:05}-of-{count:05}.safetensors" for n in range(1, min(count, 99_999) + 1)]
+    return [path.name]
 
 
 def _no_weights(folder: Path) -> str:

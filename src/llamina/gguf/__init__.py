@@ -6,7 +6,7 @@ from llamina.gguf.encode import kind_of
 from llamina.gguf.fingerprint import fingerprint
 from llamina.gguf.reader import GGUF
 from llamina.gguf.shards import open_model, write_shards
-from llamina.gguf.tensor import Tensor
+from llamina.gguf.tensor import ComputedTensor, Tensor
 from llamina.gguf.types import TENSOR_TYPES, ByteOrder, Kind, TensorType, Value, ValueType, tensor_type
 from llamina.gguf.writer import write
 
@@ -27,6 +27,7 @@ __all__ = [
     "GGUF",
     "TENSOR_TYPES",
     "ByteOrder",
+    "ComputedTensor",
     "Kind",
     "Tensor",
     "TensorType",

@@ -5,12 +5,14 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from llamina.errors import ModelFileError, ModelNotFound, RequestError
+from llamina.gguf.header import DEFAULT_ALIGNMENT
 from llamina.gguf.reader import GGUF
 from llamina.gguf.tensor import Tensor
 from llamina.gguf.types import Kind, ValueType
-from llamina.gguf.writer import Source, write
+from llamina.gguf.writer import Progress, Source, write
 
 _NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
 _KINDS = {
@@ -44,21 +46,64 @@ def write_shards(
     metadata: Mapping[str, object],
     tensors: Iterable[Source],
     *,
-    max_tensors: int,
+    max_tensors: int | None = None,
+    max_bytes: int | None = None,
+    bare_first: bool = False,
     metadata_types: Mapping[str, Kind] | None = None,
+    progress: Progress | None = None,
 ) -> list[Path]:
-    """Write NAME.gguf as shards of at most `max_tensors` tensors each, and return their paths."""
-    if max_tensors < 1:
-        raise RequestError(f"max_tensors is {max_tensors}: give 1 or more", "max_tensors")
-    sources = list(tensors)
-    groups = [sources[at : at + max_tensors] for at in range(0, len(sources), max_tensors)] or [[]]
+    """Write NAME[.gguf] as shards, and return their paths; they appear when all of them are complete.
+
+    Raises as `group` does, which says how tensors are shared out.
+    """
+    groups = group(tensors, max_tensors=max_tensors, max_bytes=max_bytes, bare_first=bare_first)
+    paths, count = shard_paths(path, len(groups)), sum(map(len, groups))
     kinds = {**(metadata_types or {}), **_KINDS}
-    paths = []
-    for number, group in enumerate(groups):
-        split = {"split.no": number, "split.count": len(groups), "split.tensors.count": len(sources)}
-        paths.append(_shard_path(Path(path).with_suffix(""), number, len(groups)))
-        write(paths[-1], {**metadata, **split} if number == 0 else split, group, metadata_types=kinds)
+    with TemporaryDirectory(prefix=f".{paths[0].stem}.", suffix=".part", dir=paths[0].parent) as staging:
+        for number, (final, part) in enumerate(zip(paths, groups, strict=True)):
+            # in llama-gguf-split's order, so that files are the same byte for byte
+            split = {"split.no": number, "split.tensors.count": count, "split.count": len(groups)}
+            pairs = {**{k: v for k, v in metadata.items() if k not in split}, **split} if number == 0 else split
+            write(Path(staging) / f"{final.name}.part", pairs, part, metadata_types=kinds, progress=progress)
+        for final in paths:
+            os.replace(Path(staging) / f"{final.name}.part", final)
     return paths
+
+
+def group(
+    tensors: Iterable[Source], *, max_tensors: int | None = None, max_bytes: int | None = None, bare_first: bool = False
+) -> list[list[Source]]:
+    """Share tensors out as llama-gguf-split does: as many to a shard as one of the limits allows, at least one.
+
+    `max_bytes` counts data and its padding, not metadata. With `bare_first` the first shard has metadata alone.
+    Raises RequestError unless there is one limit, of 1 or more.
+    """
+    if (max_tensors is None) == (max_bytes is None):
+        raise RequestError("give either max_tensors or max_bytes", "max_tensors")
+    for name, limit in (("max_tensors", max_tensors), ("max_bytes", max_bytes)):
+        if limit is not None and limit < 1:
+            raise RequestError(f"{name} is {limit}: give 1 or more", name)
+    groups: list[list[Source]] = [[], []] if bare_first else [[]]
+    size = 0
+    for source in tensors:
+        added = -(-_nbytes(source) // DEFAULT_ALIGNMENT) * DEFAULT_ALIGNMENT
+        full = len(groups[-1]) == max_tensors if max_bytes is None else size + added > max_bytes
+        if full and groups[-1]:
+            groups.append([])
+            size = 0
+        groups[-1].append(source)
+        size += added
+    return groups
+
+
+def _nbytes(source: Source) -> int:
+    return source.nbytes if isinstance(source, Tensor) else source[2].size(source[1])
+
+
+def shard_paths(path: str | os.PathLike[str], count: int) -> list[Path]:
+    """Return the paths of all shards of NAME[.gguf]."""
+    stem = Path(path).with_name(Path(path).name.removesuffix(".gguf"))
+    return [_shard_path(stem, number, count) for number in range(count)]
 
 
 def _shard_path(stem: Path, number: int, count: int) -> Path:

@@ -1,5 +1,6 @@
 """A tensor of a file: its name, shape and type from the header, and its bytes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -73,3 +74,16 @@ class Tensor:
             raise RequestError(f"{self.name} was read from a URL, header only: download the file to get its data")
         view = self.file[self.offset : self.offset + self.nbytes]
         return view if self.byteorder == "little" else swap_bytes(view, self.type, self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputedTensor(Tensor):
+    """A tensor that is in no file yet: `make` computes its bytes, each time `data` is read."""
+
+    offset: int = 0
+    make: Callable[[], Bytes] = field(repr=False, compare=False)
+
+    @property
+    def data(self) -> Bytes:
+        """The bytes, little-endian and flat."""
+        return self.make()

@@ -24,6 +24,8 @@ Data: TypeAlias = bytes | bytearray | memoryview | npt.NDArray[Any]
 Maker: TypeAlias = Callable[[], Data | Iterator[Data]]
 # A tensor to write: one that was read, or name, shape (rows first), type, and data or a Maker.
 Source: TypeAlias = Tensor | tuple[str, tuple[int, ...], TensorType, Data | Maker]
+Progress: TypeAlias = Callable[[str, int, int], None]
+COPIED = 1 << 24  # bytes of a tensor that are copied at a time
 
 
 def write(
@@ -35,11 +37,13 @@ def write(
     alignment: int | None = None,
     version: int = LAST_VERSION,
     byteorder: ByteOrder = "little",
+    progress: Progress | None = None,
 ) -> None:
     """Write a file, which appears at `path` only when it is complete. Raises RequestError for what GGUF cannot hold.
 
     Keys that `metadata_types` leaves out get the kind of `kind_of`; its other keys are ignored. The alignment is the
-    argument, else `general.alignment` in the metadata, else 32. Data is given in little-endian byte order.
+    argument, else `general.alignment` in the metadata, else 32. Data is given in little-endian byte order. `progress`
+    is told (name of the file, bytes of tensors done, bytes in all).
     """
     if not 1 <= version <= LAST_VERSION:
         raise RequestError(f"GGUF version {version}: write 1 to {LAST_VERSION}", "version")
@@ -51,7 +55,8 @@ def write(
         pairs["general.alignment"] = step
     kinds = {**(metadata_types or {}), "general.alignment": Kind(ValueType.UINT32)}
     header = _header(Encoder(version, byteorder), version, pairs, kinds, pending, step)
-    with _replacing(Path(path)) as file:
+    total, done = sum(tensor.nbytes for tensor in pending), 0
+    with replacing(Path(path)) as file:
         size = file.write(header)
         if pending:
             _pad(file, size, step)
@@ -59,7 +64,21 @@ def write(
             for part in tensor.parts():
                 data = part if byteorder == "little" else swap_bytes(part, tensor.type, tensor.name)
                 file.write(data.data)
+                done += part.nbytes
+                if progress is not None:
+                    progress(Path(path).name, done, total)
             _pad(file, tensor.nbytes, step)
+
+
+def check_output(path: Path, overwrite: bool, *sources: str | os.PathLike[str]) -> None:
+    """Raise RequestError unless a new file may be written: in a folder, over none that exists unless `overwrite` is
+    set, and never over one of the files that it is made of."""
+    if path.exists() and any(os.path.exists(source) and path.samefile(source) for source in sources):
+        raise RequestError(f"{path} would be replaced by itself: choose another name", "out")
+    if path.exists() and not overwrite:
+        raise RequestError(f"{path} exists: choose another name, or overwrite it (--force)", "out")
+    if not path.parent.is_dir():
+        raise RequestError(f"{path.parent} is not a folder: make it first, or choose another", "out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +93,7 @@ class _Pending:
     @classmethod
     def of(cls, source: Source) -> "_Pending":
         if isinstance(source, Tensor):
-            return cls(source.name, source.shape, source.type, lambda: source.data)
+            return cls(source.name, source.shape, source.type, lambda: _pieces(source))
         name, shape, kind, data = source
         shape = tuple(int(n) for n in shape)
         if len(shape) > MAX_DIMENSIONS or any(n < 1 for n in shape) or prod(shape[-1:]) % kind.block:
@@ -102,6 +121,12 @@ class _Pending:
                 f"{self.name}: {written} bytes, where {self.type.name} {self.shape} takes {self.nbytes}",
                 "tensors",
             )
+
+
+def _pieces(tensor: Tensor) -> Iterator[Bytes]:
+    """Yield a tensor's bytes in pieces of whole blocks."""
+    data, step = tensor.data, max(1, COPIED // tensor.type.nbytes) * tensor.type.nbytes
+    yield from (data[at : at + step] for at in range(0, len(data), step))
 
 
 def _check_names(pending: list[_Pending]) -> None:
@@ -150,7 +175,7 @@ def _pad(file: BinaryIO, written: int, alignment: int) -> None:
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
+def replacing(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file beside `path`, which replaces it at the end, or is deleted on an error."""
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:

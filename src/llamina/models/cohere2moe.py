@@ -9,7 +9,7 @@ from llamina.ops import Attention, Value, attend, flat, linear, rope, scale
 class Model(Decoder):
     def setup(self) -> None:
         c = self.config
-        self.norm_kind = "rms" if c.get("attention.layer_norm_rms_epsilon") else "layer"
+        self.norm_kind = "rms" if c.number("attention.layer_norm_rms_epsilon", 0.0) else "layer"
         self.rope = c.rope(neox=False)
         self.window = c.count("attention.sliding_window")
         self.dense_layers = c.count("leading_dense_block_count", least=0)

@@ -11,6 +11,7 @@ from llamina.ops import Rope, Routing, Scoring
 Sections = Literal["none", "blocks", "interleaved"]  # how M-RoPE hands pairs to its positions
 SCORINGS: tuple[Scoring, ...] = ("softmax", "sigmoid", "softmax_selected")  # by GGUF's numbers, from 1
 _LIMIT = 1 << 24  # no count in a real model comes near this
+REPEATED = 64  # nor how often a part of it is repeated near this
 
 
 class Config:
@@ -43,15 +44,17 @@ class Config:
         """A value of this architecture, as the file has it."""
         return self._metadata.get(f"{self.architecture}.{key}", default)
 
-    def count(self, key: str, default: int | None = None, least: int = 1, layer: int | None = None) -> int:
+    def count(
+        self, key: str, default: int | None = None, least: int = 1, layer: int | None = None, most: int = _LIMIT
+    ) -> int:
         """A whole number within reason; of an array, the entry of `layer`, or its largest."""
         value = self.get(key, default)
         if value is None:
             raise ModelFileError(f"{self.architecture}.{key} is missing: the file cannot be run without it")
         value = _entry(value, layer)
-        if not _is_number(value) or not least <= value <= _LIMIT or int(value) != value:
+        if not _is_number(value) or not least <= value <= most or int(value) != value:
             raise ModelFileError(
-                f"{self.architecture}.{key} is {value!r}: it must be a whole number from {least} to {_LIMIT}"
+                f"{self.architecture}.{key} is {value!r}: it must be a whole number from {least} to {most}"
             )
         return int(value)
 
@@ -77,6 +80,14 @@ class Config:
         if value is None:
             raise ModelFileError(f"{self.architecture}.{key} has no entry for layer {layer} of {self.layers}")
         return bool(value)
+
+    def listed(self, key: str) -> tuple[int, ...]:
+        """Whole numbers of any size, as the file lists them; none if it does not."""
+        value = self.get(key, ())
+        numbers = value.tolist() if hasattr(value, "tolist") else value
+        if not isinstance(numbers, list | tuple) or not all(type(n) is int for n in numbers):
+            raise ModelFileError(f"{self.architecture}.{key} is {numbers!r}: it must be a list of whole numbers")
+        return tuple(numbers)
 
     def windowed(self, layer: int, period: int, global_first: bool = False) -> bool:
         """Whether a layer sees only the window: as the file lists it, else all but the last (first) of each period."""
@@ -108,7 +119,7 @@ class Config:
             raise RequestError(message, "yarn_attn_factor")
         attention = _first(own.yarn_attn_factor, self.number("rope.scaling.yarn_attn_factor", 1.0))
         stretch = self.yarn_magnitude(factor) if yarn else attention
-        dims = self.count("rope.dimension_count", self.head_dim)
+        dims = self.count("rope.dimension_count", self.head_dim, most=1 << 16)
         return Rope(
             dims,
             base or own.rope_freq_base or self.trained_base,
@@ -138,10 +149,11 @@ class Config:
     def rope_sections(self) -> tuple[int, ...]:
         """How many pairs follow each of M-RoPE's four positions (time, height, width, and a fourth); () without it."""
         value = self.get("rope.dimension_sections", ())
-        given = tuple(int(n) for n in value) if hasattr(value, "__len__") else (int(value),) * 4
-        if len(given) not in (0, 4) or any(n < 0 for n in given):
-            raise ModelFileError(f"{self.architecture}.rope.dimension_sections is {list(given)}: it must be 4 counts")
-        return given if given and all(given[:2]) else ()
+        listed = value.tolist() if hasattr(value, "tolist") else value
+        given = tuple(listed) if isinstance(listed, list | tuple) else (listed,) * 4
+        if len(given) not in (0, 4) or not all(_is_number(n) and 0 <= n <= _LIMIT and n == int(n) for n in given):
+            raise ModelFileError(f"{self.architecture}.rope.dimension_sections is {listed!r}: it must be 4 counts")
+        return tuple(int(n) for n in given) if given and all(given[:2]) else ()
 
     def routing(self, scoring: Scoring = "softmax", normalize: bool | None = None) -> Routing:
         """How experts are chosen and weighed; the file may name another scoring, and whether weights are normed."""

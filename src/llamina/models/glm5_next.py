@@ -6,6 +6,7 @@ attention knows positions. An indexer scores pools of a few positions by a learn
 
 from llamina.errors import UnsupportedModel
 from llamina.models.blocks import experts, gated_mlp, latent_attention
+from llamina.models.config import REPEATED
 from llamina.models.decoder import Decoder
 from llamina.models.delta import kimi_delta, rates
 from llamina.models.weights import Weights
@@ -36,7 +37,7 @@ class Model(Decoder):
 
     def setup(self) -> None:
         c = self.config
-        self.streams = c.count("hyper_connection.count")
+        self.streams = c.count("hyper_connection.count", most=REPEATED)
         self.rounds = c.count("hyper_connection.sinkhorn_iterations")
         self.stream_eps = c.positive("hyper_connection.epsilon")
         self.bound = c.number("kda.gate_lower_bound", 0.0)

@@ -5,6 +5,7 @@ A layer reads the mean of the normed and gated streams, and adds what it makes o
 
 from llamina.errors import UnsupportedModel
 from llamina.models.blocks import sparse_mlp
+from llamina.models.config import REPEATED
 from llamina.models.decoder import Decoder
 from llamina.models.delta import gated_delta
 from llamina.models.weights import Weights
@@ -36,9 +37,9 @@ class Model(Decoder):
     def setup(self) -> None:
         c = self.config
         self.rope = c.rope(neox=True, sections="interleaved")
-        self.streams = c.count("hyper_connection.count", least=2)
+        self.streams = c.count("hyper_connection.count", least=2, most=REPEATED)
         self.routing = c.routing(normalize=True)
-        self.gram_layers = list(c.get("ple.layers", ()))
+        self.gram_layers = c.listed("ple.layers")
         chosen, most = c.count("attention.compress_ratios", 0, least=0), c.count("attention.indexer.top_k")
         if chosen and c.context > most:
             raise UnsupportedModel(
@@ -59,8 +60,7 @@ class Model(Decoder):
     def hashes(self) -> Ngrams:
         c, most = self.config, self.weights.per_layer_token_embd.shape[0]
         multipliers, sizes, offsets = (
-            tuple(int(n) for n in c.get(f"ple.{key}", ()))
-            for key in ("layer_multipliers", "head_vocab_sizes", "head_offsets")
+            c.listed(f"ple.{key}") for key in ("layer_multipliers", "head_vocab_sizes", "head_offsets")
         )
         if any(not 0 <= offset <= most - size for size, offset in zip(sizes, offsets, strict=False)):
             raise UnsupportedModel(f"the file has {most} embeddings of n-grams: its tables reach past them")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from llamina.errors import UnsupportedModel
+from llamina.errors import MissingTensor
 from llamina.ops import Weight
 
 
@@ -40,7 +40,5 @@ class Weights:
     def __getattr__(self, name: str) -> Weight:
         weight = self.get(name)
         if weight is None:
-            raise UnsupportedModel(
-                f"the file has no tensor {self._prefix}{name}.weight: it is incomplete, or of a variant not known here"
-            )
+            raise MissingTensor(f"{self._prefix}{name}.weight")
         return weight

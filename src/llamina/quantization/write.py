@@ -1,7 +1,8 @@
 """Writes a quantized copy of a GGUF file, tensor by tensor."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -13,12 +14,11 @@ import numpy.typing as npt
 from llamina.backends.encode import Bytes, Encoder, Job, prepare
 from llamina.errors import ModelFileError, RequestError
 from llamina.gguf import GGUF, Kind, Tensor, TensorType, ValueType, open_model, write
-from llamina.gguf.writer import Source
+from llamina.gguf.writer import Progress, Source, check_output
 from llamina.quantization.imatrix import Imatrix
 from llamina.quantization.tensors import role_of
 from llamina.quantization.types import FILE_TYPES, Facts, Options, file_type, needs_importances, tensor_types
 
-Progress = Callable[[str, int, int], None]
 QUANTIZATION_VERSION = 2
 _NUMBER = Kind(ValueType.UINT32)
 
@@ -69,7 +69,7 @@ def plan(
 
 
 def quantize(
-    source: str | os.PathLike[str],
+    source: str | os.PathLike[str] | GGUF,
     out: str | os.PathLike[str],
     type: str,
     *,
@@ -83,32 +83,28 @@ def quantize(
 ) -> Quantized:
     """Write the model `source` to the file `out`, quantized to a file type such as Q4_K_M.
 
-    `imatrix` gives importances to columns; some types need it. Tensors that are quantized already are refused unless
-    `requantize` is set. The file appears when it is complete; a part of one tensor is in memory at a time. `progress`
-    is told (name, bytes done, bytes in all). Raises ModelNotFound, ModelFileError, UnsupportedModel or RequestError.
+    `source` is a file, or the contents of one, which may be computed as they are read. `imatrix` gives importances to
+    columns; some types need it. Tensors that are quantized already are refused unless `requantize` is set. The file
+    appears when it is complete; a part of one tensor is in memory at a time. `progress` is told (name, bytes done,
+    bytes in all). Raises ModelNotFound, ModelFileError, UnsupportedModel or RequestError.
     """
     mix, path = file_type(type), Path(out)
     known = imatrix if isinstance(imatrix, Imatrix) or imatrix is None else Imatrix.read(imatrix)
-    _check_paths(Path(source), path, overwrite)
-    with open_model(source) as file:
+    check_output(path, overwrite, source.source if isinstance(source, GGUF) else source)
+    with nullcontext(source) if isinstance(source, GGUF) else open_model(source) as file:
         changes = _changes(file, mix, known, options)
         _check(changes, known, requantize)
         kinds = {(c.after, _importances(known, c) is not None) for c in changes if c.before != c.after}
         prepare(sorted(kinds, key=lambda pair: pair[0].id), compiling)
         metadata, types = _metadata(file, mix, known)
-        total, done = sum(change.nbytes for change in changes), 0
-
-        def counted(change: Change, encoder: Encoder) -> Iterator[Bytes]:
-            nonlocal done
-            for part in _parts(file.tensors[change.name], change, known, encoder):
-                yield part
-                done += part.nbytes
-                if progress is not None:
-                    progress(path.name, done, total)
-
         with Encoder(threads or os.cpu_count() or 1) as encoder:
-            tensors: list[Source] = [(c.name, c.shape, c.after, partial(counted, c, encoder)) for c in changes]
-            write(path, metadata, tensors, metadata_types=types)
+            tensors: list[Source] = [
+                file.tensors[c.name]
+                if c.before == c.after
+                else (c.name, c.shape, c.after, partial(_parts, file.tensors[c.name], c, known, encoder))
+                for c in changes
+            ]
+            write(path, metadata, tensors, metadata_types=types, progress=progress)
     return Quantized(path, mix, changes, _notes(changes, mix, known, options))
 
 
@@ -122,13 +118,6 @@ def _changes(file: GGUF, mix: str, imatrix: Imatrix | None, options: Options | N
         few = after != tensor.type and needs_importances(name, after, mix)
         changes.append(Change(name, tensor.shape, tensor.type, after, few))
     return tuple(changes)
-
-
-def _check_paths(source: Path, path: Path, overwrite: bool) -> None:
-    if path.exists() and source.exists() and path.samefile(source):
-        raise RequestError(f"{path} would be replaced by itself: choose another name", "out")
-    if path.exists() and not overwrite:
-        raise RequestError(f"{path} exists: choose another name, or set overwrite", "out")
 
 
 def _check(changes: tuple[Change, ...], imatrix: Imatrix | None, requantize: bool) -> None:
@@ -168,9 +157,6 @@ def _importances(imatrix: Imatrix | None, change: Change) -> npt.NDArray[np.floa
 
 def _parts(tensor: Tensor, change: Change, imatrix: Imatrix | None, encoder: Encoder) -> Iterator[Bytes]:
     """Yield the tensor's new bytes."""
-    if change.before == change.after:
-        yield tensor.data
-        return
     importances = _importances(imatrix, change)
     rows = tensor.data.reshape(prod(change.shape[:-1]), -1)
     groups = [rows] if importances is None else np.split(rows, len(importances))

@@ -43,6 +43,7 @@ BAD_INPUT = {
     "InvalidPicture",
     "TemplateError",
     "UnsupportedModel",
+    "MissingTensor",
     "SnapshotError",
 }
 

@@ -109,7 +109,7 @@ class Vocabulary:
         Raises `UnsupportedModel` for a kind that is not known, and `ModelFileError` if it is damaged.
         """
         model = metadata.get("tokenizer.ggml.model")
-        if model not in _DEFAULT_SPECIAL:
+        if not isinstance(model, str) or model not in _DEFAULT_SPECIAL:
             raise UnsupportedModel(_unsupported(model))
         pre = _pretokenizer(model, metadata)
         texts = _texts(metadata)
@@ -142,7 +142,7 @@ def byte_value(text: str) -> int:
 
 
 def _unsupported(model: object) -> str:
-    if model is None or model in ("none", "no_vocab"):
+    if model is None or str(model) in ("none", "no_vocab"):
         return f"tokenizer.ggml.model is {model!r}: the file has no vocabulary: give token ids instead of text"
     known = ", ".join(sorted(_DEFAULT_SPECIAL))
     return f"tokenizer.ggml.model is {model!r}, which llamina does not know (it knows {known}): convert the model again"
@@ -151,13 +151,18 @@ def _unsupported(model: object) -> str:
 def _pretokenizer(model: str, metadata: Mapping[str, Any]) -> Pretokenizer | None:
     if model not in BYTE_PAIR_MODELS:
         return None
-    return pretokenizer("gemma4" if model == "gemma4" else metadata.get("tokenizer.ggml.pre", ""))
+    pre = metadata.get("tokenizer.ggml.pre", "")
+    if not isinstance(pre, str):
+        raise ModelFileError(f"tokenizer.ggml.pre is {pre!r}: must be a name: convert the model again")
+    return pretokenizer("gemma4" if model == "gemma4" else pre)
 
 
 def _texts(metadata: Mapping[str, Any]) -> list[str]:
     texts = metadata.get("tokenizer.ggml.tokens")
-    if not isinstance(texts, list) or not texts:
-        raise ModelFileError("tokenizer.ggml.tokens is missing or empty: convert the model again with its vocabulary")
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+        raise ModelFileError(
+            "tokenizer.ggml.tokens is missing, empty or not text: convert the model again with its vocabulary"
+        )
     return [text or f"[EMPTY_{i}]" for i, text in enumerate(texts)]
 
 
@@ -165,9 +170,15 @@ def _numbers(metadata: Mapping[str, Any], key: str, n_tokens: int, default: int)
     values = metadata.get(f"tokenizer.ggml.{key}")
     if values is None:
         return np.full(n_tokens, default)
-    if len(values) < n_tokens:
-        raise ModelFileError(f"tokenizer.ggml.{key} has {len(values)} values for {n_tokens} tokens: convert again")
-    return np.asarray(values)[:n_tokens]
+    try:
+        numbers = np.asarray(values)
+    except ValueError:  # arrays of different lengths in an array
+        numbers = np.empty((0, 0))
+    if numbers.ndim != 1 or numbers.dtype.kind not in ("iuf" if key == "scores" else "iu"):
+        raise ModelFileError(f"tokenizer.ggml.{key} is not an array of numbers: convert the model again")
+    if len(numbers) < n_tokens:
+        raise ModelFileError(f"tokenizer.ggml.{key} has {len(numbers)} values for {n_tokens} tokens: convert again")
+    return numbers[:n_tokens]
 
 
 def _marks(types: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
@@ -183,8 +194,10 @@ def _special(model: str, pre: Pretokenizer | None, metadata: Mapping[str, Any], 
     for name, keys in SPECIAL_NAMES.items():
         for key in keys.split():
             token = metadata.get(f"tokenizer.ggml.{key}")
-            if token is not None and 0 <= int(token) < n_tokens:
-                found[name] = int(token)
+            if token is not None and (not isinstance(token, int) or isinstance(token, bool)):
+                raise ModelFileError(f"tokenizer.ggml.{key} is {token!r}: must be a token: convert the model again")
+            if token is not None and 0 <= token < n_tokens:
+                found[name] = token
     return found
 
 
@@ -201,7 +214,10 @@ def _rules(model: str, pre: Pretokenizer | None, metadata: Mapping[str, Any]) ->
         rules = _RULES[model]
 
     def setting(key: str, default: bool) -> bool:
-        return bool(metadata.get(f"tokenizer.ggml.{key}", default))
+        value = metadata.get(f"tokenizer.ggml.{key}", default)
+        if not isinstance(value, int):
+            raise ModelFileError(f"tokenizer.ggml.{key} is {value!r}: must be true or false: convert the model again")
+        return bool(value)
 
     lowercase = setting("normalizer.lowercase", rules.lowercase)
     # Files of Gemma 4 say false, and mean true. Only its pre-tokenizer, which has two names, has both of these rules.

@@ -88,7 +88,7 @@ def load(
     check_names(given, frozenset(SAMPLING))
     Sampling(**given)  # raises for what no request could be sampled with
     file = _opened(model, progress, options)
-    if file.metadata.get("general.type") == "adapter":
+    if str(file.metadata.get("general.type")) == "adapter":
         raise UnsupportedModel(f"{file.source} is a LoRA adapter: load its model, then give it to load_adapter")
     weights, rope = weights_of(file), RopeOverrides.take(options)
     trained = build(file.metadata, weights).config.trained_context

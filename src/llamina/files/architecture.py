@@ -1,0 +1,87 @@
+"""Which tensors a model's architecture asks for: those that are missing, and those that nothing asks for."""
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+from llamina.errors import LlaminaError, MissingTensor
+from llamina.gguf import GGUF
+from llamina.models import architectures, build
+from llamina.ops import Weight
+from llamina.plan import record
+
+MOST = 64  # missing tensors that are looked for: each takes another recording
+SHORT, LONG = 2, 1 << 20  # contexts beyond those that models are trained for, which may ask for other tensors
+_LAYER = re.compile(r"^blk\.\d+\.")
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Names of tensors, and what else stands in the way of the model; None if nothing does."""
+
+    missing: tuple[str, ...]
+    unused: tuple[str, ...]
+    reason: str | None = None
+
+
+def needs(file: GGUF) -> Needs | None:
+    """What a model lacks and what it has in vain; None for files that hold no model of a known architecture."""
+    architecture, kind = file.metadata.get("general.architecture"), file.metadata.get("general.type", "model")
+    if str(architecture) not in architectures() or str(kind) != "model" or not file.tensors:
+        return None
+    from llamina.engine.runner.load import weights_of
+
+    missing: list[str] = []
+    try:
+        tensors = _Asked(weights_of(file, read=False))
+        while len(missing) < MOST:
+            try:
+                _run(file.metadata, tensors)
+            except MissingTensor as error:
+                missing.append(error.tensor)
+                if not tensors.lend(error.tensor):
+                    break
+            else:
+                break
+    except LlaminaError as error:
+        return Needs(tuple(missing), (), str(error))
+    unused = () if missing else tuple(name for name in file.tensors if name not in tensors.asked)
+    return Needs(tuple(missing), unused)
+
+
+def _run(metadata: dict[str, Any], tensors: "_Asked") -> None:
+    """Record all that the model can compute, as short and as long contexts ask for it."""
+    for context in (SHORT, None, LONG):
+        try:
+            model = build(metadata, tensors, context)
+            record(model.hidden if model.headless else model.forward)
+            if any(name.startswith("cls.") for name in tensors):
+                record(model.rank)
+        except MissingTensor:
+            raise
+        except LlaminaError:
+            if context != LONG:  # a model with learned positions refuses it
+                raise
+
+
+class _Asked(dict[str, Weight]):
+    """Weights by name that notes which were asked for."""
+
+    def __init__(self, weights: dict[str, Weight]) -> None:
+        super().__init__(weights)
+        self.asked: set[str] = set()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        found = super().get(name, default)
+        if found is not None:
+            self.asked |= {part.name for part in (found, found.bias, found.scale) if part is not None}
+        return found
+
+    def lend(self, name: str) -> bool:
+        """Put another layer's tensor in the place of a missing one, to see what else is; whether there is one."""
+        stem = _LAYER.sub("", name)
+        for known, weight in list(self.items()):
+            if stem != name and known != name and _LAYER.sub("", known, count=1) == stem:
+                self[name] = replace(weight, name=name)
+                return True
+        return False
