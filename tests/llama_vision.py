@@ -46,7 +46,8 @@ class _Text(ctypes.Structure):
     _fields_ = (("text", c_char_p), ("text_len", c_size_t), ("add_special", c_bool), ("parse_special", c_bool))
 
 
-def _declared() -> Any:
+def declared() -> Any:
+    """llama.cpp, its functions for pictures and sounds declared."""
     c = library()
     c.llama_context_default_params.restype = _ContextParams
     c.mtmd_context_params_default.restype = _VisionParams
@@ -60,6 +61,7 @@ def _declared() -> Any:
         ("mtmd_init_from_file", c_void_p, c_char_p, c_void_p, _VisionParams),
         ("mtmd_free", None, c_void_p),
         ("mtmd_bitmap_init", c_void_p, c_uint32, c_uint32, c_void_p),
+        ("mtmd_bitmap_init_from_audio", c_void_p, c_size_t, c_void_p),
         ("mtmd_bitmap_free", None, c_void_p),
         ("mtmd_input_chunks_init", c_void_p),
         ("mtmd_input_chunks_free", None, c_void_p),
@@ -82,17 +84,28 @@ def _declared() -> Any:
     return c
 
 
-@contextmanager
-def _tokenized(path: Path, mmproj: Path, text: str, pictures: list[Pixels]) -> Iterator[tuple[Any, int, int, int]]:
-    """llama.cpp, the model, the encoder, and the chunks of a text with markers in it."""
-    c = _declared()
-    model = load(c, str(path))
+def context(c: Any, model: int, mmproj: Path) -> int:
+    """The handle of an encoder."""
     params = c.mtmd_context_params_default()
     params.use_gpu, params.print_timings, params.n_threads, params.warmup = False, False, 2, False
     encoder = c.mtmd_init_from_file(os.fsencode(mmproj), model, params)
     assert encoder, f"llama.cpp cannot load {mmproj}"
+    return int(encoder)
+
+
+@contextmanager
+def _tokenized(path: Path, mmproj: Path, text: str, pictures: list[Pixels]) -> Iterator[tuple[Any, int, int, int]]:
+    """llama.cpp, the model, the encoder, and the chunks of a text with markers in it."""
+    c = declared()
+    model = load(c, str(path))
+    encoder = context(c, model, mmproj)
     arrays = [np.ascontiguousarray(pixels) for pixels in pictures]
-    bitmaps = [c.mtmd_bitmap_init(x.shape[1], x.shape[0], x.ctypes.data) for x in arrays]
+    bitmaps = [
+        c.mtmd_bitmap_init(x.shape[1], x.shape[0], x.ctypes.data)
+        if x.ndim == 3
+        else c.mtmd_bitmap_init_from_audio(len(x), x.ctypes.data)
+        for x in arrays
+    ]
     chunks = c.mtmd_input_chunks_init()
     data = text.encode()
     given = _Text(data, len(data), False, True)
@@ -111,7 +124,7 @@ def rows_of(path: Path, mmproj: Path, pixels: Pixels, width: int) -> list[Rows]:
         found = []
         for i in range(c.mtmd_input_chunks_size(chunks)):
             chunk = c.mtmd_input_chunks_get(chunks, i)
-            if c.mtmd_input_chunk_get_type(chunk) != 1:
+            if c.mtmd_input_chunk_get_type(chunk) == 0:  # text
                 continue
             assert c.mtmd_encode_chunk(encoder, chunk) == 0
             n = c.mtmd_input_chunk_get_n_tokens(chunk)
