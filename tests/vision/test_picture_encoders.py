@@ -15,7 +15,7 @@ from llamina.errors import InvalidPicture, ModelFileError, UnsupportedModel
 from llamina.gguf import GGUF, open_model
 from llamina.ops import constant
 from llamina.vision import LIMITS, Encoder, EncoderRunner, Rows, read_picture
-from llamina.vision.runner import LEAST
+from llamina.media.runner import LEAST
 
 WIDTHS = {"qwen3vl": 256}  # of text models that get more than embeddings: twice as much
 PICTURES = list(vision_models.pictures())
@@ -95,7 +95,7 @@ def test_pictures_are_kept_by_their_contents(mmproj: Callable[[str], Path], monk
     found = runner.encode(first)
     assert runner.encode(read_picture(PICTURES[0].copy())) is found
     assert runner.encode(second) is not found
-    monkeypatch.setattr("llamina.vision.runner.KEPT", 1)
+    monkeypatch.setattr("llamina.media.runner.KEPT", 1)
     runner.encode(read_picture(PICTURES[2]))
     assert runner.encode(first) is not found
 

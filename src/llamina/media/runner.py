@@ -1,17 +1,17 @@
-"""An encoder made ready to run: its plan compiled, and what it made of the last pictures."""
+"""An encoder made ready to run: its plan compiled, and what it made of the last pictures or sounds."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
 from threading import Lock
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from llamina.backends import Backend, Capacity, Program, Progress
+from llamina.media.encoder import Encoder, Medium
 from llamina.ops.batch import PAGE, Batch, Span
 from llamina.plan import record
-from llamina.vision.encoder import Encoder
-from llamina.vision.picture import Picture
 
 KEPT = 256 << 20  # bytes of rows that are kept
 LEAST = 256  # patches that there is room for, at the least
@@ -19,15 +19,15 @@ LEAST = 256  # patches that there is room for, at the least
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Rows:
-    """What the encoder made of a tile: rows for the text model, in a grid of columns and rows."""
+    """What the encoder made of a tile, or of 30 seconds: rows for the text model, in a grid of columns and rows."""
 
     values: npt.NDArray[np.float32]
     grid: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class EncodedPicture:
-    """What stands in the prompt for a picture: texts and rows, in order."""
+class Encoded:
+    """What stands in the prompt for a picture or a sound: texts and rows, in order."""
 
     parts: tuple[str | Rows, ...]
     key: str
@@ -38,19 +38,19 @@ class EncodedPicture:
 
 
 class EncoderRunner:
-    """Encodes one picture at a time, whoever asks. The program is compiled anew when a larger tile than before comes.
+    """Encodes one medium at a time, whoever asks. The program is compiled anew when a larger tile than before comes.
 
     Room is doubled until it suffices.
     """
 
-    def __init__(self, encoder: Encoder, backend: Backend, progress: Progress | None = None) -> None:
+    def __init__(self, encoder: Encoder[Any], backend: Backend, progress: Progress | None = None) -> None:
         self.encoder, self.backend = encoder, backend
         self._plan = record(encoder.forward, encoder.row_width)
         backend.check(self._plan)
         self._progress = progress
         self._program: Program | None = None
         self._batch = Batch(0, 0, 1, 1)
-        self._kept: OrderedDict[str, EncodedPicture] = OrderedDict()
+        self._kept: OrderedDict[str, Encoded] = OrderedDict()
         self._lock = Lock()
 
     @property
@@ -58,19 +58,19 @@ class EncoderRunner:
         """Of a row, which must be that of the text model's embeddings."""
         return self._plan.vocab
 
-    def encode(self, picture: Picture) -> EncodedPicture:
-        """What stands for a picture in the prompt. The same picture is encoded once, while there is room to keep it."""
+    def encode(self, medium: Medium) -> Encoded:
+        """What stands for a medium in the prompt. The same contents are encoded once, while there is room to keep it."""
         with self._lock:
-            if picture.key in self._kept:
-                self._kept.move_to_end(picture.key)
-                return self._kept[picture.key]
-            parts = [part if isinstance(part, str) else self._run(part) for part in self.encoder.parts(picture)]
-            found = self._kept[picture.key] = EncodedPicture(tuple(parts), picture.key)
+            if medium.key in self._kept:
+                self._kept.move_to_end(medium.key)
+                return self._kept[medium.key]
+            parts = [part if isinstance(part, str) else self._run(part) for part in self.encoder.parts(medium)]
+            found = self._kept[medium.key] = Encoded(tuple(parts), medium.key)
             while len(self._kept) > 1 and sum(kept.nbytes for kept in self._kept.values()) > KEPT:
                 self._kept.popitem(last=False)
             return found
 
-    def _run(self, tile: npt.NDArray[np.uint8]) -> Rows:
+    def _run(self, tile: npt.NDArray[Any]) -> Rows:
         patches = self.encoder.patches(tile)
         n = len(patches.tokens)
         program = self._ready(n)

@@ -1,0 +1,7 @@
+"""What encoders of pictures and of sounds share: blocks over rows, what runs a plan of them, and what comes out."""
+
+from llamina.media.encoder import Encoder, Medium, Patches, projector_of
+from llamina.media.family import family_of, names
+from llamina.media.runner import Encoded, EncoderRunner, Rows
+
+__all__ = ["Encoded", "Encoder", "EncoderRunner", "Medium", "Patches", "Rows", "family_of", "names", "projector_of"]
