@@ -38,7 +38,9 @@ ORDER = [
     "convert",
     "quantization",
     "adapters",
+    "media",
     "vision",
+    "sound",
     "engine",
     "server",
     "repl",
@@ -65,7 +67,9 @@ ONLY = {
     "convert": {"errors", "gguf", "quant", "tokenizer"},
     "quantization": {"errors", "gguf", "quant", "backends"},
     "adapters": {"errors", "gguf", "quant", "ops", "convert"},
-    "vision": {"errors", "quant", "ops", "models", "plan", "backends"},
+    "media": {"errors", "ops", "models", "plan", "backends"},
+    "vision": {"errors", "quant", "ops", "models", "media"},
+    "sound": {"errors", "quant", "ops", "models", "media"},
 }
 NEVER = {"backends": {"models", "tokenizer"}}
 SUBROOMS = {  # the same inside a package: who may import whom of its own

@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 import gguf
-from golden.vision_models import SEED, TEXT, Draws, qwen25vl
+from golden.vision_models import FAMILIES as SEEING
 from golden.vision_models import METADATA as VISION
+from golden.vision_models import SEED, TEXT, Draws
 
 WIDTH, FFN, HEADS, LAYERS, MELS, FRAMES = 32, 48, 4, 2, 128, 1500
 METADATA = {
@@ -71,7 +72,7 @@ def qwen2a(draws: Draws) -> tuple[str, dict[str, Any]]:
 
 def qwen25o(draws: Draws) -> tuple[str, dict[str, Any]]:
     """One file that sees and hears."""
-    qwen25vl(draws)
+    SEEING["qwen25vl"](draws)
     qwen2a(draws)
     return "qwen2.5o", {"both": True}
 

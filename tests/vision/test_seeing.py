@@ -127,7 +127,7 @@ def test_a_talk_about_a_picture(engine: llamina.Engine) -> None:
         ({"type": "image", "image": Path("/nowhere.png")}, InvalidPicture, "cannot be read"),
         ({"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}, InvalidPicture, "none of PNG"),
         ({"type": "image_url"}, RequestError, "no image_url"),
-        ({"type": "input_audio"}, RequestError, "'input_audio': text, image_url and image"),
+        ({"type": "video_url"}, RequestError, "'video_url': text, image_url, image, input_audio and audio"),
     ],
 )
 def test_what_cannot_be_shown(

@@ -29,7 +29,7 @@ from llamina.engine.tasks.chat import ChatCompletion, Messages, Turn, conversati
 from llamina.engine.tasks.completion import Completion
 from llamina.engine.tasks.fork import fork, rewind
 from llamina.engine.tasks.generation import Generation
-from llamina.engine.tasks.pictures import prompt_of, rendered
+from llamina.engine.tasks.media import prompt_of, rendered
 from llamina.engine.tasks.pooling import Array, Pooling, pooling_of
 from llamina.engine.tasks.scoring import Scales, Score, Text
 from llamina.engine.tasks.tools import Rounds, ToolRun
@@ -153,7 +153,7 @@ class Engine:
     # ---- conversations -----------------------------------------------------------------------------------
 
     def render_chat(self, messages: Messages, **kwargs: Any) -> str:
-        """The model's own chat template applied to messages, ready for its answer; pictures are marks in it."""
+        """The model's own chat template applied to messages, ready for its answer; pictures and sounds are marks."""
         return rendered(self.tokenizer, conversation(messages), kwargs)
 
     def chat_tokens(self, rendered: str) -> list[int]:

@@ -67,6 +67,10 @@ class Encoder(ABC, Generic[M]):
     def patches(self, tile: npt.NDArray[Any]) -> Patches:
         """An array of `parts` as rows of a batch."""
 
+    def least_rows(self, medium: M) -> int:
+        """How many rows a medium becomes at the least, told without encoding it."""
+        return 1
+
     def arrange(self, rows: npt.NDArray[np.float32], grid: tuple[int, int]) -> npt.NDArray[np.float32]:
         """The rows of a part as they stand in the prompt."""
         return rows

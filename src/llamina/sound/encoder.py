@@ -19,7 +19,7 @@ from llamina.media import Patches
 from llamina.models import Weights
 from llamina.ops import Attention, Value, Weight, activate, add, constant, embed, flat, linear, mul, pick, scale, split
 from llamina.quant import decode
-from llamina.sound.mel import STRETCH, Mel, stretches
+from llamina.sound.mel import STRETCH, Mel, count, stretches
 from llamina.sound.sound import Sound
 
 Part = str | Mel  # text of the prompt, or 30 seconds
@@ -47,16 +47,21 @@ class Encoder(media.Encoder[Sound]):
         if self.ragged:
             self.attention = Attention(self.attention.scale, causal=False, bounded=True)
         self.first, self.second = self._convolution(1), self._convolution(2)
+        if self.a.position_embd.shape[0] < ROWS:
+            raise UnsupportedModel(f"a.position_embd has {self.a.position_embd.shape[0]} positions: {ROWS} are expected")
         self.setup()
 
     def parts(self, medium: Sound) -> list[Part]:
-        texts = ([self.before] if self.before else []), ([self.after] if self.after else [])
-        return [*texts[0], *stretches(medium.samples, self.mels), *texts[1]]
+        parts: list[Part] = [self.before, *stretches(medium.samples, self.mels), self.after]
+        return [part for part in parts if not isinstance(part, str) or part]
+
+    def least_rows(self, medium: Sound) -> int:
+        return count(medium.samples) * -(-ROWS // self.group)
 
     def patches(self, tile: Mel) -> Patches:
         """Three outputs of the first convolution for each row: for each, three frames and whether it is there."""
-        frames = np.pad(tile, ((2, 1), (0, 0)))  # what is to the right of the last output is never asked for
-        windows = np.lib.stride_tricks.sliding_window_view(frames, TAPS, axis=0)  # [outputs, mels, taps], the first at -1
+        frames = np.pad(tile, ((2, 1), (0, 0)))
+        windows = np.lib.stride_tricks.sliding_window_view(frames, TAPS, axis=0)  # [outputs from -1 on, mels, taps]
         seen = np.concatenate([windows.reshape(len(windows), -1), np.ones((len(windows), 1), np.float32)], 1)
         seen[0] = 0
         rows = np.stack([seen[tap : tap + STRETCH : 2] for tap in range(TAPS)], 1).reshape(ROWS, -1)
@@ -110,8 +115,10 @@ class Encoder(media.Encoder[Sound]):
     def _convolution(self, number: int) -> list[Weight]:
         """The first as one matrix with its bias, the second as a matrix for each frame and its bias."""
         w, b = (self._tensor(f"conv1d.{number}", kind) for kind in ("weight", "bias"))
-        if w.ndim != 3 or w.shape[2] != TAPS or b.size != len(w):
-            raise UnsupportedModel(f"a.conv1d.{number} is {list(w.shape)}: a convolution of {TAPS} frames is expected")
+        expected = (self.config.width, self.mels if number == 1 else self.config.width, TAPS)
+        if w.shape != expected or b.size != len(w):
+            message = f"a.conv1d.{number} is {list(w.shape)}: a convolution of {TAPS} frames, {list(expected)}, is expected"
+            raise UnsupportedModel(message)
         if number == 1:
             return [constant("a.conv1d.1", np.concatenate([w.reshape(len(w), -1), b.reshape(-1, 1)], 1))]
         matrices = [constant(f"a.conv1d.2.{tap}", w[:, :, tap]) for tap in range(TAPS)]

@@ -20,9 +20,8 @@ def stretches(samples: Samples, mels: int) -> list[Mel]:
 
     A sound of n times 30 seconds has n + 1 of them, as in llama.cpp.
     """
-    half = WINDOW // 2
+    half, whole = WINDOW // 2, count(samples) * STRETCH
     least = np.pad(samples, (0, max(0, half + 1 - len(samples))))
-    whole = (len(least) // STEP + STRETCH + 1) // STRETCH * STRETCH
     padded = np.pad(np.concatenate([least[half:0:-1], least]), (0, WINDOW))
     heard = min(whole, (len(padded) - WINDOW) // STEP + 1)  # frames with more than silence in them, and a few more
     found = np.full((whole, mels), np.log10(FLOOR), np.float32)
@@ -33,6 +32,11 @@ def stretches(samples: Samples, mels: int) -> list[Mel]:
         found[start : start + len(power)] = np.log10(np.maximum(power, FLOOR))
     found = (np.maximum(found, found.max() - np.float32(8)) + np.float32(4)) / np.float32(4)
     return [found[start : start + STRETCH] for start in range(0, whole, STRETCH)]
+
+
+def count(samples: Samples) -> int:
+    """How many stretches a sound has."""
+    return (len(samples) // STEP + STRETCH + 1) // STRETCH
 
 
 @cache

@@ -7,9 +7,8 @@ import array
 import base64
 import binascii
 import hashlib
-import io
 import os
-import wave
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -91,18 +90,16 @@ def bytes_of(text: str, limits: Limits = LIMITS) -> bytes:
     try:
         return base64.b64decode("".join(body.split()), validate=True)
     except (binascii.Error, ValueError) as error:
-        raise InvalidSound(f"the sound is not base64: {error}") from error
+        message = f"the sound is {text[:60]!r}, which is not base64: give that, bytes, an array or a pathlib.Path"
+        raise InvalidSound(message) from error
 
 
 def as_base64(source: Any) -> str:
-    """A sound from any source as text: a WAV file in base64. Raises InvalidSound as `read_sound` does."""
-    file = io.BytesIO()
-    with wave.open(file, "wb") as out:
-        out.setnchannels(1)
-        out.setsampwidth(2)
-        out.setframerate(RATE)
-        out.writeframes(np.clip(np.rint(read_sound(source).samples * 32768), -32768, 32767).astype("<i2").tobytes())
-    return base64.b64encode(file.getvalue()).decode()
+    """A sound from any source as text: a WAV file of floats in base64. Raises InvalidSound as `read_sound` does."""
+    data = read_sound(source).samples.astype("<f4").tobytes()
+    form = struct.pack("<4sIHHIIHH", b"fmt ", 16, 3, 1, RATE, 4 * RATE, 4, 32)
+    head = struct.pack("<4sI4s", b"RIFF", 36 + len(data), b"WAVE") + form + struct.pack("<4sI", b"data", len(data))
+    return base64.b64encode(head + data).decode()
 
 
 def _contents(path: "os.PathLike[str]", limits: Limits) -> bytes:
