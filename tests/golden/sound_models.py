@@ -127,6 +127,20 @@ def meralion(draws: Draws) -> tuple[str, dict[str, Any]]:
     return "meralion", {"projector.stack_factor": 15, "num_mel_bins": 80}
 
 
+def qwen3a(draws: Draws) -> tuple[str, dict[str, Any]]:
+    whisper(draws)
+    for name in [name for name in draws.tensors if name.startswith("a.conv1d")]:
+        del draws.tensors[name]
+    for number, channels in ((1, 1), (2, 24), (3, 24)):
+        draws.matrix(f"a.conv2d.{number}.weight", 24, channels, 3, 3)
+        draws.tensors[f"a.conv2d.{number}.weight"] /= np.sqrt(3 * channels)
+        draws.matrix(f"a.conv2d.{number}.bias", 24, 1, 1)
+    draws.matrix("a.conv_out.weight", WIDTH, 24 * MELS // 8)
+    draws.linear("mm.a.mlp.1", WIDTH, WIDTH)
+    draws.linear("mm.a.mlp.2", draws.text, WIDTH)
+    return "qwen3a", {}
+
+
 FAMILIES = {
     "ultravox": ultravox,
     "qwen2a": qwen2a,
@@ -136,6 +150,7 @@ FAMILIES = {
     "glma": glma,
     "musicflamingo": musicflamingo,
     "meralion": meralion,
+    "qwen3a": qwen3a,
 }
 
 

@@ -36,6 +36,7 @@ def question(*sounds: bytes) -> list[dict[str, object]]:
         ("qwen2-dense", "qwen2a", 750, "cpu"),
         ("qwen2vl-dense", "qwen25o", 750, "cpu"),
         ("llama-dense", "glma", 377, "cpu"),
+        ("qwen3-dense", "qwen3a", 26, "cpu"),
         ("llama-dense", "meralion", ROWS, "cpu"),
         ("llama-dense", "meralion", ROWS, "reference"),
     ],

@@ -17,7 +17,8 @@ from llamina.gguf import GGUF, open_model
 from llamina.media import EncoderRunner, Rows
 from llamina.models import Weights
 from llamina.ops import Value, constant
-from llamina.sound.encoder import ROWS, Encoder
+from llamina.sound import Encoder
+from llamina.sound.whisper import ROWS, Whisper
 
 SOUNDS = [sound.read_sound(data) for data in sound_models.sounds()]
 FAMILIES = [family for family in sound_models.FAMILIES if family != "voxtral_as_glma"]
@@ -76,9 +77,10 @@ def test_texts_around_sounds(mmproj: Callable[[str], Path]) -> None:
     assert texts("qwen2a") == texts("qwen25o") == ["<|audio_bos|>", "*", "*", "<|audio_eos|>"]
     assert texts("voxtral") == ["[BEGIN_AUDIO]", "*", "*"]
     assert texts("musicflamingo") == ["<sound>", "*", "*"]
+    assert texts("qwen3a") == ["<|audio_start|>", *"*****", "<|audio_end|>"]
 
 
-class Stacked(Encoder):
+class Stacked(Whisper):
     """Rows as they are before any projection."""
 
     def project(self, x: Value) -> Value:
@@ -131,7 +133,7 @@ def test_files_that_are_no_encoders(mmproj: Callable[[str], Path], files: Callab
     with pytest.raises(ModelFileError, match="num_mel_bins is 0"):
         sound.build(file.metadata | {"clip.audio.num_mel_bins": 0}, weights)
     for name, shape, error in (
-        ("a.conv1d.2.weight", (32, 32, 5), "a convolution of 3 frames"),
+        ("a.conv1d.2.weight", (32, 32, 5), r"\[32, 32, 3\] is expected"),
         ("a.conv1d.1.weight", (32, 80, 3), r"\[32, 128, 3\]"),
         ("a.position_embd.weight", (100, 32), "1500"),
     ):

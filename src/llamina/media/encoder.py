@@ -1,7 +1,7 @@
 """The frame that encoders of pictures and of sounds share: parts that become rows, and a transformer over these."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
@@ -36,6 +36,17 @@ class Patches:
     windows: npt.NDArray[np.int32] | None = None  # [2, n]: the first and the last row of each one's window
 
 
+@dataclass(frozen=True, slots=True)
+class Stem:
+    """A forward pass of (tokens, positions, rows) over rows of a width."""
+
+    forward: Callable[[Value, Value, Value], Value]
+    row_width: int
+
+
+Run = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]
+
+
 def projector_of(metadata: Mapping[str, Any], kind: str) -> str:
     """The projector that an mmproj file has for a kind of media (`vision`, `audio`), which tells its family."""
     return str(metadata.get(f"clip.{kind}.projector_type") or metadata.get("clip.projector_type"))
@@ -49,6 +60,7 @@ class Encoder(ABC, Generic[M]):
     activation: Activation
     both_ways = False  # whether a medium's rows attend to each other in the text model, too
     grid_positions = False  # whether M-RoPE counts a medium's rows in two dimensions
+    stems: Sequence[Stem] = ()  # what is done to rows before, each by itself, where they then stand in another order
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         self.config = Config({**metadata, "general.architecture": f"clip.{self.kind}"})
@@ -63,9 +75,13 @@ class Encoder(ABC, Generic[M]):
     def parts(self, medium: M) -> list[Any]:
         """What stands for a medium: texts of the prompt, and arrays, in order."""
 
+    def stemmed(self, stem: int, tile: npt.NDArray[Any], run: Run) -> npt.NDArray[Any]:
+        """An array of `parts` after a stem, and those before it; `run` puts rows through it."""
+        return tile
+
     @abstractmethod
     def patches(self, tile: npt.NDArray[Any]) -> Patches:
-        """An array of `parts` as rows of a batch."""
+        """An array of `parts`, after the stems, as rows of a batch."""
 
     def least_rows(self, medium: M) -> int:
         """How many rows a medium becomes at the least, told without encoding it."""

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from llamina.sound.sound import RATE, Samples
 
 WINDOW, STEP = 400, 160  # samples of a frame, and from one frame to the next
+HALF = WINDOW // 2
 STRETCH = 3000  # frames that the encoder takes at a time: 30 seconds
 FLOOR = 5.960464477539063e-08  # of a power, before its logarithm
 PIECE = 1 << 12  # frames that are transformed at a time
@@ -20,18 +21,31 @@ def stretches(samples: Samples, mels: int) -> list[Mel]:
 
     A sound of n times 30 seconds has n + 1 of them, as in llama.cpp.
     """
-    half, whole = WINDOW // 2, count(samples) * STRETCH
-    least = np.pad(samples, (0, max(0, half + 1 - len(samples))))
-    padded = np.pad(np.concatenate([least[half:0:-1], least]), (0, WINDOW))
-    heard = min(whole, (len(padded) - WINDOW) // STEP + 1)  # frames with more than silence in them, and a few more
+    whole = count(samples) * STRETCH
+    least = np.pad(samples, (0, max(0, HALF + 1 - len(samples))))
+    padded = np.pad(np.concatenate([least[HALF:0:-1], least]), (0, WINDOW))
+    found = _spectrogram(padded, whole, mels)
+    return [found[start : start + STRETCH] for start in range(0, whole, STRETCH)]
+
+
+def mirrored(samples: Samples, mels: int) -> Mel:
+    """The spectrogram of a sound that is mirrored at its ends, as far as it is long enough."""
+    before, after = samples[HALF:0:-1], samples[-2 : -HALF - 2 : -1]
+    missing = HALF - len(before), HALF - len(after)
+    padded = np.pad(np.concatenate([before, samples, after]), missing)
+    return _spectrogram(padded, len(samples) // STEP + 1, mels)
+
+
+def _spectrogram(padded: Samples, whole: int, mels: int) -> Mel:
+    """The first frames of what is there, and those of silence behind it; at most 8 powers of ten below the loudest."""
+    heard = min(whole, (len(padded) - WINDOW) // STEP + 1)
     found = np.full((whole, mels), np.log10(FLOOR), np.float32)
     frames = np.lib.stride_tricks.sliding_window_view(padded, WINDOW)[::STEP][:heard]
     for start in range(0, heard, PIECE):
         spectrum = np.fft.rfft(frames[start : start + PIECE] * hann())
         power = np.square(np.abs(spectrum)) @ filters(mels).T
         found[start : start + len(power)] = np.log10(np.maximum(power, FLOOR))
-    found = (np.maximum(found, found.max() - np.float32(8)) + np.float32(4)) / np.float32(4)
-    return [found[start : start + STRETCH] for start in range(0, whole, STRETCH)]
+    return (np.maximum(found, found.max() - np.float32(8)) + np.float32(4)) / np.float32(4)
 
 
 def count(samples: Samples) -> int:

@@ -5,11 +5,12 @@ import numpy.typing as npt
 
 from llamina.ops import Value
 from llamina.quant import decode
-from llamina.sound.encoder import Encoder
+from llamina.sound.whisper import Whisper
 
 
-class Family(Encoder):
+class Family(Whisper):
     def setup(self) -> None:
+        super().setup()
         ends = (getattr(self.weights.part("v"), name) for name in ("boi", "eoi"))
         self.ends = [decode(w.data, w.format, w.shape).reshape(1, -1) for w in ends]
 

@@ -1,10 +1,10 @@
 """Audio Flamingo 3 and Music Flamingo: the mean of two frames, normed, and an MLP."""
 
 from llamina.ops import Value
-from llamina.sound.encoder import Encoder
+from llamina.sound.whisper import Whisper
 
 
-class Family(Encoder):
+class Family(Whisper):
     before = "<sound>"
     pooled = True
 

@@ -1,10 +1,10 @@
 """Qwen2-Audio, and the ears of Qwen2.5-Omni: the mean of two frames, normed and projected."""
 
 from llamina.ops import Value, linear
-from llamina.sound.encoder import Encoder
+from llamina.sound.whisper import Whisper
 
 
-class Family(Encoder):
+class Family(Whisper):
     before, after = "<|audio_bos|>", "<|audio_eos|>"
     pooled = True
 

@@ -1,12 +1,12 @@
 """Ultravox: frames stacked, normed, gated, normed and projected."""
 
 from llamina.ops import Value, gated, linear, norm, split
-from llamina.sound.encoder import Encoder
+from llamina.sound.whisper import Whisper
 
 EPS = 1e-6  # of the projector's norms
 
 
-class Family(Encoder):
+class Family(Whisper):
     def project(self, x: Value) -> Value:
         mlp = self.mm.part("mlp")
         h = linear(norm(x, self.mm.norm_pre, EPS), getattr(mlp, "1"))

@@ -5,10 +5,10 @@ all files have them; here they are encoded as by the model's authors.
 """
 
 from llamina.ops import Value
-from llamina.sound.encoder import Encoder
+from llamina.sound.whisper import Whisper
 
 
-class Family(Encoder):
+class Family(Whisper):
     before = "[BEGIN_AUDIO]"
 
     def project(self, x: Value) -> Value:
