@@ -1,6 +1,6 @@
-"""What llama.cpp's libmtmd makes of sounds: samples, mel spectrograms and rows. Run in tests, it writes the golden facts:
+"""What llama.cpp's libmtmd makes of sounds: samples, mel spectrograms and rows. In tests, this writes the golden facts:
 
-    python -m llama_sound golden/stories260K.gguf golden/sound.npz
+python -m llama_sound golden/stories260K.gguf golden/sound.npz
 """
 
 import ctypes
@@ -77,7 +77,7 @@ def mel_of(path: Path, mmproj: Path, samples: Array) -> list[Array]:
     c.mtmd_log_set(log, None)
     start = samples.ctypes.data
     vector = _Vector(start, start + samples.nbytes, start + samples.nbytes)
-    preprocess = getattr(c, "_Z27mtmd_debug_preprocess_audioP12mtmd_contextRKSt6vectorIfSaIfEE")
+    preprocess = c._Z27mtmd_debug_preprocess_audioP12mtmd_contextRKSt6vectorIfSaIfEE
     preprocess.restype, preprocess.argtypes = None, (c_void_p, POINTER(_Vector))
     preprocess(encoder, ctypes.byref(vector))
     declared()  # quiet again

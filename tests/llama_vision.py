@@ -21,7 +21,14 @@ Pixels = npt.NDArray[np.uint8]
 class _ContextParams(ctypes.Structure):
     """The head of `struct llama_context_params`, and room for the rest."""
 
-    _fields_ = (("n_ctx", c_uint32), ("n_batch", c_uint32), ("n_ubatch", c_uint32), ("rest", c_uint8 * 500))
+    _fields_ = (
+        ("n_ctx", c_uint32),
+        ("n_batch", c_uint32),
+        ("n_ubatch", c_uint32),
+        ("between", c_uint32 * 10),
+        ("flash_attn_type", c_int32),
+        ("rest", c_uint8 * 456),
+    )
 
 
 class _VisionParams(ctypes.Structure):
@@ -136,7 +143,7 @@ def logits_after(path: Path, mmproj: Path, text: str, pictures: list[Pixels]) ->
     """The logits after a text with a marker for each picture, and the position after it."""
     with _tokenized(path, mmproj, text, pictures) as (c, model, encoder, chunks):
         params = c.llama_context_default_params()
-        params.n_ctx = 1024
+        params.n_ctx, params.flash_attn_type = 1024, 0  # flash attention sums in half precision
         run = c.llama_init_from_model(model, params)
         assert run, f"llama.cpp cannot run {path}"
         position = c_int32()

@@ -1,4 +1,4 @@
-"""Tiny models that see and hear: mmproj files of each family, and text models with what is around pictures and sounds."""
+"""Tiny models that see and hear: mmproj files of each family, and text models with a vocabulary to speak of it."""
 
 from pathlib import Path
 

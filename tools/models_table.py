@@ -78,7 +78,7 @@ def document(errors: Mapping[str, tuple[str, float | None]]) -> str:
         f"All run on the backends {_listed(BACKENDS)}, with matrices in any of",
         f"{_listed(kinds)}.",
         "",
-        "Encoders of pictures and of sounds, which are files of their own: [pictures.md](pictures.md), [sound.md](sound.md).",
+        "Encoders of pictures and of sounds are files of their own: [pictures.md](pictures.md), [sound.md](sound.md).",
         "",
         "| architecture | covers | golden models and their errors | `llamina convert` makes it of |",
         "| --- | --- | --- | --- |",

@@ -2,8 +2,8 @@
 
     cd tests && python -m golden.sound_models FOLDER [FAMILY ...]
 
-Weights and sounds come from generators with fixed seeds. sound.npz holds what llama.cpp's libmtmd makes of exactly these
-sounds with exactly these files; `python -m llama_sound FOLDER` in tests computes it again.
+Weights and sounds come from generators with fixed seeds. sound.npz holds what llama.cpp's libmtmd makes of exactly
+these sounds with exactly these files; `python -m llama_sound` in tests computes it again.
 """
 
 import io
@@ -185,7 +185,9 @@ def sounds() -> Iterator[bytes]:
     rng = np.random.default_rng(SEED + 2000)
     for rate, channels, seconds in SOUNDS:
         t = np.arange(int(rate * seconds))[:, None] / rate
-        tones = sum(np.sin(2 * np.pi * (110.0 * 3**k + 40 * np.arange(channels)) * t) * np.sin(t / (k + 1)) for k in range(4))
+        tones = sum(
+            np.sin(2 * np.pi * (110.0 * 3**k + 40 * np.arange(channels)) * t) * np.sin(t / (k + 1)) for k in range(4)
+        )
         samples = 5000 * tones + 200 * rng.standard_normal((len(t), channels))
         yield wav(np.clip(samples, -32768, 32767).astype(np.int16), rate)
 

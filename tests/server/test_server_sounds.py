@@ -84,7 +84,11 @@ def test_transcriptions_that_cannot_be(hearing: Live, fields: dict[str, str], fi
     ("path", "body", "words"),
     [
         ("/v1/chat/completions", {"model": "reads", "messages": message(SOUND)}, "does not hear"),
-        ("/v1/chat/completions", {"messages": message({"type": "input_audio", "input_audio": {"data": "aGk="}})}, "WAV"),
+        (
+            "/v1/chat/completions",
+            {"messages": message({"type": "input_audio", "input_audio": {"data": "aGk="}})},
+            "WAV",
+        ),
         ("/v1/chat/completions", {"messages": message({"type": "audio", "audio": "/etc/passwd"})}, "base64"),
         ("/v1/responses", {"model": "reads", "input": message(SOUND)}, "does not hear"),
         ("/v1/responses", {"input": message({"type": "input_audio"})}, "input_audio.data must be"),

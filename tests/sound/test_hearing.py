@@ -18,6 +18,7 @@ from llamina.sound import read_sound
 DATA = list(sound_models.sounds())
 SOUNDS = [read_sound(data) for data in DATA]
 ROWS = 100  # of MERaLiON's, in 30 seconds
+CACHED = 96  # in whole pages of 16
 
 
 def part(data: bytes) -> dict[str, object]:
@@ -81,7 +82,7 @@ def test_answers_to_sounds(engine: llamina.Engine, tmp_path: Path) -> None:
         again = question()
         again[0]["content"].insert(1, {"type": "audio", "audio": source})  # type: ignore[attr-defined]
         answer = engine.chat(again, max_tokens=4, temperature=0.0)
-        assert answer.tokens == first.tokens and answer.usage.cached_tokens >= ROWS
+        assert answer.tokens == first.tokens and answer.usage.cached_tokens >= CACHED
     other = engine.chat(question(DATA[2]), max_tokens=4, temperature=0.0)
     assert other.usage.cached_tokens == 2
     assert engine.chat(question(DATA[1]), max_tokens=4, temperature=0.0).usage.prompt_tokens == 6 + 2 * ROWS
@@ -108,7 +109,7 @@ def test_a_talk_about_a_sound(engine: llamina.Engine, tmp_path: Path) -> None:
     first = engine.chat(messages, max_tokens=3, temperature=0.0)
     messages += [first.message(), {"role": "user", "content": "<8>"}]
     second = engine.chat(messages, max_tokens=3, temperature=0.0)
-    assert second.usage.cached_tokens >= ROWS
+    assert second.usage.cached_tokens >= CACHED
     assert engine.render_chat(messages).startswith(f"<1><5>{MARKER}<9><11><2>")
     session = llamina.Session(engine)
     content = [{"type": "text", "text": "<5>"}, {"type": "audio", "audio": SOUNDS[0].samples}, "<9><11>"]
@@ -116,7 +117,7 @@ def test_a_talk_about_a_sound(engine: llamina.Engine, tmp_path: Path) -> None:
     session.save(tmp_path / "talk")
     again = llamina.Session.load(engine, tmp_path / "talk")
     found = [each.ask("<8>", max_tokens=3, temperature=0.0).result() for each in (session, again)]
-    assert found[0].tokens == found[1].tokens == second.tokens and found[1].usage.cached_tokens >= ROWS
+    assert found[0].tokens == found[1].tokens == second.tokens and found[1].usage.cached_tokens >= CACHED
 
 
 def test_a_sound_that_does_not_fit(engine: llamina.Engine) -> None:

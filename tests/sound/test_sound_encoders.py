@@ -8,7 +8,7 @@ import pytest
 
 from golden import sound_models
 from llama_sound import ROWS as EACH
-from llama_sound import rows_of
+from llama_vision import rows_of
 from llamina import sound
 from llamina.backends import backend
 from llamina.engine.runner.load import weights_of
@@ -16,8 +16,9 @@ from llamina.errors import ModelFileError, UnsupportedModel
 from llamina.gguf import GGUF, open_model
 from llamina.media import EncoderRunner, Rows
 from llamina.models import Weights
-from llamina.ops import Value, constant
+from llamina.ops import Value, constant, scale
 from llamina.sound import Encoder
+from llamina.sound.mel import count
 from llamina.sound.whisper import ROWS, Whisper
 
 SOUNDS = [sound.read_sound(data) for data in sound_models.sounds()]
@@ -66,6 +67,10 @@ def test_rows_today(golden: Callable[[str], Path], mmproj: Callable[..., Path]) 
     facts = np.load(golden("sound.npz"))
     found = rows_of(golden("stories260K.gguf"), mmproj("meralion"), SOUNDS[0].samples, sound_models.TEXT)
     assert len(found) == 1 and np.abs(found[0][::EACH] - facts["meralion.0.0"]).max() < 1e-2
+    for seconds in (29.98, 29.99):  # where a second stretch begins
+        silence = np.zeros(int(seconds * sound.RATE), np.float32)
+        found = rows_of(golden("stories260K.gguf"), mmproj("meralion"), silence, sound_models.TEXT)
+        assert len(found) == count(silence)
 
 
 def test_texts_around_sounds(mmproj: Callable[[str], Path]) -> None:
@@ -81,10 +86,10 @@ def test_texts_around_sounds(mmproj: Callable[[str], Path]) -> None:
 
 
 class Stacked(Whisper):
-    """Rows as they are before any projection."""
+    """Rows as they are before any projection, twice as large."""
 
     def project(self, x: Value) -> Value:
-        return x
+        return scale(x, 2.0)
 
 
 def test_rows_that_fill_no_stack(mmproj: Callable[[str], Path]) -> None:

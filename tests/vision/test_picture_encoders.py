@@ -13,9 +13,9 @@ from llamina.backends import backend
 from llamina.engine.runner.load import weights_of
 from llamina.errors import InvalidPicture, ModelFileError, UnsupportedModel
 from llamina.gguf import GGUF, open_model
+from llamina.media.runner import LEAST
 from llamina.ops import constant
 from llamina.vision import LIMITS, Encoder, EncoderRunner, Rows, read_picture
-from llamina.media.runner import LEAST
 
 WIDTHS = {"qwen3vl": 256}  # of text models that get more than embeddings: twice as much
 PICTURES = list(vision_models.pictures())

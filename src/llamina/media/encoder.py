@@ -68,7 +68,7 @@ class Encoder(ABC, Generic[M]):
         self.layers = self.config.layers
         self.attention = Attention(self.config.head_dim**-0.5, causal=False)
 
-    def setup(self) -> None:  # noqa: B027 (most have nothing of their own to read)
+    def setup(self) -> None:
         """Read what is particular to the family, once."""
 
     @abstractmethod

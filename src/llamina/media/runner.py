@@ -105,7 +105,7 @@ class EncoderRunner:
         return self._whole.width
 
     def encode(self, medium: Medium) -> Encoded:
-        """What stands for a medium in the prompt. The same contents are encoded once, while there is room to keep it."""
+        """What stands for it in the prompt. The same contents are encoded once, while there is room to keep them."""
         with self._lock:
             if medium.key in self._kept:
                 self._kept.move_to_end(medium.key)

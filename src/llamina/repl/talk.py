@@ -88,7 +88,9 @@ class Talk:
         try:
             text = _read(path).decode("utf-8")
         except UnicodeDecodeError:
-            raise RequestError(f"{path} is not text in UTF-8: a picture is sent with /image, a sound with /audio") from None
+            raise RequestError(
+                f"{path} is not text in UTF-8: a picture is sent with /image, a sound with /audio"
+            ) from None
         self._attached.append({"type": "text", "text": f"{path.name}:\n```\n{text.rstrip()}\n```"})
         return len(text)
 

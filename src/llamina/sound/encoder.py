@@ -1,4 +1,4 @@
-"""The frame that every sound encoder shares: stretches of a spectrogram, and rows that are projected to the text model's width."""
+"""The frame that every sound encoder shares: stretches of a spectrogram, and a projection to the text model's width."""
 
 from abc import abstractmethod
 from collections.abc import Mapping

@@ -45,7 +45,8 @@ def _spectrogram(padded: Samples, whole: int, mels: int) -> Mel:
         spectrum = np.fft.rfft(frames[start : start + PIECE] * hann())
         power = np.square(np.abs(spectrum)) @ filters(mels).T
         found[start : start + len(power)] = np.log10(np.maximum(power, FLOOR))
-    return (np.maximum(found, found.max() - np.float32(8)) + np.float32(4)) / np.float32(4)
+    scaled: Mel = (np.maximum(found, found.max() - np.float32(8)) + np.float32(4)) / np.float32(4)
+    return scaled
 
 
 def count(samples: Samples) -> int:

@@ -12,15 +12,12 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from llamina.errors import InvalidSound, RequestError
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 Samples = npt.NDArray[np.float32]
 RATE = 16000
@@ -183,7 +180,7 @@ def _too_many_bytes(nbytes: int, limits: Limits) -> str:
     return f"the sound has {nbytes} bytes: {limits.nbytes} are the most"
 
 
-def _reader() -> "ModuleType":
+def _reader() -> Any:
     try:
         import miniaudio
     except ImportError as error:

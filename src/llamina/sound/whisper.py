@@ -1,9 +1,9 @@
 """Whisper's encoder, which most families have: two convolutions, and a transformer over frames.
 
-A convolution is a matrix that is multiplied with neighbouring frames, side by side. The second takes three outputs of the
-first and steps by two, so a row of the batch has the frames of all three: the first is computed three times for two frames,
-which is little beside the transformer. Where there is nothing to the left of the sound, the second sees zeros, not what the
-first would make of silence: its bias is a column of the matrix, and the number for it is one, or zero there.
+A convolution is a matrix that is multiplied with neighbouring frames, side by side. The second takes three outputs of
+the first and steps by two, so a row of the batch has the frames of all three: the first is computed three times for two
+frames, which is little beside the transformer. Where there is nothing to the left of the sound, the second sees zeros,
+not what the first would make of silence: its bias is a column of the matrix, multiplied with one, or with zero there.
 """
 
 from dataclasses import replace

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from llamina.errors import UnsupportedModel
 from llamina import media
+from llamina.errors import UnsupportedModel
 from llamina.media import Patches as Patches
 from llamina.models import Weights
 from llamina.ops import Value, Weight, constant, embed, linear, pick, split

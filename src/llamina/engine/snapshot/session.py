@@ -29,7 +29,7 @@ class Session:
         return [*self._messages, *([self._turn.message()] if self._turn else [])]
 
     def ask(self, content: str | Sequence[Any], **options: Any) -> Turn:
-        """The answer to a text, or to parts with pictures and sounds, as it comes; options are those of `Engine.stream_chat`."""
+        """The answer to a text, or to parts, as it comes; options are those of `Engine.stream_chat`."""
         messages = [*self.messages, *conversation([{"role": "user", "content": content}])]
         turn = self._engine.stream_chat(messages, **options)
         self._messages, self._turn = messages, turn

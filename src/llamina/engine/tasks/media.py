@@ -1,4 +1,4 @@
-"""Pictures and sounds in a conversation: parts of messages, which are marks in the template's text, rows in the prompt."""
+"""Pictures and sounds in a conversation: parts of messages, marks in the template's text, rows in the prompt."""
 
 import re
 import secrets

@@ -169,7 +169,9 @@ def joined(engine: Engine, before: str | list[int] | None, conversation: list[in
         return tokens
     again = engine.tokenizer.add_bos and tokens[:1] == [engine.tokenizer.bos]
     if again and isinstance(tokens, Prompt):
-        raise RequestError("a conversation with pictures or sounds cannot follow other tokens: leave the prompt out", "prompt")
+        raise RequestError(
+            "a conversation with pictures or sounds cannot follow other tokens: leave the prompt out", "prompt"
+        )
     return join(engine.encode(before), tokens[1:] if again else tokens)
 
 

@@ -1,4 +1,4 @@
-"""Qwen3-ASR and the ears of Qwen3-Omni: three convolutions in two dimensions, and a transformer over 8 seconds at a time.
+"""Qwen3-ASR and the ears of Qwen3-Omni: three convolutions in two dimensions, and a transformer over 8 seconds each.
 
 Each second is convolved by itself, and its rows are counted from zero again.
 """

@@ -1,7 +1,7 @@
 """Voxtral: frames stacked, and an MLP.
 
-llama.cpp takes the mean of two frames first, which the model does not do, and ends the process for four stacked frames, as
-all files have them; here they are encoded as by the model's authors.
+llama.cpp takes the mean of two frames first, which the model does not do, and ends the process for four stacked frames,
+as all files have them; here they are encoded as by the model's authors.
 """
 
 from llamina.ops import Value

@@ -158,7 +158,8 @@ def _texts(content: Any, path: str, first: int = 0) -> list[str]:
         kind = part.get("type") if isinstance(part, dict) else None
         key = "refusal" if kind == "refusal" else "text"
         if not isinstance(kind, str) or kind not in PARTS:
-            message = f"{path}[{i}] has the type {kind!r}: text (input_text, output_text), input_image and input_audio are read"
+            read = "text (input_text, output_text), input_image and input_audio are read"
+            message = f"{path}[{i}] has the type {kind!r}: {read}"
             raise ApiError(400, message, param=f"{path}[{i}].type")
         check_known(part, PARTS[kind], f"{path}[{i}]")
         if not isinstance(part.get(key), str):
