@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from llamina import media
+from llamina.media import family_of, names
 from llamina.models import Weights
 from llamina.ops import Weight
 from llamina.sound import families
@@ -15,12 +15,12 @@ ALIASES = {"qwen2.5o": "qwen2a"}  # projectors that share a file
 
 def projectors() -> list[str]:
     """Every `clip.projector_type` that can be run."""
-    return media.names(families, ALIASES)
+    return names(families, ALIASES)
 
 
 def build(metadata: Mapping[str, Any], tensors: Mapping[str, Weight]) -> Encoder:
     """The sound encoder that an mmproj file describes. Raises UnsupportedModel for one that is not known here."""
-    encoder: Encoder = media.family_of("audio", metadata, families, ALIASES)(metadata, Weights(tensors))
+    encoder: Encoder = family_of("audio", metadata, families, ALIASES)(metadata, Weights(tensors))
     return encoder
 
 

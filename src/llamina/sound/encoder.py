@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from llamina import media
 from llamina.errors import UnsupportedModel
+from llamina.media import Encoder as Frame
 from llamina.models import Weights
 from llamina.ops import Value, Weight, activate, linear
 from llamina.quant import decode
@@ -18,7 +18,7 @@ from llamina.sound.sound import Sound
 Part = str | Mel  # text of the prompt, or a stretch
 
 
-class Encoder(media.Encoder[Sound]):
+class Encoder(Frame[Sound]):
     """The part of an mmproj file that hears."""
 
     kind = "audio"

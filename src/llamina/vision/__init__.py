@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from llamina import media
-from llamina.media import EncoderRunner, Rows
+from llamina.media import EncoderRunner, Rows, family_of, names
 from llamina.models import Weights
 from llamina.ops import Weight
 from llamina.vision import families
@@ -16,12 +15,12 @@ ALIASES = {"qwen2.5vl_merger": "qwen2vl_merger", "qwen2.5o": "qwen2vl_merger"}  
 
 def projectors() -> list[str]:
     """Every `clip.projector_type` that can be run."""
-    return media.names(families, ALIASES)
+    return names(families, ALIASES)
 
 
 def build(metadata: Mapping[str, Any], tensors: Mapping[str, Weight]) -> Encoder:
     """The picture encoder that an mmproj file describes. Raises UnsupportedModel for one that is not known here."""
-    encoder: Encoder = media.family_of("vision", metadata, families, ALIASES)(metadata, Weights(tensors))
+    encoder: Encoder = family_of("vision", metadata, families, ALIASES)(metadata, Weights(tensors))
     return encoder
 
 

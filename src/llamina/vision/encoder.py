@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from llamina import media
 from llamina.errors import UnsupportedModel
+from llamina.media import Encoder as Frame
 from llamina.media import Patches as Patches
 from llamina.models import Weights
 from llamina.ops import Value, Weight, constant, embed, linear, pick, split
@@ -24,7 +24,7 @@ from llamina.vision.picture import Picture, Pixels
 Part = str | Pixels  # text of the prompt, or a tile
 
 
-class Encoder(media.Encoder[Picture]):
+class Encoder(Frame[Picture]):
     """The part of an mmproj file that sees."""
 
     kind = "vision"

@@ -69,11 +69,12 @@ class MediaEncoder:
         return self._path if self.kind in kinds_of(self._path) else None
 
     def _open(self, path: Path) -> "EncoderRunner":
-        from llamina import sound, vision
         from llamina.engine.runner.load import weights_of
         from llamina.media import EncoderRunner
+        from llamina.sound import build as build_sound
+        from llamina.vision import build as build_vision
 
-        build = vision.build if self.kind == "vision" else sound.build
+        build = build_vision if self.kind == "vision" else build_sound
         file = open_model(path)
         host = self._backend if self._backend.name in HOSTS else make_backend("cpu")
         runner = EncoderRunner(build(file.metadata, weights_of(file)), host, self._progress)
