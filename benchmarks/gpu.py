@@ -1,10 +1,11 @@
 """Check and time backend='cuda' on this machine's GPU; writes gpu.json and gpu.md.
 
-    python benchmarks/gpu.py --out DIR [--only ops,formats,golden,speed,engine] [--golden DIR] [--model FILE]
+    python benchmarks/gpu.py --out DIR [--only ops,formats,golden,exact,speed,engine] [--golden DIR] [--model FILE]
 
 `ops`: every operation against its NumPy meaning. `formats`: products and embeddings of every format. `golden`: every
 architecture's tiny model against llama.cpp's logits, at once and in pieces. `speed`: decode and prefill of a model by
-its program alone. `engine`: the same by the whole engine.
+its program alone. `engine`: the same by the whole engine. `exact`: with exact=True, bits of logits are the
+same in chunks of any size and beside other sequences, for every architecture and for the model; `--exact` times that.
 """
 
 import argparse
@@ -14,7 +15,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -120,16 +121,22 @@ def golden(args: argparse.Namespace) -> list[Row]:
     return spread(check_model, list(json.loads((args.golden / "archs.json").read_text())), args)
 
 
-def check_model(name: str, args: argparse.Namespace) -> Row:
-    """One tiny model: 40 tokens at once, and seven at a time."""
-    import llamina
-
+def written(name: str, args: argparse.Namespace) -> Path:
+    """A tiny model's file."""
     script = importlib.util.spec_from_file_location("arch_models", args.golden / "arch_models.py")
     assert script and script.loader
     module = importlib.util.module_from_spec(script)
     script.loader.exec_module(module)
-    path = args.out / f"{name}.gguf"
+    path: Path = args.out / f"{name}.gguf"
     module.write(json.loads((args.golden / "archs.json").read_text())[name], path)
+    return path
+
+
+def check_model(name: str, args: argparse.Namespace) -> Row:
+    """One tiny model: 40 tokens at once, and seven at a time."""
+    import llamina
+
+    path = written(name, args)
     truth = np.load(args.golden / "arch_logits.npz")
     tokens, want = [int(t) for t in truth[f"{name}.tokens"]], truth[name]
 
@@ -145,6 +152,65 @@ def check_model(name: str, args: argparse.Namespace) -> Row:
     return row
 
 
+def exact(args: argparse.Namespace) -> list[Row]:
+    rows = spread(check_exact, list(json.loads((args.golden / "archs.json").read_text())), args)
+    return [*rows, check_exact_model(args)] if args.model else rows
+
+
+def check_exact(name: str, args: argparse.Namespace) -> Row:
+    """How many logits of a tiny model differ in chunks of 64, 7 and 1 tokens, and beside others."""
+    import llamina
+
+    path = written(name, args)
+    tokens = [int(t) for t in np.load(args.golden / "arch_logits.npz")[f"{name}.tokens"]]
+
+    def errors() -> Iterator[float]:
+        want = None
+        for size in (64, 7, 1):
+            with llamina.load(path, backend=args.backend, exact=True, step_tokens=size, context=64) as engine:
+                if not engine.runner.model.causal:
+                    return
+                got = engine.logits(tokens)
+                want = got.copy() if want is None else want
+                yield float(np.sum(got != want))
+                if size != 1:
+                    with ThreadPoolExecutor() as pool:
+                        beside = list(pool.map(engine.logits, ([1, 2], tokens[3:9], tokens, tokens[:20], [3])))[2]
+                    yield float(np.sum(beside != want))
+
+    row = checked(f"exact: {name}", 1, lambda: [0.0, *errors()])
+    path.unlink()
+    return row
+
+
+def _likeliest(engine: Any, prompts: list[list[int]], tokens: int = 4) -> list[list[tuple[int, float]]]:
+    """The tokens that greedy decoding of some prompts at once finds, with their log-probabilities."""
+    how = {"temperature": 0, "max_tokens": tokens, "ignore_eos": True, "logprobs": 1, "speculate": "off"}
+    streams = [engine.stream(prompt, **how, cache_prompt=False) for prompt in prompts]
+    found = [stream.result() for stream in streams]
+    return [[(x.token, x.logprob) for x in result.logprobs] for result in found]
+
+
+def check_exact_model(args: argparse.Namespace) -> Row:
+    """The same of the model that is timed, after 1,500 tokens, in chunks of 512, 100, 37, alone and beside others."""
+    import llamina
+
+    prompt = [(7 * i + 3) % 100000 for i in range(1500)]
+    others = [[(11 * i + n) % 100000 for i in range(40 * n)] for n in range(1, 12)]
+
+    def errors() -> Iterator[float]:
+        want = None
+        for size in (512, 100, 37):
+            how = {"context": 2048, "max_sequences": 16, "step_tokens": size}
+            with llamina.load(args.model, backend=args.backend, exact=True, **how) as engine:  # type: ignore[arg-type]
+                for beside in ([], others):
+                    found = _likeliest(engine, [prompt, *beside])[0]
+                    want = found if want is None else want
+                    yield float(found != want)
+
+    return checked("exact: the model", 1, lambda: list(errors()))
+
+
 def speed(args: argparse.Namespace) -> list[Row]:
     """Steps of the engine's own programs: one sequence and several at some depths, and prompts."""
     import llamina
@@ -153,7 +219,8 @@ def speed(args: argparse.Namespace) -> list[Row]:
 
     begun = time.perf_counter()
     rows: list[Row] = []
-    with llamina.load(args.model, backend=args.backend, max_sequences=128, context=9216, cache_tokens=65536) as engine:
+    room = {"max_sequences": 128, "context": 9216, "cache_tokens": 65536}
+    with llamina.load(args.model, backend=args.backend, exact=args.exact, **room) as engine:  # type: ignore[arg-type]
         print(f"loaded in {time.perf_counter() - begun:.1f} s", flush=True)
         rows.append({"name": "load", "seconds": round(time.perf_counter() - begun, 2), "ok": True})
         program, batch = engine.runner.program, engine.runner.batch
@@ -196,7 +263,8 @@ def engine(args: argparse.Namespace) -> list[Row]:
     rows: list[Row] = []
     prompt = [(7 * i + 3) % 100000 for i in range(8192)]
     options = {"temperature": 0, "ignore_eos": True, "cache_prompt": False, "speculate": "off"}
-    with llamina.load(args.model, backend=args.backend, max_sequences=128, context=9216, cache_tokens=81920) as found:
+    room = {"max_sequences": 128, "context": 9216, "cache_tokens": 81920}
+    with llamina.load(args.model, backend=args.backend, exact=args.exact, **room) as found:
 
         def decode(name: str, count: int, depth: int, steps: int, **more: Any) -> None:
             prompts = [[(token + i) % 100000 for token in prompt[:depth]] for i in range(count)]
@@ -266,7 +334,7 @@ def profile(program: Any, batch: Any) -> list[Row]:
     return rows
 
 
-SECTIONS = {"ops": ops, "formats": formats, "golden": golden, "speed": speed, "engine": engine}
+SECTIONS = {"ops": ops, "formats": formats, "golden": golden, "exact": exact, "speed": speed, "engine": engine}
 
 
 def main() -> None:
@@ -278,6 +346,7 @@ def main() -> None:
     parser.add_argument("--model", help="a GGUF file to time")
     parser.add_argument("--backend", default="cuda")
     parser.add_argument("--profile", action="store_true", help="with speed: the time of each kernel")
+    parser.add_argument("--exact", action="store_true", help="with speed and engine: bits do not depend on the step")
     parser.add_argument("--processes", type=int, default=6)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,7 @@ import ctypes
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ctypes import POINTER, byref, c_bool, c_char_p, c_float, c_int32, c_size_t, c_uint8, c_uint32, c_void_p
+from ctypes import POINTER, byref, c_bool, c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +43,34 @@ class _VisionParams(ctypes.Structure):
         ("media_marker", c_char_p),
         ("flash_attn_type", c_int32),
         ("warmup", c_bool),
+        ("image_min_tokens", c_int32),
+        ("image_max_tokens", c_int32),
+        ("cb_eval", c_void_p),
+        ("cb_eval_user_data", c_void_p),
         ("rest", c_uint8 * 200),
     )
+
+
+class _Tensor(ctypes.Structure):
+    """The head of `struct ggml_tensor`."""
+
+    _fields_ = (
+        ("type", c_int32),
+        ("buffer", c_void_p),
+        ("ne", c_int64 * 4),
+        ("nb", c_size_t * 4),
+        ("op", c_int32),
+        ("op_params", c_int32 * 16),
+        ("flags", c_int32),
+        ("src", c_void_p * 10),
+        ("view_src", c_void_p),
+        ("view_offs", c_size_t),
+        ("data", c_void_p),
+        ("name", ctypes.c_char * 64),
+    )
+
+
+_Watch = ctypes.CFUNCTYPE(c_bool, c_void_p, c_bool, c_void_p)
 
 
 class _Text(ctypes.Structure):
@@ -91,21 +117,24 @@ def declared() -> Any:
     return c
 
 
-def context(c: Any, model: int, mmproj: Path) -> int:
-    """The handle of an encoder."""
+def context(c: Any, model: int, mmproj: Path, watch: Any = None) -> int:
+    """The handle of an encoder; `watch` is called before and after each step of its graph."""
     params = c.mtmd_context_params_default()
     params.use_gpu, params.print_timings, params.n_threads, params.warmup = False, False, 2, False
+    params.cb_eval = ctypes.cast(watch, c_void_p) if watch else None
     encoder = c.mtmd_init_from_file(os.fsencode(mmproj), model, params)
     assert encoder, f"llama.cpp cannot load {mmproj}"
     return int(encoder)
 
 
 @contextmanager
-def _tokenized(path: Path, mmproj: Path, text: str, pictures: list[Pixels]) -> Iterator[tuple[Any, int, int, int]]:
-    """llama.cpp, the model, the encoder, and the chunks of a text with markers in it."""
+def _tokenized(
+    path: Path, mmproj: Path, text: str, pictures: list[Pixels], watch: Any = None
+) -> Iterator[tuple[Any, int, int, int]]:
+    """llama.cpp, the model, the encoder, and the chunks of a text with markers in it; `watch` as `context` takes it."""
     c = declared()
     model = load(c, str(path))
-    encoder = context(c, model, mmproj)
+    encoder = context(c, model, mmproj, watch)
     arrays = [np.ascontiguousarray(pixels) for pixels in pictures]
     bitmaps = [
         c.mtmd_bitmap_init(x.shape[1], x.shape[0], x.ctypes.data)
@@ -136,6 +165,30 @@ def rows_of(path: Path, mmproj: Path, pixels: Pixels, width: int) -> list[Rows]:
             assert c.mtmd_encode_chunk(encoder, chunk) == 0
             n = c.mtmd_input_chunk_get_n_tokens(chunk)
             found.append(np.ctypeslib.as_array(c.mtmd_get_output_embd(encoder), (n, width)).copy())
+        return found
+
+
+def tiles_of(path: Path, mmproj: Path, pixels: Pixels) -> list[Rows]:
+    """What the encoder is shown of a picture, normalised: [height, width, 3] for each tile, in the prompt's order."""
+    seen: list[Rows] = []
+
+    def watch(step: int, ask: bool, _: object) -> bool:
+        for address in _Tensor.from_address(step).src if ask else ():
+            tensor = _Tensor.from_address(address) if address else None
+            if tensor is not None and tensor.name == b"inp_raw":
+                shape = (tensor.ne[2], tensor.ne[1], tensor.ne[0])
+                values = np.ctypeslib.as_array(ctypes.cast(tensor.data, POINTER(c_float)), shape)
+                seen.append(values.transpose(1, 2, 0).copy())
+        return False
+
+    with _tokenized(path, mmproj, MARKER, [pixels], _Watch(watch)) as (c, _, encoder, chunks):
+        found = []
+        for i in range(c.mtmd_input_chunks_size(chunks)):
+            chunk = c.mtmd_input_chunks_get(chunks, i)
+            if c.mtmd_input_chunk_get_type(chunk) == 1:
+                seen.clear()
+                assert c.mtmd_encode_chunk(encoder, chunk) == 0
+                found.append(seen[0])
         return found
 
 

@@ -7,7 +7,22 @@ import numpy as np
 from golden import sound_models, vision_models
 from llamina.gguf import Kind, ValueType, open_model, write
 
-SPECIAL = ("<|vision_start|>", "<|vision_end|>", "<start_of_image>", "<end_of_image>", "<img>", "</img>", "\n")
+SPECIAL = (
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<start_of_image>",
+    "<end_of_image>",
+    "<img>",
+    "</img>",
+    "<image>",
+    "</image>",
+    "<slice>",
+    "</slice>",
+    "<|image_start|>",
+    "<|image_end|>",
+    "[IMG_END]",
+    "\n",
+)
 PIXELS = ("image_min_pixels", "image_max_pixels")  # which a newer llama.cpp minds than the golden facts are of
 TEMPLATE = "{% for m in messages %}<1>{{ m.content }}<2>{% endfor %}{% if add_generation_prompt %}<3>{% endif %}"
 HEARING = ("<|audio_bos|>", "<|audio_eos|>", "[BEGIN_AUDIO]", "<sound>", "<|audio_start|>", "<|audio_end|>")

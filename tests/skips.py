@@ -45,20 +45,20 @@ def pytest_configure(config: pytest.Config) -> None:
     for name, why in ON_A_GPU.items():
         config.addinivalue_line("markers", f"{name}: skipped where LLAMINA_BACKEND is a GPU: {why}")
     if on_a_gpu():
-        from llamina.engine.runner import model_runner
+        from llamina.engine.runner import devices
 
-        model_runner.make_backend = _without_threads
+        devices.make_backend = _exact
 
 
 def on_a_gpu() -> bool:
     return os.environ.get("LLAMINA_BACKEND") in ("cuda", "interpreter")
 
 
-def _without_threads(name: str, **options: Any) -> Any:
-    """The backend that is asked for; tests say how many threads a CPU has, whatever computes."""
+def _exact(name: str, **options: Any) -> Any:
+    """The backend that is asked for; tests compare bits in other batches, which a GPU keeps equal only then."""
     from llamina.backends import backend
 
-    return backend(name, **(options | {"threads": None} if name == "auto" else options))
+    return backend(name, **options | {"exact": True})
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

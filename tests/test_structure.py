@@ -42,6 +42,7 @@ ORDER = [
     "vision",
     "sound",
     "engine",
+    "lm",
     "server",
     "repl",
     "tui",
@@ -66,16 +67,20 @@ ONLY = {
     "hub": {"errors", "places", "gguf"},
     "convert": {"errors", "gguf", "quant", "tokenizer"},
     "quantization": {"errors", "gguf", "quant", "backends"},
-    "adapters": {"errors", "gguf", "quant", "ops", "convert"},
+    "adapters": {"errors", "gguf", "quant", "tokenizer", "ops", "convert"},
     "media": {"errors", "ops", "models", "plan", "backends"},
     "vision": {"errors", "quant", "ops", "models", "media"},
     "sound": {"errors", "quant", "ops", "models", "media"},
-}
+    "lm": {
+        "errors", "gguf", "quant", "tokenizer", "ops", "models", "plan", "backends", "cache", "sampling", "convert",
+        "engine",
+    },
+}  # fmt: skip
 NEVER = {"backends": {"models", "tokenizer"}}
 SUBROOMS = {  # the same inside a package: who may import whom of its own
     "backends": [
         "kv_types", "base", "host", "states", "split", "links", "parallel", "reference", "cpu", "cuda", "encode",
-        "survey", "__init__",
+        "survey", "pressure", "leftovers", "__init__",
     ],
     "backends/cpu": [
         "features", "tiling", "layout", "kernels", "jit", "runtime", "lowering", "program", "backend",

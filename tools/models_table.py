@@ -16,10 +16,14 @@ from typing import Any
 import numpy as np
 
 import llamina
+from llamina import sound
 from llamina.backends import BACKENDS, backend
+from llamina.convert.encoders import ENCODERS
 from llamina.convert.families import FAMILIES
 from llamina.gguf import TENSOR_TYPES
 from llamina.models import about, architectures
+from llamina.vision import about as about_projector
+from llamina.vision import projectors
 
 ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs" / "models.md"
@@ -78,11 +82,27 @@ def document(errors: Mapping[str, tuple[str, float | None]]) -> str:
         f"All run on the backends {_listed(BACKENDS)}, with matrices in any of",
         f"{_listed(kinds)}.",
         "",
-        "Encoders of pictures and of sounds are files of their own: [pictures.md](pictures.md), [sound.md](sound.md).",
-        "",
         "| architecture | covers | golden models and their errors | `llamina convert` makes it of |",
         "| --- | --- | --- | --- |",
         *(f"| `{name}` | {about(name)} | {_errors(name, errors)} | {_sources(name)} |" for name in architectures()),
+        "",
+        "## Encoders of pictures",
+        "",
+        f"{len(projectors())} kinds of `mmproj` files, by their `clip.projector_type` ([pictures.md](pictures.md)).",
+        "What is known of them comes from tiny models with random weights, beside llama.cpp and `transformers`:",
+        "no real weights were at hand.",
+        "",
+        "| projector | covers | `llamina convert --mmproj` makes it of |",
+        "| --- | --- | --- |",
+        *(f"| `{name}` | {about_projector(name)} | {_encoders(name)} |" for name in projectors()),
+        "",
+        "## Encoders of sounds",
+        "",
+        f"{len(sound.projectors())} kinds of `mmproj` files ([sound.md](sound.md)), known as those of pictures are.",
+        "",
+        "| projector | covers |",
+        "| --- | --- |",
+        *(f"| `{name}` | {sound.about(name)} |" for name in sound.projectors()),
         "",
     ]
     return "\n".join(lines)
@@ -108,6 +128,10 @@ def _errors(architecture: str, errors: Mapping[str, tuple[str, float | None]]) -
 
 def _sources(architecture: str) -> str:
     return ", ".join(sorted(name for name, family in FAMILIES.items() if family.architecture == architecture))
+
+
+def _encoders(projector: str) -> str:
+    return ", ".join(sorted(name for name, encoder in ENCODERS.items() if encoder.projector == projector))
 
 
 def _listed(names: Any) -> str:

@@ -9,8 +9,25 @@ from typing import TYPE_CHECKING, Any
 from llamina.errors import LlaminaError
 
 if TYPE_CHECKING:
-    from llamina.engine import ChatDelta, Completion, Delta, Embedded, Engine, Request, Session, load, progress
+    from llamina.backends.pressure import MemoryPressure, memory_pressure
+    from llamina.engine import (
+        ChatDelta,
+        Completion,
+        Delta,
+        Embedded,
+        Engine,
+        ManualSequence,
+        Request,
+        Session,
+        SnapshotInfo,
+        load,
+        progress,
+        snapshot_info,
+    )
     from llamina.engine.aio import AsyncEngine
+    from llamina.grammar import Grammar
+    from llamina.models import register_architecture
+    from llamina.quant.arrays import GGUF
     from llamina.quantization import quantize
     from llamina.sampling import Sampling
     from llamina.tokenizer import Tokenizer
@@ -23,11 +40,19 @@ _PLACES = {
     "Delta": "engine",
     "Embedded": "engine",
     "Engine": "engine",
+    "GGUF": "quant.arrays",
+    "Grammar": "grammar",
+    "ManualSequence": "engine",
+    "MemoryPressure": "backends.pressure",
+    "memory_pressure": "backends.pressure",
     "Request": "engine",
     "Session": "engine",
+    "SnapshotInfo": "engine",
+    "snapshot_info": "engine",
     "load": "engine",
     "progress": "engine",
     "quantize": "quantization",
+    "register_architecture": "models",
     "Sampling": "sampling",
     "Tokenizer": "tokenizer",
 }
@@ -47,19 +72,27 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "GGUF",
     "AsyncEngine",
     "ChatDelta",
     "Completion",
     "Delta",
     "Embedded",
     "Engine",
+    "Grammar",
     "LlaminaError",
+    "ManualSequence",
+    "MemoryPressure",
     "Request",
     "Sampling",
     "Session",
+    "SnapshotInfo",
     "Tokenizer",
     "__version__",
     "load",
+    "memory_pressure",
     "progress",
     "quantize",
+    "register_architecture",
+    "snapshot_info",
 ]

@@ -19,9 +19,11 @@ def compiled(
     return (backend or InterpreterBackend()).compile(record(forward), batch, Capacity(64, 8, kv_type)), batch
 
 
-def interpret(forward: Forward, steps: list[list[Span]], kv_type: KvType = "f32") -> npt.NDArray[np.float32]:
+def interpret(
+    forward: Forward, steps: list[list[Span]], kv_type: KvType = "f32", exact: bool = False
+) -> npt.NDArray[np.float32]:
     """All outputs of consecutive steps, one after the other."""
-    program, batch = compiled(forward, kv_type)
+    program, batch = compiled(forward, kv_type, InterpreterBackend(exact=exact))
     try:
         return np.concatenate([program.launch(batch.fill(step)).result().copy() for step in steps])
     finally:

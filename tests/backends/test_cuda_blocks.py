@@ -98,7 +98,7 @@ def test_one_token_is_few_launches() -> None:
     names = [launch.kernel.name for launch in program._launches(next(iter(program._graphs))).launches]
     program.close()
     assert names == [
-        "sampling.resolve", "dequantize.rows", "gemv.gemv", "rope.angles", "endings.turn_and_keep", "attention.attend",
+        "inputs.fetch", "dequantize.rows", "gemv.gemv", "rope.angles", "endings.turn_and_keep", "attention.attend",
         "gemv.gemv", "gemv.gemv", "gemv.gemv", "gemv.gemv",
     ]  # fmt: skip
 

@@ -48,6 +48,17 @@ def test_compiled_once(tmp_path: Path) -> None:
     assert compiler.prepare([PAD], TARGET)[PAD] == code
 
 
+def test_stale_kernels(tmp_path: Path) -> None:
+    """A kernel's file says which sources and which compiler it is of."""
+    compiler._write(PAD, TARGET, compiler.Code(b"binary", "entry", ("x",), 128, 0))
+    (path,) = (tmp_path / "cuda").iterdir()
+    assert compiler.stale(tmp_path / "cuda") == [] and compiler.missing([PAD], TARGET) == []
+    whole = path.read_bytes()
+    for other in (whole.replace(b'"source": "', b'"source": "0'), whole.replace(b'"triton": "', b'"triton": "0'), b"x"):
+        path.write_bytes(other)
+        assert compiler.stale(tmp_path / "cuda") == [path]
+
+
 def test_what_cannot_be_compiled_says_why() -> None:
     odd = replace(PAD, constants=(("BLOCK", 128), ("MORE", 1)))
     with pytest.raises(KernelError, match=r"other arguments than it has: \['MORE'\]"):

@@ -34,12 +34,16 @@ class Rows:
         self._logits, count = (Ref(Buffer(n, self.device.allocate(n)), 0, "i32") for n in (4 * ROWS * VOCAB, 4))
         self._count = count
         logits = Ref(self._logits.buffer, 0, "fp32")
-        self.sampling = Sampling(self.device, logits, VOCAB, ROWS, ROWS, count)
+        self._step = Ref(Buffer(8, self.device.allocate(8)), 0, "i32")
+        self.sampling = Sampling(self.device, logits, VOCAB, ROWS, ROWS, count, self._step)
+        self._steps = 0
 
     def tokens(self, logits: np.ndarray[Any, Any], choices: list[Choice | None]) -> list[int]:
         self.device.write(self._logits.address, logits)
         self.device.write(self._count.address, np.array([len(logits)], np.int32))
-        return self.sampling.sample(choices, False).tokens()
+        self._steps += 1
+        self.device.write(self._step.address, np.array([self._steps], np.int32))
+        return self.sampling.sample(choices, False, self._steps).tokens()
 
 
 @pytest.fixture(scope="module")

@@ -103,7 +103,7 @@ def test_errors(server: tuple[str, type[Answering]]) -> None:
         client = Client(url)
         outcome = await client.ask("/chat/completions", b"{}")
         client.close()
-        return outcome
+        return outcome.read()
 
     kind.status = 503
     outcome = asyncio.run(ask())

@@ -248,7 +248,7 @@ def test_list_and_remove(invoke: Invoke, empty_store: Path, stories: Path) -> No
 def test_pull_prints_the_path(invoke: Invoke, empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from llamina import hub
 
-    def pull(name: str, progress: Callable[[str, int, int], None]) -> Path:
+    def pull(name: str, progress: Callable[[str, int, int], None], **options: object) -> Path:
         progress(name, 0, 1_000_000)
         progress(name, 1_000_000, 1_000_000)
         path = empty_store / "m.gguf"

@@ -128,10 +128,29 @@ def test_tokens_by_other_names(invoke: Invoke, stories: Path, tmp_path: Path) ->
 
 def test_a_file_of_a_repository(invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[str] = []
-    monkeypatch.setattr("llamina.hub.pull", lambda name, progress: asked.append(name) or tmp_path / "x.gguf")
+    monkeypatch.setattr("llamina.hub.pull", lambda name, progress, **_: asked.append(name) or tmp_path / "x.gguf")
     invoke("pull", "-q", "u/r", "--file", "x-Q8_0.gguf")
     assert asked == ["u/r:x-Q8_0.gguf"]
     assert invoke("pull", "u/r:Q8_0", "--file", "x.gguf").exit_code == 2
+
+
+def test_how_a_model_is_pulled(invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[dict[str, object]] = []
+    monkeypatch.setattr("llamina.hub.pull", lambda name, progress, **given: asked.append(given) or tmp_path / "x.gguf")
+    invoke("pull", "-q", "u/r")
+    invoke("pull", "-q", "u/r", "--revision", "v1", "--force", "--verify-sha256", "ab", "--no-mmproj")
+    assert asked == [
+        {"revision": None, "force": False, "sha256": None, "mmproj": True},
+        {"revision": "v1", "force": True, "sha256": "ab", "mmproj": False},
+    ]
+
+
+@pytest.mark.parametrize("verb", [["pull", "smollm2"], ["run", "-m", "smollm2", "x"], ["tokenize", "-m", "u/r", "x"]])
+def test_offline(invoke: Invoke, empty_store: Path, monkeypatch: pytest.MonkeyPatch, verb: list[str]) -> None:
+    monkeypatch.setenv("LLAMINA_OFFLINE", "0")  # as it is after the test
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    result = invoke(*verb, "--offline")
+    assert result.exit_code == 1 and "is not here, and LLAMINA_OFFLINE is set: unset it" in result.stderr
 
 
 def test_every_flag_of_the_table_is_one(invoke: Invoke) -> None:

@@ -12,14 +12,14 @@ from tokenizers import Regex, pre_tokenizers
 from tokenizers import Tokenizer as RustTokenizer
 from tokenizers.models import BPE
 
-from llamina.convert.byte_bpe import pretokenizer_name
 from llamina.convert.settings import Settings
-from llamina.convert.tokenizer import tokenizer_metadata
-from llamina.convert.vocabulary import Kind
 from llamina.errors import LlaminaError
 from llamina.gguf import GGUF, write
 from llamina.tokenizer import Tokenizer
 from llamina.tokenizer.bpe import cuts
+from llamina.tokenizer.huggingface.byte_bpe import pretokenizer_name
+from llamina.tokenizer.huggingface.metadata import tokenizer_metadata
+from llamina.tokenizer.huggingface.vocabulary import Kind
 from llamina.tokenizer.pretokenizers import PRETOKENIZERS
 
 Change = Callable[[str, str, Callable[[dict[str, Any]], object]], Path]

@@ -107,7 +107,7 @@ def open_ahead(stories: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]
 
     def open_engine(**options: Any) -> tuple[Engine, Device]:
         device = Device()
-        monkeypatch.setattr(devices, "make_backend", lambda name, **given: Backend(device, **given))
+        monkeypatch.setattr(devices, "make_backend", lambda name, exact, **given: Backend(device, **given))
         engines.append(llamina.load(stories, threads=1, **options))
         return engines[-1], device
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from io import StringIO
@@ -16,6 +17,7 @@ import llamina
 from llamina import AsyncEngine, Engine
 from llamina.engine import Delta
 from llamina.errors import ContextTooLong, LlaminaError, RequestError
+from skips import import_peer
 
 PROMPTS = ["Once upon a time", "Lily and Tom went to the", "The", "One day, a big dog saw a ball in"]
 GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 24}
@@ -391,3 +393,30 @@ def test_progress(engine: Engine) -> None:
         engine.generate(LONG[:600], on_delta=follow, cache_prompt=False, ignore_eos=True, **GREEDY)
     assert seen[0] == (512, 624) and seen[1] == (601, 624) and seen[-1] == (624, 624)
     assert [n for n, _ in seen] == sorted(n for n, _ in seen)
+
+
+def test_progress_of_a_widget(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told of the end, and in between not more often than a browser can follow."""
+    widget, told = import_peer("ipywidgets").IntProgress(), []
+    widget.observe(lambda change: told.append(change.new), "value")
+    move = llamina.progress(widget, max_tokens=24)
+    monkeypatch.setattr(sys.modules["llamina.engine.progress"], "PAUSE", 3600)
+    engine.generate(LONG[:600], on_delta=move, cache_prompt=False, ignore_eos=True, **GREEDY)
+    assert (widget.value, widget.max) == (624, 624) and told[-1] == 624 and len(told) <= 2
+
+
+def test_a_draft_model(stories: Path, engine: Engine) -> None:
+    """Its drafts are verified, counted, and end with the stream that is cancelled; the answer is the same."""
+    expected = engine.generate(PROMPTS[0], **GREEDY)
+
+    async def scene(drafting: AsyncEngine) -> None:
+        stream = drafting.stream(PROMPTS[1], speculate="draft", **GREEDY)
+        await anext(stream)
+        await stream.aclose()
+        answer = await drafting.generate(PROMPTS[0], speculate="draft", **GREEDY)
+        assert answer.tokens == expected.tokens
+        assert 0 < answer.usage.accepted_tokens <= answer.usage.drafted_tokens
+        assert drafting.engine.metrics.drafted_tokens >= answer.usage.drafted_tokens
+
+    after = play(stories, scene, draft=stories)
+    assert after.core.pages.free == after.core.pages.total

@@ -70,7 +70,11 @@ def test_by_hand(ending: Engine, width: int, penalty: float, early: bool) -> Non
     answers = [found, *found.alternatives]
     assert [tuple(a.tokens) for a in answers] == [tuple(tokens) for tokens, _, _ in expected]
     assert [a.finish_reason == "stop" for a in answers] == [ended for _, _, ended in expected]
+    assert [a.score for a in answers] == pytest.approx([score for _, score, _ in expected], abs=1e-4)
     for answer in answers:
+        length = len(answer.tokens) + (answer.finish_reason == "stop")
+        assert answer.cumulative_logprob is not None
+        assert answer.score == pytest.approx(answer.cumulative_logprob / length**penalty)
         assert answer.text == ending.tokenizer.decode(answer.tokens, continued=True)
         assert answer.usage.prompt_tokens == len(prompt)
     core = ending.core

@@ -8,7 +8,7 @@ import pytest
 
 import llamina
 from llamina import hub
-from llamina.errors import ModelNotFound, RequestError, UnsupportedModel
+from llamina.errors import ModelFileError, ModelNotFound, RequestError, UnsupportedModel
 from llamina.gguf import open_model
 
 
@@ -83,7 +83,7 @@ def lora(stories: Path) -> Callable[[Path], Path]:
 
 def test_a_template_and_sampling_in_place_of_the_model_s(golden: Any) -> None:
     path, template = golden("stories260K.gguf"), "{{ messages[0].content }}"
-    with llamina.load(path, template=template, sampling={"temperature": 0, "top_k": 3}) as engine:
+    with llamina.load(path, chat_template=template, sampling={"temperature": 0, "top_k": 3}) as engine:
         assert engine.tokenizer.chat_templates == {"default": template}
         answers = {engine.chat("Once upon a time", max_tokens=8).text for _ in range(2)}
         assert answers == {engine.generate("Once upon a time", max_tokens=8, temperature=0).text}
@@ -91,3 +91,30 @@ def test_a_template_and_sampling_in_place_of_the_model_s(golden: Any) -> None:
     for wrong in ({"temperatur": 1}, {"top_p": 7}):
         with pytest.raises(RequestError, match=r"temperature|top_p"):
             llamina.load(path, sampling=wrong)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, lambda data: memoryview(b"x" + data)[1:]])
+def test_a_file_in_memory(stories: Path, kind: Callable[[bytes], Any]) -> None:
+    with llamina.load(kind(stories.read_bytes()), threads=1) as engine, llamina.load(stories, threads=1) as plain:
+        wanted = plain.generate("Once upon a time", temperature=0, max_tokens=20).tokens
+        assert engine.generate("Once upon a time", temperature=0, max_tokens=20).tokens == wanted
+        assert not engine.runner.pictures.there
+
+
+def test_bytes_that_are_no_model(stories: Path) -> None:
+    with pytest.raises(ModelFileError, match="there are no bytes"):
+        llamina.load(b"")
+    with pytest.raises(ModelFileError, match="bytes in memory: byte 0: b'nope'"):
+        llamina.load(b"nope, not a model")
+    with pytest.raises(ModelFileError, match=r"bytes in memory: .* the file is damaged"):
+        llamina.load(stories.read_bytes()[:5000])
+    with pytest.raises(RequestError, match="offload reads weights from a file"):
+        llamina.load(stories.read_bytes(), offload="budget", memory_budget=1 << 20)
+
+
+def test_exact_holds_on_the_cpu_anyway(stories: Path) -> None:
+    found = []
+    for options in ({"exact": True, "step_tokens": 3}, {}):
+        with llamina.load(stories, threads=1, backend="cpu", **options) as engine:  # type: ignore[arg-type]
+            found.append(engine.logits([1, 5, 7, 9, 11]).tobytes())
+    assert found[0] == found[1]

@@ -65,8 +65,51 @@ def test_pinned_weights_stay(smollm2: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("pin", "names"),
+    [
+        (["output"], ["token_embd."]),  # which is the output matrix too
+        (["embeddings", -1], ["token_embd.", "blk.29."]),
+        ([7, 8], ["blk.7.", "blk.8."]),
+    ],
+    ids=str,
+)
+def test_what_is_pinned_is_kept(pin: list[int | str], names: list[str], smollm2: Path) -> None:
+    with llamina.load(smollm2, threads=1) as engine:
+        want = engine.logits(PROMPT)
+    with llamina.load(smollm2, threads=1, offload="pinned", memory_budget=BUDGET, pin=pin) as engine:  # type: ignore[arg-type]
+        program = engine.runner.program
+        assert isinstance(program, CpuProgram) and program.pager is not None
+        pager = program.pager
+        weights = {int(w.data.ctypes.data): w.name for step in engine.runner.plan.steps for w in step.weights}
+        assert np.array_equal(engine.logits(PROMPT), want)
+        for index, segment in enumerate(pager.segments):
+            if any(weights[at].startswith(tuple(names)) for at, _ in segment.weights):
+                assert index in pager.pinned and index in pager._resident
+        assert pager.resident <= BUDGET
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_how_much_is_read_ahead(prefetch: int, smollm2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with llamina.load(smollm2, threads=1, offload="budget", memory_budget=150_000_000, prefetch=prefetch) as engine:
+        program = engine.runner.program
+        assert isinstance(program, CpuProgram) and program.pager is not None
+        pager = program.pager
+        pager.before(2)
+        assert set(range(2, 3 + prefetch)) <= set(pager._resident) and 3 + prefetch not in pager._resident
+        assert np.isfinite(engine.logits(PROMPT)).all()
+
+
+@pytest.mark.parametrize(
     ("options", "error", "message"),
     [
+        ({"offload": "pinned", "memory_budget": BUDGET, "pin": [30]}, RequestError, "the model has layers 0 to 29"),
+        ({"offload": "pinned", "memory_budget": BUDGET, "pin": "output"}, RequestError, "must be a list of layers"),
+        ({"offload": "pinned", "memory_budget": BUDGET, "pin": ["head"]}, RequestError, "must be a list of layers"),
+        ({"offload": "budget", "memory_budget": BUDGET, "pin": [0]}, RequestError, "use offload='pinned'"),
+        ({"offload": "pinned", "memory_budget": BUDGET, "pin": range(30)}, CapacityError, "pin less"),
+        ({"prefetch": 2}, RequestError, "without offload"),
+        ({"offload": "budget", "memory_budget": BUDGET, "prefetch": -1}, RequestError, "at least 0"),
+        ({"offload": "budget", "memory_budget": 60_000_000, "prefetch": 9}, CapacityError, "the next 9, which are"),
         ({"offload": "budget", "memory_budget": 1000}, CapacityError, "1000 bytes is too small"),
         ({"offload": "budget"}, RequestError, "give both or neither"),
         ({"memory_budget": 1000}, RequestError, "give both or neither"),

@@ -17,6 +17,7 @@ from llamina.engine.runner.model_runner import ModelRunner
 from llamina.engine.tasks.beam import SEARCH
 from llamina.engine.tasks.chat import SETTINGS, ChatSettings, conversation
 from llamina.errors import RequestError
+from llamina.models import RopeOverrides
 
 GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 8}
 
@@ -34,7 +35,7 @@ def test_options_are_the_fields() -> None:
         for name, kind in typing.get_type_hints(owner).items():
             if name in hints:
                 assert hints[name] == kind, name
-    loading = typing.get_type_hints(ModelRunner.__init__)
+    loading = typing.get_type_hints(ModelRunner.__init__) | typing.get_type_hints(RopeOverrides)
     for name, kind in typing.get_type_hints(LoadOptions).items():
         assert name == "max_waiting" or loading[name] == kind, name
 

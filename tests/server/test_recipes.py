@@ -1,4 +1,4 @@
-"""README.md, docs/recipes.md and docs/tools.md: every block of code runs.
+"""README.md, docs/recipes.md, docs/python.md and docs/tools.md: every block of code runs.
 
 A block that cannot has a comment before it, `<!-- not run: peer: why -->`, and is listed with the other skips.
 """
@@ -24,7 +24,7 @@ from lora_files import draw, save
 from skips import import_peer, skip
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/recipes.md", "docs/tools.md")
+PAGES = ("README.md", "docs/recipes.md", "docs/python.md", "docs/tools.md")
 ADDRESS = "http://127.0.0.1:8080"
 BLOCK = re.compile(r"^(?:<!-- not run: (\w+): ([^\n]+) -->\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NOTES = {"llama.txt": "Llamas live in the Andes.", "tower.txt": "The tower is 330 metres tall."}

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import json
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -190,3 +191,63 @@ def test_what_lists_say(talking: Callable[[str], Path], mmproj: Callable[..., Pa
     alone, model = talking("llama-dense"), shutil.copy(talking("llama-dense"), tmp_path / "tiny.gguf")
     shutil.copy(mmproj("llava", 256), tmp_path / "mmproj-tiny.gguf")
     assert "vision" in facts(str(model)).capabilities and "vision" not in facts(str(alone)).capabilities
+
+
+def thread_run(live: Live, *parts: dict[str, Any], model: str = "sees") -> dict[str, Any]:
+    """The last event of a run about a message with these parts."""
+    content = [{"type": "text", "text": "<5>"}, *parts, {"type": "text", "text": "<9><11>"}]
+    body = {"model": model, "thread": {"messages": [{"role": "user", "content": content}]}, "stream": True}
+    more = {"temperature": 0, "max_completion_tokens": 4}
+    answer = httpx.post(f"{live.url}/v1/threads/runs", json=body | more, timeout=60)
+    if answer.status_code != 200:
+        return dict(answer.json()["error"])
+    lines = [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data: {")]
+    return dict(json.loads(lines[-1]))
+
+
+def upload(live: Live, purpose: str = "vision") -> str:
+    files = {"file": ("cat.png", png())}
+    return str(httpx.post(f"{live.url}/v1/files", data={"purpose": purpose}, files=files).json()["id"])
+
+
+def test_pictures_in_threads(seeing: Live) -> None:
+    id = upload(seeing)
+    file = {"type": "image_file", "image_file": {"file_id": id}}
+    url = {"type": "image_url", "image_url": {"url": URL, "detail": "low"}}
+    for part in (file, url):
+        run = thread_run(seeing, part)
+        assert run["usage"]["prompt_tokens"] == ALONE + ROWS, run
+        messages = httpx.get(f"{seeing.url}/v1/threads/{run['thread_id']}/messages").json()["data"]
+        answer, question = messages
+        kind = part["type"]
+        assert question["content"][1] == {"type": kind, kind: {"detail": "auto", **part[kind]}}  # type: ignore[dict-item]
+        told = chat(seeing, URL).json()["choices"][0]["message"]["content"]
+        assert answer["content"][0]["text"]["value"] == told
+    assert "reads text only" in thread_run(seeing, url, model="reads")["last_error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ({"type": "image_file", "image_file": {"file_id": "file-nobody"}}, "no file"),
+        ({"type": "image_file", "image_file": {}}, "must be a text"),
+        ({"type": "image_file", "image_url": {"url": URL}}, "must have type and image_file"),
+        ({"type": "image_url", "image_url": {"url": URL, "detail": "most"}}, "must be one of auto"),
+        ({"type": "image_url", "image_url": {"url": URL, "size": 3}}, "detail alone"),
+        ({"type": ["text"]}, "text with a text"),
+        ({"type": "input_image"}, "text with a text"),
+    ],
+)
+def test_pictures_that_threads_refuse(seeing: Live, part: dict[str, Any], message: str) -> None:
+    assert message in thread_run(seeing, part)["message"]
+
+
+def test_files_that_threads_refuse(seeing: Live) -> None:
+    other, gone = upload(seeing, "batch"), upload(seeing)
+    part = {"type": "image_file", "image_file": {"file_id": other}}
+    assert "the purpose" in thread_run(seeing, part)["message"]
+    content = [{"type": "image_file", "image_file": {"file_id": gone}}]
+    thread = httpx.post(f"{seeing.url}/v1/threads", json={"messages": [{"role": "user", "content": content}]}).json()
+    httpx.delete(f"{seeing.url}/v1/files/{gone}")
+    answer = httpx.post(f"{seeing.url}/v1/threads/{thread['id']}/runs", json={"model": "sees", "stream": True})
+    assert "deleted or has expired" in answer.text

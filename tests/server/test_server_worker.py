@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 import llamina
+from llamina.backends.host import giving_way
 from llamina.engine import load
 from llamina.errors import RequestError
 from llamina.server.model import ModelError, WorkerModel
@@ -36,7 +37,10 @@ async def text_of(model: WorkerModel, prompt: str) -> str:
 
 
 def test_a_worker_that_is_killed(stories: Path) -> None:
-    """Its streams end with an error, and the next request is answered by a new worker."""
+    """Its streams end with an error, and the next request is answered by a new worker.
+
+    The server gives way to those that compute; its workers do not.
+    """
     with llamina.load(stories, threads=1) as engine:
         expected = engine.generate("Once upon a time", **GREEDY).text
 
@@ -57,10 +61,16 @@ def test_a_worker_that_is_killed(stories: Path) -> None:
                     pass
         await model.wait_ready()
         assert model.pid != pid and await text_of(model, "Once upon a time") == expected
+        if sys.platform == "linux":
+            assert model.pid is not None
+            assert [os.sched_getscheduler(process) for process in (0, model.pid)] == [os.SCHED_BATCH, os.SCHED_OTHER]
         await model.close()
         assert model.active == 0
 
-    asyncio.run(asyncio.wait_for(scene(), 120))
+    with giving_way():
+        asyncio.run(asyncio.wait_for(scene(), 120))
+    if sys.platform == "linux":
+        assert os.sched_getscheduler(0) == os.SCHED_OTHER
 
 
 def test_a_file_that_is_no_model(tmp_path: Path) -> None:

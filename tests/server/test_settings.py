@@ -15,6 +15,7 @@ from llamina.server.settings import InvalidConfig, Mistake, load_config
 from llamina.server.settings.read import read_table
 from llamina.server.settings.table import settings
 from llamina.server.settings.toml import TomlFile, key_lines
+from llamina.tokenizer.named_templates import TEMPLATES
 
 
 def mistakes(*args: Any, **options: Any) -> list[str]:
@@ -95,7 +96,7 @@ sampling = { temperatur = 0.3 }
 [models.small]
 model = "absent.gguf"
 aliases = ["gpt", "big"]
-template = '''
+chat_template = '''
 {% if %}
 '''
 adapters = { a = "x.gguf" }
@@ -135,14 +136,34 @@ def test_profiles_beside_the_file(tmp_path: Path) -> None:
     (tmp_path / "tiny.gguf").write_bytes(b"")
     (tmp_path / "chat.jinja").write_text("{{ messages[0].content }}")
     (tmp_path / "models" / "tiny.toml").write_text(
-        'model = "tiny.gguf"\naliases = ["gpt"]\nkeep_alive = "1h"\ntemplate = "chat.jinja"\nsampling = { top_k = 5 }\n'
+        'model = "tiny.gguf"\naliases = ["gpt"]\nkeep_alive = "1h"\n'
+        'chat_template = "chat.jinja"\nsampling = { top_k = 5 }\n'
     )
     (tmp_path / "config.toml").write_text("[defaults]\ncontext = 512\nsampling = { top_k = 1, min_p = 0.5 }\n")
     found = load_config(tmp_path / "config.toml", environ={})
     profile = found.models["tiny"].over(found.defaults)
     assert profile.model == str(tmp_path / "tiny.gguf") and profile.aliases == ["gpt"] and profile.keep_alive == 3600
-    options = {"context": 512, "template": "{{ messages[0].content }}", "sampling": {"top_k": 5, "min_p": 0.5}}
+    options = {"context": 512, "chat_template": "{{ messages[0].content }}", "sampling": {"top_k": 5, "min_p": 0.5}}
     assert profile.load_options() == options
+
+
+def test_what_takes_the_place_of_a_files_settings(tmp_path: Path) -> None:
+    (tmp_path / "a.gguf").write_bytes(b"")
+    (tmp_path / "config.toml").write_text(
+        '[models.a]\nmodel = "a.gguf"\nchat_template = "chatml"\nrope = { rope_scaling = "yarn", yarn_orig_ctx = 64 }\n'
+    )
+    options = load_config(tmp_path / "config.toml", environ={}).models["a"].load_options()
+    assert options["chat_template"] == TEMPLATES["chatml"]
+    assert (options["rope_scaling"], options["yarn_orig_ctx"]) == ("yarn", 64) and "rope" not in options
+    for rope, words in {"{ scaling = 1 }": "did you mean rope_scaling", "{ rope_freq_base = 0 }": "above 0"}.items():
+        (tmp_path / "config.toml").write_text(f'[models.a]\nmodel = "a.gguf"\nrope = {rope}\n')
+        (told,) = mistakes(tmp_path / "config.toml")
+        assert "config.toml:3" in told and words in told
+    changes = {"chat_template": "llama3", "rope": {"rope_freq_scale": 0.5}}
+    models = [("a", str(tmp_path / "a.gguf"))]
+    (tmp_path / "config.toml").write_text("")
+    given = load_config(tmp_path / "config.toml", models=models, changes=changes, environ={})
+    assert given.models["a"].load_options()["rope_freq_scale"] == 0.5
 
 
 def test_the_command_line_names_the_file_of_a_profile(tmp_path: Path) -> None:

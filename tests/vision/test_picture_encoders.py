@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from golden import vision_models
+from golden_facts import GOLDEN
 from llamina import vision
 from llamina.backends import backend
 from llamina.engine.runner.load import weights_of
@@ -17,7 +18,7 @@ from llamina.media.runner import LEAST
 from llamina.ops import constant
 from llamina.vision import LIMITS, Encoder, EncoderRunner, Rows, read_picture
 
-WIDTHS = {"qwen3vl": 256}  # of text models that get more than embeddings: twice as much
+DEEP = ("qwen3vl",)  # whose text models get more than embeddings: twice as much
 PICTURES = list(vision_models.pictures())
 
 
@@ -30,7 +31,7 @@ def running(request: pytest.FixtureRequest, mmproj: Callable[..., Path]) -> Iter
     made: list[EncoderRunner] = []
 
     def run(family: str) -> EncoderRunner:
-        file = open_model(mmproj(family, WIDTHS.get(family, vision_models.TEXT)))
+        file = open_model(mmproj(family, vision_models.WIDTHS.get(family, vision_models.TEXT)))
         made.append(EncoderRunner(encoder_of(file), backend(request.param)))
         return made[-1]
 
@@ -46,22 +47,47 @@ def test_rows_are_llama_cpps(
     runner, facts = running(family), {}
     for file in ("vision.npz", "vision_more.npz"):
         facts |= np.load(golden(file))
-    assert runner.width == (2 * WIDTHS[family] if family in WIDTHS else vision_models.TEXT)
-    for k, pixels in enumerate(PICTURES):
+    assert runner.width == vision_models.WIDTHS.get(family, vision_models.TEXT) * (2 if family in DEEP else 1)
+    for k, pixels in enumerate(vision_models.pictures_for(family)):
         got = [part for part in runner.encode(read_picture(pixels)).parts if isinstance(part, Rows)]
         names = [name for j in range(len(got) + 1) if (name := f"{family}.{k}.{j}") in facts]
         assert len(got) == len(names)
         for rows, name in zip(got, names, strict=True):
             want = facts[name]
             assert rows.values.shape == want.shape
-            breaks = rows.grid[1] - 1 if family in ("pixtral", "mistral3") else 0
+            breaks = rows.grid[1] - 1 if family in ("pixtral", "mistral3") else 2 if family == "cogvlm" else 0
             assert rows.grid[0] * rows.grid[1] + breaks == len(want)
             assert np.sum(np.square(rows.values - want)) / np.sum(np.square(want)) < 1e-5, name
 
 
-def test_texts_around_tiles(mmproj: Callable[[str], Path]) -> None:
+@pytest.mark.parametrize("family", sorted({name.split(".")[0] for name in np.load(GOLDEN / "vision_tiles.npz")}))
+def test_tiles_are_llama_cpps(family: str, mmproj: Callable[..., Path]) -> None:
+    """What encoders are shown, within one unit of 255."""
+    encoder = encoder_of(open_model(mmproj(family, vision_models.WIDTHS.get(family, vision_models.TEXT))))
+    facts = np.load(GOLDEN / "vision_tiles.npz")
+    for k, pixels in enumerate(vision_models.pictures_for(family)):
+        tiles = [part for part in encoder.parts(read_picture(pixels)) if not isinstance(part, str)]
+        names = [name for j in range(len(tiles) + 1) if (name := f"{family}.{k}.{j}") in facts]
+        assert [tile.shape for tile in tiles] == [tuple(facts[f"{name}.size"]) for name in names]
+        for tile, name in zip(tiles, names, strict=True):
+            assert np.abs(tile[::2, ::2].astype(int) - facts[name]).max() <= 1
+
+
+@pytest.mark.parametrize("family", ["llava16", "idefics3"])
+def test_tiles_are_those_of_transformers(family: str, mmproj: Callable[[str], Path]) -> None:
+    """Where the processor does as llama.cpp: within two units, as Pillow may resize columns before rows."""
+    encoder, facts = encoder_of(open_model(mmproj(family))), np.load(GOLDEN / "vision_processors.npz")
+    for k, pixels in enumerate(PICTURES):
+        tiles = [part for part in encoder.parts(read_picture(pixels)) if not isinstance(part, str)]
+        want = facts[f"{family}.{k}"].astype(int)
+        want = np.roll(want, -1, axis=0) if family == "llava16" else want  # the overview is last here
+        assert np.abs(np.stack(tiles)[:, ::2, ::2] - want).max() <= 2
+
+
+def test_texts_around_tiles(mmproj: Callable[..., Path]) -> None:
     def texts(family: str, k: int) -> list[str]:
-        parts = encoder_of(open_model(mmproj(family))).parts(read_picture(PICTURES[k]))
+        encoder = encoder_of(open_model(mmproj(family, vision_models.WIDTHS.get(family, vision_models.TEXT))))
+        parts = encoder.parts(read_picture(list(vision_models.pictures_for(family))[k]))
         return [part if isinstance(part, str) else "*" for part in parts]
 
     around = "<fake_token_around_image>"
@@ -72,6 +98,22 @@ def test_texts_around_tiles(mmproj: Callable[[str], Path]) -> None:
     assert texts("qwen2vl", 0) == ["<|vision_start|>", "*", "<|vision_end|>"]
     assert texts("gemma3", 0) == ["<start_of_image>", "*", "<end_of_image>"]
     assert texts("internvl", 1) == ["<img>", *"****", "</img>"]
+    assert texts("gemma4v", 0) == ["<|image>", "*", "<image|>"]
+    assert texts("cogvlm", 0) == texts("ldp", 0) == ["*"]
+    assert texts("lfm2", 0) == ["<|image_start|>", "*", "<|image_end|>"]
+    slices = "\n".join(["<slice>*</slice>"] * 3)
+    assert "".join(texts("minicpmv", 1)) == f"<image>*</image>{slices}"
+    file = open_model(mmproj("minicpmv", 256))
+    first = vision.build(file.metadata | {"clip.minicpmv_version": 2}, weights_of(file)).parts(
+        read_picture(PICTURES[1])
+    )
+    slices = "\n".join(["<image>*</image>"] * 3)
+    shown = "".join(part if isinstance(part, str) else "*" for part in first)
+    assert shown == f"<image>*</image><slice>{slices}</slice>"
+    with pytest.raises(UnsupportedModel, match="minicpmv_version is 7"):
+        vision.build(file.metadata | {"clip.minicpmv_version": 7}, weights_of(file))
+    assert texts("lfm2", 3)[1:5] == ["<|img_row_1_col_1|>", "*", "<|img_row_1_col_2|>", "*"]
+    assert texts("lfm2", 3)[5:] == ["<|img_thumbnail|>", "*", "<|image_end|>"]
     tiles = [f"{around}<row_1_col_1>", "*", "\n", f"{around}<row_2_col_1>", "*"]
     assert texts("idefics3", 1) == [*tiles, f"\n\n{around}<global-img>", "*", around]
 
@@ -84,6 +126,19 @@ def test_the_program_grows_and_bits_do_not_change(mmproj: Callable[[str], Path])
     grown = other.encode(large).parts[1]
     assert isinstance(grown, Rows) and 4 * len(grown.values) > LEAST
     for first, second in zip(alone.encode(small).parts, other.encode(small).parts, strict=True):
+        assert first == second or np.array_equal(first.values, second.values)  # type: ignore[union-attr]
+    alone.close()
+    other.close()
+
+
+@pytest.mark.parametrize("family", ["ldp", "minicpmv"])
+def test_bits_do_not_depend_on_threads(family: str, mmproj: Callable[..., Path]) -> None:
+    """Nor on how much room there is: these have rows beside those of patches, and convolutions along them."""
+    file = open_model(mmproj(family, 256))
+    alone, other = (EncoderRunner(encoder_of(file), backend("cpu", threads=n)) for n in (1, 2))
+    other._whole._ready(2048)
+    found = [runner.encode(read_picture(PICTURES[0])).parts for runner in (alone, other)]
+    for first, second in zip(*found, strict=True):
         assert first == second or np.array_equal(first.values, second.values)  # type: ignore[union-attr]
     alone.close()
     other.close()
@@ -153,11 +208,11 @@ def test_norms_of_queries_and_keys(mmproj: Callable[[str], Path]) -> None:
 
 
 @pytest.mark.parametrize(("width", "height"), [(1, 3_000_000), (3_000_000, 1), (1, 1)])
-def test_long_and_narrow_pictures(width: int, height: int, mmproj: Callable[[str], Path]) -> None:
+def test_long_and_narrow_pictures(width: int, height: int, mmproj: Callable[..., Path]) -> None:
     """Tiles of a bounded size, or an error of ours; nothing grows beyond what a picture may be."""
     picture = read_picture(np.zeros((height, width, 3), np.uint8))
     for family in vision_models.FAMILIES:
-        encoder = encoder_of(open_model(mmproj(family)))
+        encoder = encoder_of(open_model(mmproj(family, vision_models.WIDTHS.get(family, vision_models.TEXT))))
         try:
             tiles = [part for part in encoder.parts(picture) if not isinstance(part, str)]
         except InvalidPicture as error:

@@ -42,6 +42,18 @@ def test_a_picture_and_a_question(cat: Path, talking: Callable[[str], Path], mmp
     assert talk.exit_code == 0 and json.loads(seen.stdout)["text"] in talk.stdout
 
 
+def test_embeddings_of_pictures(cat: Path, talking: Callable[[str], Path], mmproj: Callable[..., Path]) -> None:
+    model, sight = talking("llama-dense"), mmproj("llava", 256)
+    told = invoke("embed", "-m", model, "--mmproj", sight, "--image", cat, "--image", cat, "<7>", "--json", "-t", "1")
+    rows = json.loads(told.stdout)["embeddings"]
+    assert len(rows) == 3 and [row["tokens"] for row in rows[1:]] == [16, 16]
+    assert rows[1]["embedding"] == rows[2]["embedding"] != rows[0]["embedding"]
+    alone = invoke("embed", "-m", model, "--mmproj", sight, "--image", cat, "-t", "1")
+    assert len(alone.stdout.splitlines()) == 1 and len(alone.stdout.split()) == 256
+    refused = invoke("embed", "-m", model, "--image", cat)
+    assert refused.exit_code != 0 and "reads text only" in refused.stderr
+
+
 def test_what_is_refused(
     cat: Path, talking: Callable[[str], Path], mmproj: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -16,10 +16,11 @@ from llamina.convert.families import FAMILIES, Family
 from llamina.convert.lazy import Lazy, floats
 from llamina.convert.names import WRAPPERS
 from llamina.convert.rename import targets
-from llamina.convert.safetensors import read_json, tensors_in
+from llamina.convert.safetensors import tensors_in
 from llamina.convert.settings import Settings
 from llamina.errors import ModelFileError, ModelNotFound, UnsupportedModel
 from llamina.ops import LowRank
+from llamina.tokenizer.huggingface.json_file import read_json
 
 Array = npt.NDArray[np.float32]
 PART = re.compile(r"^(?:base_model\.model\.)?(.+)\.lora_(embedding_)?([AB])(?:\.default)?(?:\.weight)?$")

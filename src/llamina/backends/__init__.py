@@ -66,6 +66,7 @@ def backend(name: str, **options: Any) -> "Backend":
     CPU has; else the CPU. Raises RequestError for a name that is none of `BACKENDS`, or an option that it has not.
     """
     given = {option: value for option, value in options.items() if value is not None}
+    exact = given.pop("exact", False)
     made: Callable[..., Backend]
     if name == "auto":
         name = best(given)
@@ -87,6 +88,9 @@ def backend(name: str, **options: Any) -> "Backend":
         made = ReferenceBackend
     else:
         raise RequestError(f"backend {name!r} is not one of {', '.join(BACKENDS)}", "backend")
+    if name in GPUS:
+        given.pop("threads", None)  # those of the CPU beside it
+        given |= {"exact": True} if exact else {}  # others always are
     for option in given:
         if option not in signature(made).parameters:
             raise RequestError(f"the {name} backend has no option {option!r}", option)

@@ -9,7 +9,7 @@ launched with tokens that nobody has read yet.
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import NamedTuple, Protocol, get_args
+from typing import Any, NamedTuple, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -169,6 +169,13 @@ class Pending(Protocol):
         """Wait for the step; logits [outputs, vocab], which are overwritten by the program's next launch."""
         ...
 
+    def on_device(self) -> Any:
+        """The logits where they are, for who takes the CUDA array interface; None if that is the host's memory.
+
+        They are there once what is on the array's stream is done, and until the program's next launch.
+        """
+        ...
+
     def sample(self, choices: Sequence[Choice | None]) -> Sampled:
         """Begin to choose a token from each row that has a choice, whose logits may be changed by that.
 
@@ -185,6 +192,9 @@ class Finished:
 
     def result(self) -> npt.NDArray[np.float32]:
         return self.logits
+
+    def on_device(self) -> None:
+        return None
 
     def sample(self, choices: Sequence[Choice | None]) -> Sampled:
         raise NotImplementedError("the program has no stages of sampling")

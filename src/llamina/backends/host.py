@@ -1,6 +1,9 @@
 """The machine that this process runs on: how much memory and how many cores it may use."""
 
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -35,3 +38,23 @@ def usable_cores() -> int:
     """The cores that this process may use."""
     usable = getattr(os, "sched_getaffinity", None)
     return len(usable(0)) if usable else os.cpu_count() or 1
+
+
+@contextmanager
+def giving_way() -> Iterator[None]:
+    """Within it, this thread and those it starts interrupt nobody when they wake up (SCHED_BATCH, on Linux).
+
+    For threads with little to do beside those that compute: one of them that is interrupted keeps all others waiting.
+    """
+    give_way(True)
+    try:
+        yield
+    finally:
+        give_way(False)
+
+
+def give_way(yes: bool) -> None:
+    """See `giving_way`. A system without such a thing, or that forbids it, is left as it is."""
+    if sys.platform == "linux":
+        with suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_BATCH if yes else os.SCHED_OTHER, os.sched_param(0))

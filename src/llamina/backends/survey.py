@@ -3,7 +3,14 @@
 from llamina.backends.cpu import features
 from llamina.backends.cuda.found import Found, find_gpus
 
-__all__ = ["Found", "find_gpus", "instruction_sets"]
+__all__ = ["ISAS", "Found", "find_gpus", "instruction_sets", "usable_isas"]
+ISAS = features.LADDER
+"""What LLAMINA_ISA can be."""
+
+
+def usable_isas() -> list[str]:
+    """Those of `ISAS` that this CPU has, whatever LLAMINA_ISA is."""
+    return features.steps()
 
 
 def instruction_sets() -> list[str]:

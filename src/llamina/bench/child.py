@@ -29,7 +29,7 @@ class Child:
         self._pipe, theirs = spawn.Pipe()
         self._process = spawn.Process(target=_serve, args=(theirs, setup), daemon=True)
         try:
-            with _deaf_to_interrupts():
+            with _deaf_to_interrupts(), instruction_set(setup.isa):
                 self._process.start()
             theirs.close()
             self._baseline: int | None = self._answer()
@@ -76,6 +76,21 @@ class Child:
         if message[0] == "error":
             raise message[1]
         return message[1]
+
+
+@contextmanager
+def instruction_set(name: str | None) -> Iterator[None]:
+    """Processes started in the block have kernels for this instruction set: it is read when a process begins."""
+    before = os.environ.get("LLAMINA_ISA")
+    if name is not None:
+        os.environ["LLAMINA_ISA"] = name
+    try:
+        yield
+    finally:
+        if name is not None:
+            os.environ.pop("LLAMINA_ISA")
+            if before is not None:
+                os.environ["LLAMINA_ISA"] = before
 
 
 @contextmanager

@@ -27,6 +27,8 @@ class Setup:
     repack: bool = True  # llama.cpp: weights rearranged when they are loaded
     tiled: bool = True  # llama.cpp: its tiled matrix product
     flash: bool = True  # llama.cpp: flash attention, where it can
+    isa: str | None = None  # llamina: the most of the CPU's instruction sets that kernels use; None: all
+    gpu: bool = False  # llamina: computed by the GPU; `threads` is of no account
 
     @property
     def flags(self) -> str:

@@ -8,6 +8,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from llamina.bench.contestant import STEP, Progress, Setup
@@ -52,15 +53,26 @@ class LlamaServer:
     def _ask(self, prompts: Tokens, n: int, cached: bool) -> None:
         """One call for all sequences, which the server batches. Raises CapacityError if it does not answer all."""
         body = {"prompt": prompts, "n_predict": n, "temperature": 0, "cache_prompt": cached, "ignore_eos": True}
-        data, kind = json.dumps(body).encode(), {"Content-Type": "application/json"}
-        try:
-            with urllib.request.urlopen(urllib.request.Request(f"{self._address}/completion", data, kind)) as answer:
-                found: Any = json.load(answer)
-        except FAILURES as error:
-            raise CapacityError(f"{PROGRAM} did not answer {len(prompts)} prompts: {error}") from error
+        found = self._post("/completion", body, len(prompts))
         made = [one.get("timings", {}).get("predicted_n") for one in (found if isinstance(found, list) else [found])]
         if made != [n] * len(prompts):
             raise CapacityError(f"{PROGRAM} generated {made} tokens, not {n} for each of {len(prompts)} prompts")
+
+    def embed(self, prompts: Tokens) -> list[list[float]]:
+        """A vector for each prompt, of a server that was started with --embedding. Raises CapacityError if it fails."""
+        found = self._post("/embedding", {"content": prompts}, len(prompts))
+        vectors = {one["index"]: one["embedding"][0] for one in found}  # of a pooled model there is one
+        if sorted(vectors) != list(range(len(prompts))):
+            raise CapacityError(f"{PROGRAM} embedded {len(vectors)} of {len(prompts)} prompts")
+        return [vectors[i] for i in range(len(prompts))]
+
+    def _post(self, path: str, body: Mapping[str, object], count: int) -> Any:
+        data, kind = json.dumps(body).encode(), {"Content-Type": "application/json"}
+        try:
+            with urllib.request.urlopen(urllib.request.Request(self._address + path, data, kind)) as answer:
+                return json.load(answer)
+        except FAILURES as error:
+            raise CapacityError(f"{PROGRAM} did not answer {count} prompts: {error}") from error
 
     def close(self) -> None:
         """End the program."""
@@ -76,12 +88,7 @@ def enter(setup: Setup, progress: Progress) -> LlamaServer:
     """Start the program that is on the PATH, with a context for each slot."""
     if (program := shutil.which(PROGRAM)) is None:
         raise RequestError(f"{PROGRAM} is not on the PATH: build llama.cpp", "against")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     options: dict[str, object] = {
-        "--model": setup.path,
-        "--port": port,
         "--threads": setup.threads,
         "--parallel": setup.sequences,
         "--ctx-size": setup.sequences * -(-(setup.context + 2) // 256) * 256,
@@ -91,10 +98,18 @@ def enter(setup: Setup, progress: Progress) -> LlamaServer:
         "--cache-type-v": setup.kv_type,
         "--n-gpu-layers": 0,
     }
-    command = [program, *(str(part) for option in options.items() for part in option)]
-    command += [] if setup.repack else ["--no-repack"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ)
-    server = LlamaServer(process, port, setup.vocab)
+    flags = [str(part) for option in options.items() for part in option] + ["--no-repack"] * (not setup.repack)
+    return start([program, "--model", setup.path, *flags], setup.vocab, os.environ)
+
+
+def start(command: Sequence[str], vocab: int, environment: Mapping[str, str]) -> LlamaServer:
+    """Start a server at a free port; it has loaded the model. Raises CapacityError if it does not come so far."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen([*command, "--port", str(port)], env=environment, **quiet)
+    server = LlamaServer(process, port, vocab)
     try:
         server.wait()
     except BaseException:

@@ -34,6 +34,7 @@ class Options:
     kv_type: KvType = "f16"
     peer: Peer | None = None
     warmups: int = 1  # runs before those that count
+    gpu: bool = False
 
 
 def measure_model(
@@ -44,7 +45,7 @@ def measure_model(
     Raises RequestError if there is nothing to measure, and what loading the model raises.
     """
     beginning, file = header("model", command), open_model(path)
-    setup = _setup(file, path, options)
+    setup = setup_of(file, path, options)
     plan = record(build(file.metadata, weights_of(file)).forward)
     tick("measuring memory bandwidth")
     bandwidth = read_bandwidth(options.threads)
@@ -128,7 +129,8 @@ class _Session:
             child.close()
 
 
-def _setup(file: GGUF, path: Path, options: Options) -> Setup:
+def setup_of(file: GGUF, path: Path, options: Options) -> Setup:
+    """llamina with room for all tasks. Raises RequestError if there is nothing to measure, or nothing to do it with."""
     if not options.tasks:
         raise RequestError("there is nothing to measure: -p or -n must be more than 0", "p")
     sequences = max(task.batch for task in options.tasks)
@@ -140,7 +142,8 @@ def _setup(file: GGUF, path: Path, options: Options) -> Setup:
         raise RequestError(
             f"{path.name} has no vocabulary, so there are no tokens to measure with: give another model", "model"
         )
-    return Setup("llamina", str(path), options.threads, options.kv_type, sequences, context, len(tokens))
+    room = sequences, context, len(tokens)
+    return Setup("llamina", str(path), options.threads, options.kv_type, *room, gpu=options.gpu)
 
 
 def _bytes(file: GGUF) -> int:

@@ -63,7 +63,8 @@ def enter(setup: Setup, progress: Progress) -> Llamina:
     context = setup.context + 2  # the token after the last, and a context that never is full
     engine = load(
         setup.path,
-        threads=setup.threads,
+        backend="cuda" if setup.gpu else "auto",
+        threads=None if setup.gpu else setup.threads,
         context=context,
         kv_type=setup.kv_type,
         step_tokens=STEP,

@@ -6,6 +6,8 @@ from typing import Any
 
 from llamina.errors import RequestError
 
+LEGIBLE = 0.05  # part of the time axis from which a phase has room for its name
+
 
 def check_plot() -> None:
     """Raises RequestError if matplotlib is not installed; called before anything is measured."""
@@ -55,4 +57,48 @@ def draw_loads(record: dict[str, Any], path: Path) -> None:
     for panel in (rates, *panels):
         panel.tick_params(axis="x", labelrotation=30, labelsize=8)
     figure.suptitle(f"{record['settings']['model']} at {record['settings']['url']}", fontsize=10)
+    figure.savefig(path, dpi=150)
+
+
+def draw_memory(record: dict[str, Any], path: Path) -> None:
+    """Write a PNG with resident memory and KV cache pages over time; phases are shaded."""
+    from matplotlib.figure import Figure
+
+    samples, settings = record["samples"], record["settings"]
+    seconds = [sample["seconds"] for sample in samples]
+    figure = Figure(figsize=(9, 5), layout="constrained")
+    resident, pages = figure.subplots(2, 1, sharex=True)
+    resident.plot(seconds, [sample["resident"] / 1e6 for sample in samples], color="C0")
+    resident.set_ylabel("resident, MB")
+    for name, label in (("pages_used", "held by sequences"), ("pages_kept", "kept as prefixes")):
+        pages.step(seconds, [sample[name] for sample in samples], where="post", label=label)
+    pages.set_ylabel("KV cache pages")
+    pages.set_xlabel("seconds")
+    pages.legend(fontsize=9)
+    for number, phase in enumerate(dict.fromkeys(sample["phase"] for sample in samples)):
+        own = [sample["seconds"] for sample in samples if sample["phase"] == phase]
+        for panel in (resident, pages):
+            panel.axvspan(own[0], own[-1], color="C7", alpha=0.1 if number % 2 else 0.25, linewidth=0)
+            panel.set_ylim(bottom=0)
+        if own[-1] - own[0] > LEGIBLE * seconds[-1]:
+            resident.text((own[0] + own[-1]) / 2, 0, phase, fontsize=9, ha="center", va="bottom")
+    figure.suptitle(f"{record['file']['name']}, {settings['requests']} requests at a time", fontsize=10)
+    figure.savefig(path, dpi=150)
+
+
+def draw_sweep(record: dict[str, Any], path: Path) -> None:
+    """Write a PNG with the speed-up of drafting by the number of draft tokens, a line for each text."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    panel = figure.subplots()
+    results = [result for result in record["results"] if result["drafts"] != "off"]
+    for text in dict.fromkeys(result["text"] for result in results):
+        own = [result for result in results if result["text"] == text]
+        panel.plot([str(r["drafts"]) for r in own], [r["ratio"] for r in own], marker="o", label=text)
+    panel.axhline(1, color="C7", linewidth=1)
+    panel.set_xlabel("draft tokens")
+    panel.set_ylabel("speed-up over decoding one by one")
+    panel.legend(fontsize=9)
+    panel.set_title(record["file"]["name"], fontsize=10)
     figure.savefig(path, dpi=150)

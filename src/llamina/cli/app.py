@@ -28,6 +28,7 @@ VERBS = {
     "ps": "List the models that a running server has loaded.",
     "stop": "Unload a model of a running server, or end the server.",
     "rm": "Delete a downloaded model.",
+    "gc": "Delete partial downloads and kernels of older versions.",
     "show": "Show what a GGUF file contains and what memory it needs.",
     "verify": "Check that a GGUF file is sound.",
     "convert": "Convert a Hugging Face folder to a GGUF file.",
@@ -152,8 +153,9 @@ def _debug() -> click.Option:
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Environment: LLAMINA_CACHE (folder of models and kernels), LLAMINA_MODEL (the default model), "
     "LLAMINA_THREADS (-t), LLAMINA_BACKEND (what --backend auto means), LLAMINA_PIN (1: pin each thread to a core), "
-    "LLAMINA_ISA (instruction set), LLAMINA_URL and LLAMINA_API_KEY (the server of ps and stop), LLAMINA_DEBUG "
-    f"(--debug), NO_COLOR (no colours). Exit codes: {', '.join(f'{code} {what}' for code, what in CODES.items())}.",
+    "LLAMINA_ISA (instruction set), LLAMINA_OFFLINE (--offline), LLAMINA_URL and LLAMINA_API_KEY (the server of ps and "
+    "stop), LLAMINA_DEBUG (--debug), NO_COLOR (no colours). Exit codes: "
+    f"{', '.join(f'{code} {what}' for code, what in CODES.items())}.",
 )
 @click.version_option(__version__, "--version", prog_name="llamina", message="%(prog)s %(version)s")
 def cli() -> None:

@@ -14,21 +14,22 @@ from llamina.cli.measuring import (
     against_option,
     command_line,
     gate,
+    measured_options,
     model_file,
     output_options,
     plot_option,
     print_record,
     read_baseline,
 )
-from llamina.cli.options import cores, kv_option, model_options, threads_option
+from llamina.cli.options import cores, kv_option, threads_option
 from llamina.cli.terminal import Meter
 
-ENGINE_ONLY = {"hf", "prefix", "threads", "kv_type", "against", "repeats"}
+ENGINE_ONLY = {"hf", "shape", "prefix", "threads", "kv_type", "against", "repeats"}
 URL_ONLY = {"rates", "total", "dataset", "seed", "api", "api_key", "ignore_eos", "plot"}
 
 
 @click.command("serve")
-@model_options
+@measured_options
 @click.option("--url", metavar="URL", help="Measure the server with OpenAI's API that is there; -m is its model's id.")
 @click.option(
     "-c",
@@ -148,7 +149,9 @@ def _measure_engine(model: str | None, hf: str | None, given: dict[str, Any]) ->
     asked = Load(given["requests"][0], given["prompt"], given["tokens"], given["prefix"])
     options = Options([], given["threads"] or cores(), given["repeats"], given["kv_type"], peer)
     with Ticker() as tick:
-        return measure_serving(model_file(model, hf), asked, options, command_line(), tick, tick.loading)
+        return measure_serving(
+            model_file(model, hf, given["shape"]), asked, options, command_line(), tick, tick.loading
+        )
 
 
 def _measure_url(url: str, model: str | None, given: dict[str, Any], closed: bool) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import click
 
 from llamina.cli.llama_cpp import always, batch_options, flash_option
 from llamina.cli.options import device_options, kv_option, mmproj_option, model_options
+from llamina.cli.override_options import override_options, overrides
 from llamina.cli.partner import check_url, open_partner, partner_options
 from llamina.cli.sampling import SampledCommand, given, sampling_options
 
@@ -18,6 +19,7 @@ from llamina.cli.sampling import SampledCommand, given, sampling_options
 @sampling_options
 @device_options
 @kv_option
+@override_options
 @batch_options
 @flash_option
 @always("--jinja")
@@ -39,6 +41,7 @@ def command(
     device: int | None,
     gpu_layers: int | str | None,
     tensor_parallel: int,
+    exact: bool,
     threads: int | None,
     kv_type: str,
     step_tokens: int | None,
@@ -63,10 +66,17 @@ def command(
     from llamina.repl.loop import Repl
     from llamina.repl.talk import Talk
 
-    check_url(url, hf, context, mmproj)
+    changes = overrides()
+    check_url(url, hf, context, mmproj, changes)
     loading = {"backend": backend, "device": device, "threads": threads, "context": context, "kv_type": kv_type}
-    loading |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel, "step_tokens": step_tokens}
+    loading |= {
+        "gpu_layers": gpu_layers,
+        "tensor_parallel": tensor_parallel,
+        "exact": exact,
+        "step_tokens": step_tokens,
+    }
     loading["mmproj"] = mmproj
+    loading |= changes
     partner = open_partner(model, hf, url, api_key, loading)
     try:
         talk = Talk(partner, system, {"max_tokens": max_tokens, **given(options)})

@@ -25,11 +25,19 @@ from llamina.cli.terminal import Meter, bytes_text, count_text, note, tidy
     help="Format of the matrices; by default the one they are stored in.",
 )
 @click.option("--pre", metavar="NAME", help="Name of the pre-tokenizer, if it is not recognized.")
+@click.option("--mmproj", is_flag=True, help="Convert the encoder of pictures, to a file beside the text model's.")
 @click.option("-f", "--force", is_flag=True, help="Overwrite the file if it exists.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the path only.")
 @json_option
 def command(
-    folder: Path, output: Path | None, kind: str | None, pre: str | None, force: bool, quiet: bool, as_json: bool
+    folder: Path,
+    output: Path | None,
+    kind: str | None,
+    pre: str | None,
+    mmproj: bool,
+    force: bool,
+    quiet: bool,
+    as_json: bool,
 ) -> None:
     """Convert FOLDER (config.json, safetensors, a tokenizer) to GGUF, and print the path of the file.
 
@@ -39,11 +47,12 @@ def command(
     Examples:
       llamina convert Qwen3-0.6B
       llamina convert Qwen3-0.6B -o qwen3.gguf --type q8_0
+      llamina convert Qwen2-VL-2B-Instruct --mmproj
     """
     from llamina.convert import convert
 
     with tidy(), Meter("bytes", quiet or as_json, doing="writing") as meter:
-        made = convert(folder, output, type=kind, pre=pre, overwrite=force, progress=meter)
+        made = convert(folder, output, type=kind, pre=pre, mmproj=mmproj, overwrite=force, progress=meter)
     if as_json:
         click.echo(json.dumps(asdict(made) | {"path": str(made.path)}, indent=2, ensure_ascii=False))
         return

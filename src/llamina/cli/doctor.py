@@ -86,14 +86,17 @@ def _cpu() -> list[Finding]:
 
 
 def _memory() -> list[Finding]:
-    import psutil
-
-    from llamina.backends.host import available_bytes, usable_cores
+    from llamina.backends.host import usable_cores
+    from llamina.backends.pressure import memory_pressure
     from llamina.bench.memory import read_bandwidth
 
-    total, free = int(psutil.virtual_memory().total), available_bytes()
+    pressure = memory_pressure()
+    free = pressure.available
     advice = "a small model fits; others need --offload" if free < 2 << 30 else ""
-    found = [Finding("memory", f"{bytes_text(free)} available of {bytes_text(total)}", advice)]
+    found = [Finding("memory", f"{bytes_text(free)} available of {bytes_text(pressure.total)}", advice)]
+    waits = "" if pressure.stalled is None else f", programs wait for it {pressure.stalled:.0%} of the time"
+    scarce = "end other programs, or use --offload" if pressure.level == "high" or (pressure.stalled or 0) > 0.1 else ""
+    found.append(Finding("memory pressure", f"{pressure.level}: {pressure.used:.0%} in use{waits}", scarce))
     if free > 1 << 30:
         rate = read_bandwidth(usable_cores())
         tokens = rate / 4.9e9

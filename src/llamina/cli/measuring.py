@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 
 import click
 
-from llamina.cli.options import json_option, locate, open_file
+from llamina.cli.options import locate, model_options, open_file
 from llamina.cli.terminal import Meter, note, overwrite
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 ANY = click.IntRange(min=1)
+FORMATS = {"--json": "as_json", "--md": "as_markdown", "--csv": "as_csv"}
 
 
 class Counts(click.ParamType):  # type: ignore[type-arg]
@@ -51,6 +52,18 @@ class Rates(click.ParamType):  # type: ignore[type-arg]
         return rates
 
 
+class Names(click.ParamType):  # type: ignore[type-arg]
+    """Words separated by commas."""
+
+    name = "NAME,…"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        names = tuple(part.strip().lower() for part in str(value).split(","))
+        if not all(names):
+            self.fail(f"{value!r} is not a list of names such as avx2,avx512", param, ctx)
+        return names
+
+
 class Part(click.ParamType):  # type: ignore[type-arg]
     """A percentage, with its sign or without."""
 
@@ -66,8 +79,23 @@ class Part(click.ParamType):  # type: ignore[type-arg]
         return percent / 100
 
 
+def _one_format(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
+    other = [flag for flag, name in FORMATS.items() if ctx.params.get(name) and name != param.name]
+    if value and other:
+        raise click.UsageError(f"{other[0]} and {param.opts[0]} are given: give one of them")
+    return value
+
+
+def format_options(function: Function) -> Function:
+    """`--json`, `--md` and `--csv`, of which one may be given."""
+    helps = ("Print JSON.", "Print a Markdown table.", "Print CSV, a row for each result.")
+    for (flag, name), told in reversed([*zip(FORMATS.items(), helps, strict=True)]):
+        function = click.option(flag, name, is_flag=True, callback=_one_format, help=told)(function)
+    return function
+
+
 def output_options(function: Function) -> Function:
-    """`-r`, `--json`, `--md`, `--baseline` and `--threshold`."""
+    """`-r`, `--json`, `--md`, `--csv`, `--baseline` and `--threshold`."""
     options = [
         click.option(
             "-r",
@@ -81,8 +109,7 @@ def output_options(function: Function) -> Function:
             show_default=True,
             help="Runs of each test.",
         ),
-        json_option,
-        click.option("--md", "as_markdown", is_flag=True, help="Print a Markdown table."),
+        format_options,
         click.option(
             "--baseline",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -102,16 +129,46 @@ against_option = click.option(
 )
 
 
+isa_option = click.option(
+    "--isa",
+    "isas",
+    type=Names(),
+    help="Measure instruction sets side by side, each in a process of its own: portable, avx2, avx512, amx.",
+)
+
+
 plot_option = click.option(
     "--plot", type=click.Path(dir_okay=False, writable=True, path_type=Path), help="Write a PNG chart of the results."
 )
 
 
-def model_file(model: str | None, hf: str | None) -> Path:
-    """The file of the model to measure."""
+def measured_options(function: Function) -> Function:
+    """`-m`, `-hf` and `--shape`."""
+    function = click.option(
+        "--shape",
+        metavar="NAME[:TYPE]",
+        help="In the place of a model: random weights in the shape of a real one, such as llama-3-8b:Q4_K_M. The file "
+        "is written to the cache folder once.",
+    )(function)
+    return model_options(function)
+
+
+def model_file(model: str | None, hf: str | None, shape: str | None = None) -> Path:
+    """The file of the model to measure; of a shape it is written first, unless it is there."""
+    if shape:
+        if model or hf:
+            raise click.UsageError("--shape and a model are given: give one of them")
+        return _shape_file(shape)
     path = locate(model, hf)
     open_file(path)  # mistakes are told before any process is started
     return path
+
+
+def _shape_file(shape: str) -> Path:
+    from llamina.bench.synthetic import shape_file
+
+    with Meter("bytes", doing="writing") as writing, Meter("parts") as compiling:
+        return shape_file(shape, writing, compiling)
 
 
 def command_line() -> str:
@@ -121,6 +178,10 @@ def command_line() -> str:
 def print_record(record: dict[str, Any], table: Any, notes: Any, given: dict[str, Any]) -> None:
     if given["as_json"]:
         click.echo(json.dumps(record, indent=2, ensure_ascii=False))
+    elif given["as_csv"]:
+        from llamina.bench.rows import csv_text
+
+        click.echo(csv_text(record), nl=False)
     elif given["as_markdown"]:
         click.echo("\n".join([table(record).markdown(), "", *(f"- {line}" for line in notes(record))]))
     else:

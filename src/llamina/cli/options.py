@@ -33,8 +33,20 @@ def complete_model(ctx: click.Context, param: click.Parameter, incomplete: str) 
     return found or [CompletionItem(incomplete, type="file")]
 
 
+def offline_option(function: Function) -> Function:
+    """`--offline`: for this process and those that it starts."""
+
+    def forbid(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+        if value:
+            os.environ["LLAMINA_OFFLINE"] = "1"
+
+    text = "Fetch nothing: only models that are here.  [env: LLAMINA_OFFLINE]"
+    return click.option("--offline", is_flag=True, expose_value=False, callback=forbid, help=text)(function)
+
+
 def model_options(function: Function) -> Function:
-    """`-m` and `-hf`."""
+    """`-m`, `-hf` and `--offline`."""
+    function = offline_option(function)
     function = click.option(
         "-hf",
         "-hfr",
@@ -47,9 +59,10 @@ def model_options(function: Function) -> Function:
     return click.option(
         "-m",
         "--model",
-        metavar="FILE|NAME",
+        metavar="FILE|NAME|URL",
         shell_complete=complete_model,
-        help="A GGUF file or the name of a model; by default LLAMINA_MODEL, else a small model that is fetched.",
+        help="A GGUF file, the name of a model or the address of one; by default LLAMINA_MODEL, else a small model "
+        "that is fetched.",
     )(function)
 
 
@@ -125,8 +138,31 @@ class Bytes(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"{value!r} is not a size in bytes such as 500M or 2.5G", param, ctx)
 
 
+def _pins(ctx: click.Context, param: click.Parameter, value: str | None) -> list[int | str] | None:
+    """Layers by number, embeddings and output, with commas between them."""
+    if value is None:
+        return None
+    parts = [part.strip() for part in value.split(",") if part.strip()]
+    wrong = [part for part in parts if part not in ("embeddings", "output") and not part.removeprefix("-").isdecimal()]
+    if wrong or not parts:
+        raise click.BadParameter(f"{value!r} is not layers, embeddings and output with commas, as output,0,-1")
+    return [part if part in ("embeddings", "output") else int(part) for part in parts]
+
+
 def offload_options(function: Function) -> Function:
-    """`--offload` and `--memory-budget`."""
+    """`--offload`, `--memory-budget`, `--pin` and `--prefetch`."""
+    function = click.option(
+        "--prefetch",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="With --offload: parts of the model that are read ahead.  [default: 1]",
+    )(function)
+    function = click.option(
+        "--pin",
+        callback=_pins,
+        metavar="LAYERS",
+        help="With --offload pinned: what stays in memory first, such as output,embeddings,0,-1.",
+    )(function)
     function = click.option(
         "--memory-budget",
         type=Bytes(),
@@ -190,7 +226,14 @@ class GpuLayers(click.ParamType):  # type: ignore[type-arg]
 
 
 def device_options(function: Function) -> Function:
-    """`--threads`, `--backend`, `--device`, `--gpu-layers` and `--tensor-parallel`."""
+    """`--threads`, `--backend`, `--device`, `--gpu-layers`, `--tensor-parallel` and `--exact`."""
+    function = click.option(
+        "--exact",
+        is_flag=True,
+        envvar="LLAMINA_EXACT",
+        help="With a GPU: a token's bits do not depend on what else is computed at the same time. Slower for a lone "
+        "sequence. On the CPU it is always so.",
+    )(function)
     function = click.option(
         "--tensor-parallel",
         type=click.IntRange(min=1),

@@ -41,10 +41,15 @@ def partner_options(function: Function) -> Function:
     return function
 
 
-def check_url(url: str | None, hf: str | None, context: int | None, mmproj: str | None) -> None:
+def check_url(
+    url: str | None, hf: str | None, context: int | None, mmproj: str | None, changes: dict[str, Any]
+) -> None:
     """Raises UsageError for options that a server does not take."""
     if url and (hf or context or mmproj):
         raise click.UsageError("--url names a server, which has its own models: leave -hf, -c and --mmproj out")
+    if url and changes:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in changes)
+        raise click.UsageError(f"--url names a server, which loads its models by itself: leave {flags} out")
 
 
 def open_partner(
@@ -68,7 +73,7 @@ def open_partner(
 
     def open_engine(name: str) -> "Engine":
         file = open_file(locate(name if name != hf else None, hf if name == hf else None, progress=progress))
-        if "tokenizer.chat_template" not in file.metadata:
+        if "tokenizer.chat_template" not in file.metadata and "chat_template" not in loading:
             raise click.UsageError(f"{name} has no chat template: it continues texts, as in `llamina run --raw`")
         with Meter("parts") if progress is None else nullcontext(progress) as meter, advised():
             return load(file, progress=meter, **loading)

@@ -44,6 +44,7 @@ def command(
     step_tokens: int | None,
     gpu_layers: int | str | None,
     tensor_parallel: int,
+    exact: bool,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -69,7 +70,7 @@ def command(
     measure = _in_windows if method == "llama.cpp" else _overlapping
     size = context or (WINDOW if method == "llama.cpp" else None)
     loading = {"backend": backend, "device": device, "threads": threads, "context": size, "step_tokens": step_tokens}
-    loading |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel}
+    loading |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel, "exact": exact}
     with advised(), load_model(model, hf, quiet, **loading) as engine:
         found = measure(engine, text, load_adapters(engine, adapters), quiet)
         if as_json:

@@ -55,11 +55,14 @@ def url_table(record: Record) -> Table:
     for result in record["results"]:
         counts = [f"{result['requests']}", f"{result['errors']}"]
         rates = [f"{result['rate']:.1f}", f"{result['requests_per_second']:.2f}"]
-        table.rows.append([result["name"], *counts, *rates, *(_spread(result[name]) for name in times.values())])
+        table.rows.append(
+            [result["name"], *counts, *rates, *(percentiles_text(result[name]) for name in times.values())]
+        )
     return table
 
 
-def _spread(seconds: dict[str, float]) -> str:
+def percentiles_text(seconds: dict[str, float]) -> str:
+    """P50 / P95 / P99 in milliseconds; nothing of none."""
     return " / ".join(f"{1e3 * seconds[name]:.3g}" for name in ("p50", "p95", "p99")) if seconds else ""
 
 
@@ -137,6 +140,32 @@ def kernel_notes(record: Record) -> list[str]:
         machine_line(record),
         f"GB/s: GEMV with {bytes_text(settings['bytes'])} of weights; GMAC/s: GEMM of {settings['tokens']} tokens "
         f"with a matrix of {settings['width']} columns; medians of {settings['repeats']} runs",
+    ]
+
+
+def isa_table(record: Record) -> Table:
+    """A row for each test, a column for each instruction set, and the ratio of the last to the first."""
+    isas = record["settings"]["isas"]
+    table = Table(["test", *isas, "unit", *([f"{isas[-1]} / {isas[0]}"] if len(isas) > 1 else [])])
+    by_test: dict[str, dict[str, Record]] = {}
+    for result in record["results"]:
+        by_test.setdefault(result["test"], {})[result["isa"]] = result
+    for test, found in by_test.items():
+        last = found[isas[-1]]
+        ratio = [f"{last['ratio']:.2f}"] if len(isas) > 1 else []
+        table.rows.append([test, *(f"{found[isa]['rate']:.1f}" for isa in isas), last["unit"], *ratio])
+    return table
+
+
+def isa_notes(record: Record) -> list[str]:
+    """The conditions of the measurement, a line each."""
+    settings = record["settings"]
+    if "file" not in record:
+        return kernel_notes(record)
+    return [
+        machine_line(record),
+        f"{record['file']['name']}, {settings['threads']} threads, KV cache in {settings['kv_type']}, medians of "
+        f"{settings['repeats']} runs in turns",
     ]
 
 

@@ -29,6 +29,7 @@ def command(
     step_tokens: int | None,
     gpu_layers: int | str | None,
     tensor_parallel: int,
+    exact: bool,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -43,7 +44,7 @@ def command(
     """
     found = lines_of(documents, "document")
     loading = {"backend": backend, "device": device, "threads": threads, "context": context, "step_tokens": step_tokens}
-    loading |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel}
+    loading |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel, "exact": exact}
     with advised(), load_model(model, hf, quiet, **loading) as engine:
         scales = load_adapters(engine, adapters)
         with busy(f"scoring {len(found)} documents", quiet):

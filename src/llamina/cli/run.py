@@ -25,6 +25,7 @@ from llamina.cli.options import (
     piped,
     recording,
 )
+from llamina.cli.override_options import override_options, overrides
 from llamina.cli.sampling import SampledCommand, given, sampling_options
 from llamina.cli.session_lock import held
 from llamina.cli.terminal import Meter
@@ -143,6 +144,7 @@ def _mode(ctx: click.Context, param: click.Parameter, value: str) -> str | int:
 @kv_option
 @batch_options
 @offload_options
+@override_options
 @flash_option
 @always("--jinja")
 @always("-st", "--single-turn")
@@ -168,11 +170,14 @@ def command(
     device: int | None,
     gpu_layers: int | str | None,
     tensor_parallel: int,
+    exact: bool,
     context: int | None,
     kv_type: str,
     step_tokens: int | None,
     offload: str,
     memory_budget: int | None,
+    pin: list[int | str] | None,
+    prefetch: int | None,
     draft: str | None,
     as_json: bool,
     verbose: bool,
@@ -197,6 +202,7 @@ def command(
       llamina run --session talk.llamina "And why is that?"
       llamina run -m llava.gguf --image cat.jpg "What is this?"
       llamina run -m ultravox.gguf --audio speech.wav "What is said?"
+      llamina run -m base.gguf --chat-template chatml "Who are you?"
       llamina run -m model.gguf --lora pirate.gguf --lora brief.gguf=0.5 "Who are you?"
     """
     from llamina.cli.answer import Answer, Circumstances, begin, check_template, open_session, proceed
@@ -214,18 +220,20 @@ def command(
         raise click.UsageError("--logprobs are printed as JSON: add --json")
     options = {"max_tokens": max_tokens, "adapters": adapters, **take_constraint(options), **_window(options)}
     request_of([0], options)  # mistakes are told before any download
+    changes = {"pin": pin, "prefetch": prefetch, **overrides()}
     question = _prompt(argument, file)
     shown = [*map(picture, images), *map(recording, sounds)]
     path = locate(model, hf, quiet)
     weights = open_file(path)
-    check_template(weights, system, session, media)
+    if "chat_template" not in changes:
+        check_template(weights, system, session, media)
     from llamina.engine import load
 
     start = time.perf_counter()
     with held(session, quiet):
         with Meter("parts", quiet) as meter, advised():
             room: Any = {"kv_type": kv_type, "offload": offload, "memory_budget": memory_budget}
-            room |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel}
+            room |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel, "exact": exact}
             engine = load(
                 weights,
                 backend=backend,
@@ -237,6 +245,7 @@ def command(
                 progress=meter,
                 step_tokens=step_tokens,
                 **room,
+                **changes,
             )
             options["adapters"] = load_adapters(engine, adapters)
         with engine:

@@ -10,7 +10,8 @@ import click
 import msgspec
 
 from llamina.cli.llama_cpp import agreed, always, batch_option, cache_type_options, flash_option, step_tokens
-from llamina.cli.options import complete_model, mmproj_option, usable_threads
+from llamina.cli.options import complete_model, mmproj_option, offline_option, usable_threads
+from llamina.cli.override_options import override_options, overrides
 from llamina.cli.sampling import NUMBER_NAMES, SampledCommand, given, number_options
 from llamina.cli.terminal import note
 from llamina.server.config import Config
@@ -77,7 +78,9 @@ def _option(setting: Setting) -> Callable[[Callable[..., Any]], Callable[..., An
     help="Settings as TOML, with profiles of models beside it in models/NAME.toml; by default LLAMINA_CONFIG, else "
     "config.toml in the user's folder for settings.",
 )
+@offline_option
 @click.option("--check", is_flag=True, help="Check the settings, say what is wrong with them, and end.")
+@override_options
 @setting_options
 @number_options
 @cache_type_options
@@ -121,10 +124,11 @@ def command(
     }
     names = tuple(name for text in alias for name in text.split(",") if name)
     try:
-        named = _named((*models, *more))
-        if mmproj and len(named) != 1:
-            raise click.UsageError("--mmproj belongs to one model: name it, or give each model a profile")
-        found = load_config(config, flags=texts, models=named, aliases=names, mmproj=mmproj)
+        named, changes = _named((*models, *more)), _changes()
+        if (mmproj or changes) and len(named) != 1:
+            what = "--mmproj belongs" if mmproj else "--chat-template, --tokenizer and RoPE's flags belong"
+            raise click.UsageError(f"{what} to one model: name it, or give each model a profile")
+        found = load_config(config, flags=texts, models=named, aliases=names, mmproj=mmproj, changes=changes)
         if not found.models:
             found = _with_default(config, texts, names)
     except InvalidConfig as error:
@@ -157,6 +161,14 @@ def _translated(ctx: click.Context, flags: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def _changes() -> dict[str, Any]:
+    """What flags say of the model's profile. Raises UsageError or RequestError."""
+    found = overrides()
+    names: tuple[str, ...] = ("chat_template", "tokenizer")
+    own = {name: found.pop(name) for name in names if name in found}
+    return {**own, **({"rope": found} if found else {})}
+
+
 def _with_default(config: str | None, flags: dict[str, str], alias: tuple[str, ...]) -> Config:
     from llamina import hub
     from llamina.server.settings import load_config
@@ -175,10 +187,14 @@ def _named(values: tuple[str, ...]) -> list[tuple[str, str]]:
 
 
 def _models(value: str) -> Iterator[tuple[str, str]]:
-    """A model's id and its file or name; NAME=FILE gives both, a folder as many as there are files in it."""
+    """A model's id and its file, name or address; NAME=FILE gives both, a folder as many as there are files in it."""
+    from llamina.hub.origin import file_name, is_url
+
     name, equals, model = value.partition("=")
     path = Path(value)
-    if equals and name and model and not path.exists():
+    if is_url(value):
+        yield Path(file_name(value)).stem, value
+    elif equals and name and model and not path.exists():
         yield name, model
     elif path.is_dir():
         files = [file for file in sorted(path.glob("*.gguf")) if not NO_MODEL.search(file.stem.lower())]

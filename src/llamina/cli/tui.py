@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from llamina.cli.options import device_options, kv_option, mmproj_option, model_options
+from llamina.cli.override_options import override_options, overrides
 from llamina.cli.partner import check_url, open_partner, partner_options
 from llamina.cli.sampling import SampledCommand, given, sampling_options
 from llamina.cli.top import SERVER, need_terminal, need_textual, show, theme_option
@@ -19,6 +20,7 @@ from llamina.cli.top import SERVER, need_terminal, need_textual, show, theme_opt
 @sampling_options
 @device_options
 @kv_option
+@override_options
 def command(
     model: str | None,
     hf: str | None,
@@ -35,6 +37,7 @@ def command(
     threads: int | None,
     gpu_layers: int | str | None,
     tensor_parallel: int,
+    exact: bool,
     kv_type: str,
     **options: Any,
 ) -> int:
@@ -50,7 +53,8 @@ def command(
       llamina tui --url http://127.0.0.1:8080/v1
       llamina tui --top --url http://127.0.0.1:8080
     """
-    check_url(url, hf, context, mmproj)
+    changes = overrides()
+    check_url(url, hf, context, mmproj, changes)
     need_textual()
     need_terminal()
     if top:
@@ -62,9 +66,9 @@ def command(
     from llamina.tui.chat import Chat
 
     loading = {"backend": backend, "device": device, "threads": threads, "context": context, "kv_type": kv_type}
-    loading |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel, "mmproj": mmproj}
+    loading |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel, "exact": exact, "mmproj": mmproj}
     chat = Chat(
-        lambda progress: open_partner(model, hf, url, api_key, loading, progress),
+        lambda progress: open_partner(model, hf, url, api_key, loading | changes, progress),
         Library(data_dir() / "conversations"),
         system=system,
         settings={"max_tokens": max_tokens, **given(options)},

@@ -6,9 +6,9 @@ from typing import Any
 
 from llamina.convert.families import Family
 from llamina.convert.rope import Rope
-from llamina.convert.safetensors import read_json
 from llamina.convert.settings import Settings
 from llamina.errors import ModelFileError, UnsupportedModel
+from llamina.tokenizer.huggingface.json_file import read_json
 
 # GGUF's keys, and the names in config.json.
 _COUNTS = {

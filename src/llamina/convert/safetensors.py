@@ -1,4 +1,4 @@
-"""Reads safetensors files: the length of a JSON header, the header, and the bytes of the tensors."""
+"""Safetensors files, read and written: the length of a JSON header, the header, and the bytes of the tensors."""
 
 import json
 import os
@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from llamina.convert.lazy import DTYPES, Array, Lazy
 from llamina.errors import ModelFileError, UnsupportedModel
+from llamina.tokenizer.huggingface.json_file import parse_json
+from llamina.tokenizer.huggingface.json_file import read_json as read_json
 
 _LENGTH = 8  # bytes of the header's length
 _MAX_HEADER = 100 << 20  # bytes: the format's own limit
@@ -61,13 +64,28 @@ def tensors_in(path: Path) -> dict[str, Lazy]:
             raise ModelFileError(
                 f"{path} is not a safetensors file, or truncated: its header would have {length} bytes"
             )
-        header = _parse(file.read(length), path)
+        header = parse_json(file.read(length), path)
     start = _LENGTH + length
     return {
         name: _tensor(path, name, entry, start, size - start)
         for name, entry in header.items()
         if name != "__metadata__"
     }
+
+
+def save_tensors(path: Path, tensors: Mapping[str, npt.NDArray[np.float32]]) -> None:
+    """Write a file of float32 tensors, one after the other."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    place = 0
+    for name, values in tensors.items():
+        header[name] = {"dtype": "F32", "shape": values.shape, "data_offsets": [place, place + values.nbytes]}
+        place += values.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % _LENGTH)  # so that the tensors are aligned
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(_LENGTH, "little") + text)
+        for values in tensors.values():
+            file.write(np.ascontiguousarray(values, "<f4").tobytes())
 
 
 def _tensor(path: Path, name: str, entry: Any, start: int, available: int) -> Lazy:
@@ -86,18 +104,3 @@ def _tensor(path: Path, name: str, entry: Any, start: int, available: int) -> La
         return np.fromfile(path, DTYPES[dtype], prod(shape), offset=start + first).reshape(shape)
 
     return Lazy.of(shape, dtype, load)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file. Raises ModelFileError if there is none."""
-    return dict(_parse(path.read_bytes(), path))
-
-
-def _parse(content: bytes, path: Path) -> Mapping[str, Any]:
-    try:
-        value = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise ModelFileError(f"{path} is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise ModelFileError(f"{path} must be a JSON object, and is a {type(value).__name__}")
-    return value

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from llamina.convert.safetensors import read_json
 from llamina.errors import ModelFileError, ModelNotFound
+from llamina.tokenizer.huggingface.json_file import read_json
 
 _LIMIT = 1 << 31
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from llamina.convert.encoders import ARCHITECTURE, Source, encoder_metadata, encoder_of, encoder_tensors
 from llamina.convert.families import family_of
 from llamina.convert.lazy import BLOCKS, Array, Lazy
 from llamina.convert.metadata import model_metadata
@@ -15,16 +16,17 @@ from llamina.convert.quantized import dequantized
 from llamina.convert.rename import renamed
 from llamina.convert.safetensors import tensors_of
 from llamina.convert.settings import Settings
-from llamina.convert.tokenizer import tokenizer_metadata
 from llamina.errors import ModelNotFound, RequestError
 from llamina.gguf import TensorType, tensor_type, write
+from llamina.tokenizer.huggingface.metadata import tokenizer_metadata
 
 FILE_TYPES = {"F32": 0, "F16": 1, "Q8_0": 7, "BF16": 32}  # of general.file_type
 Progress = Callable[[str, int, int], None]
 # Matrices that are small, or that kernels read as F32.
 _ALWAYS_F32 = re.compile(
-    r".*(_norm|\.ffn_gate_inp|\.ffn_gate_inp_shexp|\.ssm_conv1d|^position_embd|^token_types)\.weight"
+    r".*(_norm|\.ffn_gate_inp|\.ffn_gate_inp_shexp|\.ssm_conv1d|^position_embd|^v\.position_embd|^token_types)\.weight"
 )
+_NEVER_BLOCKS = {"mm.input_projection.weight"}  # which llama.cpp transposes
 _SNAPSHOT = re.compile(r"models--(?:.*--)?(.+)")  # a folder of Hugging Face's cache
 
 
@@ -47,18 +49,22 @@ def convert(
     *,
     type: str | None = None,
     pre: str | None = None,
+    mmproj: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Converted:
     """Convert a folder to the file `out`, by default one in the working directory that is named after the folder.
 
-    `type` of matrices is f32, f16, bf16 or q8_0, by default that in which most are stored. `pre` names the
-    pre-tokenizer, if it is not recognized. The file appears when it is complete; one tensor at a time is in memory.
+    With `mmproj` the encoder of pictures is converted, not the text model. `type` of matrices is f32, f16, bf16 or
+    q8_0, by default that in which most are stored. `pre` names the pre-tokenizer, if it is not recognized. The file
+    appears when it is complete; one tensor at a time is in memory.
     Raises ModelNotFound, ModelFileError, UnsupportedModel or RequestError.
     """
     source = Path(folder)
     if not source.is_dir():
         raise ModelNotFound(f"{source} is not a folder: give one with config.json and model*.safetensors")
+    if mmproj:
+        return _convert_encoder(source, out, type, overwrite, progress)
     settings = Settings.read(source)
     family = family_of(settings)
     settings = settings.assuming(family.defaults)
@@ -66,24 +72,64 @@ def convert(
     notes: list[str] = []
     tensors = renamed(family, settings, dequantized(tensors_of(source), settings), notes)
     wanted = _wanted(type, tensors)
-    path = Path(out) if out is not None else Path(f"{_name(source)}-{wanted.name}.gguf")
-    if path.exists() and not overwrite:
-        raise RequestError(f"{path} exists: choose another name, or set overwrite", "out")
+    path = _path(out, f"{_name(source)}-{wanted.name}.gguf", overwrite)
     metadata: dict[str, object] = {
-        "general.architecture": family.architecture,
-        "general.type": "model",
-        "general.name": _name(source),
-        "general.file_type": FILE_TYPES[wanted.name],
-        "general.quantization_version": 2,
+        **_general(family.architecture, "model", source, wanted),
         **model_metadata(source, family, settings, notes),
         **tokenizer_metadata(source, settings, tensors["token_embd.weight"].shape[0], pre, notes),
     }
     if family.encoder:
         metadata["tokenizer.ggml.token_type_count"] = settings.count("type_vocab_size", 1)
+    return _written(path, metadata, tensors, wanted, notes, progress)
+
+
+def _convert_encoder(
+    source: Path,
+    out: str | os.PathLike[str] | None,
+    type: str | None,
+    overwrite: bool,
+    progress: Progress | None,
+) -> Converted:
+    about = Source.read(source)
+    encoder = encoder_of(about)
+    about = about.assuming(encoder.family.defaults)
+    tensors = encoder_tensors(encoder, about, source, tensors_of(source))
+    wanted = _wanted(type, tensors)
+    path = _path(out, f"mmproj-{_name(source)}-{wanted.name}.gguf", overwrite)
+    metadata = {**_general(ARCHITECTURE, "mmproj", source, wanted), **encoder_metadata(encoder, about)}
+    return _written(path, metadata, tensors, wanted, [], progress)
+
+
+def _path(out: str | os.PathLike[str] | None, default: str, overwrite: bool) -> Path:
+    """Raises RequestError for a file that exists, unless it may be overwritten."""
+    path = Path(default if out is None else out)
+    if path.exists() and not overwrite:
+        raise RequestError(f"{path} exists: choose another name, or set overwrite", "out")
+    return path
+
+
+def _general(architecture: str, kind: str, source: Path, wanted: TensorType) -> dict[str, object]:
+    return {
+        "general.architecture": architecture,
+        "general.type": kind,
+        "general.name": _name(source),
+        "general.file_type": FILE_TYPES[wanted.name],
+        "general.quantization_version": 2,
+    }
+
+
+def _written(
+    path: Path,
+    metadata: Mapping[str, object],
+    tensors: Mapping[str, Lazy],
+    wanted: TensorType,
+    notes: list[str],
+    progress: Progress | None,
+) -> Converted:
     _write(path, metadata, tensors, wanted, notes, progress)
     parameters = sum(tensor.size for tensor in tensors.values())
-    size = path.stat().st_size
-    return Converted(path, family.architecture, wanted.name, len(tensors), parameters, size, tuple(notes))
+    architecture, size = str(metadata["general.architecture"]), path.stat().st_size
+    return Converted(path, architecture, wanted.name, len(tensors), parameters, size, tuple(notes))
 
 
 def _write(
@@ -130,7 +176,9 @@ def _kind(name: str, tensor: Lazy, wanted: TensorType) -> TensorType:
         return tensor_type(BLOCKS)
     if len(shape) < 2 or not name.endswith(".weight") or _ALWAYS_F32.fullmatch(name):
         return tensor_type("F32")
-    return tensor_type("F16") if shape[-1] % wanted.block else wanted
+    if shape[-1] % wanted.block or (name in _NEVER_BLOCKS and wanted.name != "F32"):
+        return tensor_type("F16")
+    return wanted
 
 
 def _name(folder: Path) -> str:

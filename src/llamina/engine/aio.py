@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import os
 from collections import abc
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -16,14 +15,13 @@ from llamina.engine.delta import Delta
 from llamina.engine.engine import MAX_TOKENS, Engine
 from llamina.engine.options import ChatOptions, StreamOptions
 from llamina.engine.request import Request, request_of
-from llamina.engine.runner.load import load
+from llamina.engine.runner.load import Source, load
 from llamina.engine.sequence import Sequence
 from llamina.engine.tasks.chat import AnswerParser, ChatCompletion, ChatDelta, Messages, prepare
 from llamina.engine.tasks.completion import Completion, completion_of
 from llamina.engine.tasks.n_best import check_count
 from llamina.engine.tasks.scoring import Text
 from llamina.engine.tasks.tools import ToolRun
-from llamina.gguf import GGUF
 
 Result = TypeVar("Result")
 Params = ParamSpec("Params")
@@ -67,7 +65,7 @@ class AsyncEngine:
         engine.stepper.serve()
 
     @classmethod
-    async def load(cls, model: str | os.PathLike[str] | GGUF | None = None, **options: Any) -> Self:
+    async def load(cls, model: Source | None = None, **options: Any) -> Self:
         """Load a model while the event loop goes on; all is as with `load`."""
         return cls(await asyncio.to_thread(load, model, **options))
 
@@ -79,6 +77,8 @@ class AsyncEngine:
     perplexity = _awaitable(Engine.perplexity)
     logits = _awaitable(Engine.logits)
     hidden = _awaitable(Engine.hidden)
+    logits_torch = _awaitable(Engine.logits_torch)
+    embeddings_torch = _awaitable(Engine.embeddings_torch)
     snapshot = _awaitable(Engine.snapshot)
     resume = _awaitable(Engine.resume)
     fork = _awaitable(Engine.fork)

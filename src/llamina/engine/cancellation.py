@@ -31,3 +31,9 @@ class Scope:
 
 
 SCOPE: ContextVar[Scope | None] = ContextVar("llamina_scope", default=None)
+
+
+def remember(cancel: Callable[[], None]) -> None:
+    """Tell the caller's scope, if there is one, how something is cancelled."""
+    if (scope := SCOPE.get()) is not None:
+        scope.add(cancel)

@@ -14,6 +14,7 @@ from llamina.cache import Lease
 from llamina.engine.delta import Delta, FinishReason
 from llamina.engine.flight import Flight, Rows, kind_of, span_of
 from llamina.engine.metrics import Metrics
+from llamina.engine.parking import Parking
 from llamina.engine.request import Request
 from llamina.engine.runner.model_runner import ModelRunner
 from llamina.engine.runner.programs import Kind
@@ -36,6 +37,7 @@ class Core:
         self.pages, self.limits, self.budget = runner.pages, runner.limits, runner.budget
         self.running: list[Sequence] = []
         self.waiting: list[Sequence] = []
+        self.parking = Parking(self.pages)
         self.speculation = Speculation(self)
         self.costs = Costs()
         self.metrics = Metrics(self._gauges)
@@ -91,7 +93,7 @@ class Core:
                 return self._schedule_alone(suspect)
         self.speculation.draft()
         running = list(self.running)
-        slices = schedule(self.running, self.waiting, self.pages, self.budget)
+        slices = schedule(self.running, self.waiting, self.pages, self.budget, self.parking.reclaim)
         self.metrics.step(slices, preempted=sum(s.lease is None for s in running))
         return slices
 
@@ -252,9 +254,7 @@ class Core:
         sequence.finish_reason, sequence.ahead = reason, 0
         if sequence.queued:
             self.metrics.finish(sequence)
-        if sequence.lease is not None:
-            self.pages.release(sequence.lease)
-            sequence.lease = None
+        self.parking.end(sequence, rests=reason == "stop")
         for queue in (self.running, self.waiting):
             if sequence in queue:
                 queue.remove(sequence)
@@ -284,7 +284,7 @@ class Core:
         self.waiting.remove(sequence)
         running: list[Sequence] = []
         waiting = [sequence]
-        slices = schedule(running, waiting, self.pages, self.budget)
+        slices = schedule(running, waiting, self.pages, self.budget, self.parking.reclaim)
         for queue, members in ((self.running, running), (self.waiting, waiting)):
             for member in members:
                 insort(queue, member, key=_rank)

@@ -2,16 +2,12 @@
 
 import os
 from collections import abc
-from collections.abc import Callable, Iterable
-from dataclasses import replace
 from types import TracebackType
-from typing import Any, NoReturn, Self, Unpack, cast, overload
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack, cast, overload
 
 from llamina.adapters import Adapter
 from llamina.backends import Program
-from llamina.engine.cancellation import SCOPE
+from llamina.engine.cancellation import remember
 from llamina.engine.core import Core
 from llamina.engine.delta import Delta
 from llamina.engine.embedded import Embedded, Prompt
@@ -20,16 +16,17 @@ from llamina.engine.options import ChatOptions, GenerateOptions, StreamOptions
 from llamina.engine.request import Request, request_of
 from llamina.engine.runner.memory import Memory, measure
 from llamina.engine.sequence import Listener, Sequence
+from llamina.engine.snapshot.file import contents, write_file
 from llamina.engine.snapshot.format import Snapshot
 from llamina.engine.snapshot.transfer import resume, take_snapshot
 from llamina.engine.stepper import Stepper
-from llamina.engine.tasks import n_best, scoring
-from llamina.engine.tasks.beam import SEARCH, BeamSearch
+from llamina.engine.tasks import beam, n_best, scoring, torch_tensors
 from llamina.engine.tasks.chat import ChatCompletion, Messages, Turn, conversation, open_turn
 from llamina.engine.tasks.completion import Completion
 from llamina.engine.tasks.fork import fork, rewind
 from llamina.engine.tasks.generation import Generation
-from llamina.engine.tasks.media import prompt_of, rendered
+from llamina.engine.tasks.manual import ManualSequence
+from llamina.engine.tasks.media import prompt_of, rendered, shown_prompt
 from llamina.engine.tasks.pooling import Array, Pooling, pooling_of
 from llamina.engine.tasks.scoring import Scales, Score, Text
 from llamina.engine.tasks.tools import Rounds, ToolRun
@@ -37,8 +34,10 @@ from llamina.errors import RequestError
 from llamina.sampling import Sampling
 from llamina.tokenizer import Tokenizer
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 MAX_TOKENS = 256  # of an answer, unless told otherwise
-AHEAD = 4  # times as many sequences are submitted as can run, where many are asked for at once
 
 
 class Engine:
@@ -76,13 +75,15 @@ class Engine:
     # ---- text --------------------------------------------------------------------------------------------
 
     def encode(self, prompt: Text, add_special: bool = True, parse_special: bool = True) -> list[int]:
-        """Text as prompt tokens; token ids pass through, and so do rows. Raises RequestError for anything else."""
+        """Text or a message's parts as prompt tokens; ids and rows pass through. Raises RequestError for others."""
         if isinstance(prompt, str):
             return self.tokenizer.encode(prompt, add_special=add_special, parse_special=parse_special)
         if isinstance(prompt, Prompt):
             return prompt
         if isinstance(prompt, abc.Sequence) and any(isinstance(part, Embedded) for part in prompt):
             return Prompt(cast(abc.Sequence[int | Embedded], prompt))
+        if isinstance(prompt, abc.Sequence) and any(isinstance(part, abc.Mapping) for part in prompt):
+            return shown_prompt(self, prompt, add_special, parse_special)
         return list(Request(cast(abc.Sequence[int], prompt)).prompt) if _counted(prompt) else []
 
     def stream(self, prompt: Text, **options: Unpack[StreamOptions]) -> Generation:
@@ -119,36 +120,10 @@ class Engine:
         given, listener = _listener({"max_tokens": MAX_TOKENS, **options})
         n, best_of = given.pop("n", 1), given.pop("best_of", None)
         if "beam_width" in given:
-            answers = [self._search(self.encode(text), n, best_of, dict(given)) for text in prompts]
+            answers = [beam.search(self, self.encode(text), n, best_of, dict(given)) for text in prompts]
         else:
-            answers = self._n_best(prompts, n_best.NBest(n, best_of), given, listener)
+            answers = n_best.answer(self, prompts, n_best.NBest(n, best_of), given, listener)
         return answers if _several(prompt) else answers[0]
-
-    def _n_best(
-        self, prompts: abc.Sequence[Text], asked: n_best.NBest, options: dict[str, Any], listener: Listener | None
-    ) -> list[Completion]:
-        """The answers to each prompt. More are begun while half of those that were begun are still to come."""
-        ahead, answers = max(1, AHEAD * self.runner.budget.sequences // asked.count), []
-        under_way: list[list[Generation]] = []
-        for i in range(len(prompts)):
-            if len(under_way) - i <= ahead // 2:
-                more = [self.encode(text) for text in prompts[len(under_way) : i + ahead]]
-                under_way += n_best.begin(self, more, asked.count, asked.options(options), listener)
-            answers.append(asked.choose([generation.result() for generation in under_way[i]], options))
-            under_way[i] = []
-        return answers
-
-    def _search(self, tokens: list[int], n: int, best_of: int | None, options: dict[str, Any]) -> Completion:
-        """The best answers that a beam search finds."""
-        given = {name: options.pop(name) for name in SEARCH if name in options}
-        options |= {"best_of": best_of} if best_of is not None else {}
-        search = BeamSearch(n=n, **given).begin(self, tokens, options)
-        self._remember(lambda: self.stepper.post(search.cancel))
-        try:
-            self.stepper.wait(search.future.done)
-            return search.future.result()
-        finally:
-            self.stepper.post(search.cancel)
 
     # ---- conversations -----------------------------------------------------------------------------------
 
@@ -176,7 +151,7 @@ class Engine:
     def run_tools(
         self,
         messages: Messages,
-        functions: abc.Sequence[Callable[..., Any]],
+        functions: abc.Sequence[abc.Callable[..., Any]],
         *,
         max_rounds: int = 8,
         **options: Unpack[ChatOptions],
@@ -189,15 +164,22 @@ class Engine:
 
     # ---- outputs -----------------------------------------------------------------------------------------
 
-    def logits(self, tokens: str | Iterable[int], adapters: Scales | None = None) -> Array:
+    def logits(self, tokens: str | abc.Iterable[int], adapters: Scales | None = None) -> Array:
         """Logits after every token, [tokens, vocab]; a text is encoded first."""
         return scoring.outputs(self, "logits", self._known(tokens), adapters)
 
-    def hidden(self, tokens: str | Iterable[int], adapters: Scales | None = None) -> Array:
+    def hidden(self, tokens: str | abc.Iterable[int], adapters: Scales | None = None) -> Array:
         """The last hidden state of every token, normed as the output matrix sees it, [tokens, width]."""
         return scoring.outputs(self, "hidden", self._known(tokens), adapters)
 
-    def _known(self, tokens: str | Iterable[int]) -> list[int]:
+    def logits_torch(self, tokens: str | abc.Iterable[int], adapters: Scales | None = None) -> "Tensor":
+        """`logits` as a tensor of PyTorch, on the GPU if that computes them; else over the memory of the array.
+
+        Raises RequestError if PyTorch is not installed.
+        """
+        return torch_tensors.logits(self, self._known(tokens), adapters)
+
+    def _known(self, tokens: str | abc.Iterable[int]) -> list[int]:
         return self.encode(tokens if isinstance(tokens, str | Prompt) else list(tokens))
 
     def embed(
@@ -216,6 +198,17 @@ class Engine:
         instead, as they are.
         """
         return scoring.embed(self, texts, pooling, normalize, adapters, priority)
+
+    def embeddings_torch(
+        self,
+        texts: Text | abc.Sequence[Text],
+        *,
+        pooling: Pooling | None = None,
+        normalize: bool = True,
+        adapters: Scales | None = None,
+    ) -> "Tensor":
+        """`embed` as a tensor of PyTorch over the same memory. Raises RequestError if PyTorch is not installed."""
+        return torch_tensors.tensor_of(scoring.embed(self, texts, pooling, normalize, adapters))
 
     def rerank(self, query: str, documents: abc.Sequence[str], *, adapters: Scales | None = None) -> Array:
         """How well each document answers the query, [documents]: the more the better, on the model's own scale."""
@@ -238,27 +231,7 @@ class Engine:
 
     def read(self, requests: abc.Sequence[Request]) -> list[Array]:
         """The outputs that each request reads; nothing of them is left if one cannot be computed."""
-        ahead = AHEAD * self.runner.budget.sequences
-        if (scope := SCOPE.get()) is not None and scope.cache_salt:
-            requests = [replace(request, cache_salt=scope.cache_salt) for request in requests]
-        sequences: list[Sequence] = []
-        rows = []
-        try:
-            for i in range(len(requests)):
-                if len(sequences) - i <= ahead // 2:
-                    more = [self.core.prepare(request) for request in requests[len(sequences) : i + ahead]]
-                    sequences += more
-                    self.enqueue(more)
-                sequence = sequences[i]
-                self.stepper.wait(lambda sequence=sequence: sequence.done)  # type: ignore[misc]
-                if sequence.finish_reason != "stop":
-                    raise sequence.error or RequestError("the request was cancelled: ask again")
-                rows.append(np.concatenate(sequence.rows))
-        except BaseException:
-            for sequence in sequences:
-                self.cancel(sequence)
-            raise
-        return rows
+        return scoring.read(self, requests)
 
     # ---- sequences ---------------------------------------------------------------------------------------
 
@@ -273,7 +246,7 @@ class Engine:
     def enqueue(self, sequences: abc.Sequence[Sequence]) -> None:
         """Queue what `Core.prepare` made, all before the next step. Raises QueueFull, and then queues none of them."""
         for sequence in sequences:
-            self._remember(lambda sequence=sequence: self.stepper.post(self.core.cancel, sequence))  # type: ignore[misc]
+            remember(lambda sequence=sequence: self.stepper.post(self.core.cancel, sequence))  # type: ignore[misc]
         self.stepper.call(self.core.enqueue, *sequences)
 
     def start(self, request: Request, *, on_delta: Listener | None = None) -> Generation:
@@ -293,13 +266,13 @@ class Engine:
         """The deltas that a sequence, such as one that was forked or resumed, has yet to bring."""
         return Generation(self, sequence)
 
-    def _remember(self, cancel: Callable[[], None]) -> None:
-        if (scope := SCOPE.get()) is not None:
-            scope.add(cancel)
-
     def step(self) -> list[Delta]:
         """Make one step for all sequences; callers that wait for an answer do so by themselves."""
         return self.stepper.step()
+
+    def sequence(self, *, adapters: Scales | None = None, cache_salt: str = "") -> ManualSequence:
+        """An empty sequence whose tokens you choose: `forward(tokens)` gives logits. Requests may run beside it."""
+        return ManualSequence(self, adapters or {}, cache_salt)
 
     def cancel(self, sequence: Sequence) -> None:
         """Stop working on a sequence; its pages are free at once."""
@@ -320,17 +293,26 @@ class Engine:
         """
         self._between(rewind, sequence, n, tokens)
 
-    def snapshot(self, sequence: Sequence) -> bytes:
-        """A sequence as bytes: its tokens, its KV cache, and the state of its sampler."""
-        snapshot: Snapshot = self._between(take_snapshot, sequence)
-        return snapshot.pack()
+    def snapshot(self, sequence: Sequence, path: str | os.PathLike[str] | None = None) -> bytes:
+        """A sequence as bytes: its tokens, its KV cache, and the state of its sampler; written to `path` if given.
 
-    def resume(self, data: bytes) -> Sequence:
-        """Go on with a sequence from a snapshot, as it would have gone on; one that was done is only remembered."""
-        sequence: Sequence = self._between(resume, Snapshot.unpack(data))
+        Raises SnapshotError if the file cannot be written.
+        """
+        snapshot: Snapshot = self._between(take_snapshot, sequence)
+        data = snapshot.pack()
+        if path is not None:
+            write_file(path, data)
+        return data
+
+    def resume(self, data: bytes | str | os.PathLike[str]) -> Sequence:
+        """Go on with a sequence from a snapshot, its bytes or their file, as it would have gone on.
+
+        One that was done is only remembered. Raises SnapshotError for what is none, or another model's.
+        """
+        sequence: Sequence = self._between(resume, Snapshot.unpack(contents(data)))
         return sequence
 
-    def _between(self, function: Callable[..., Any], *args: Any) -> Any:
+    def _between(self, function: abc.Callable[..., Any], *args: Any) -> Any:
         """A function of the core, called between two steps."""
         self.runner.check_open()
         return self.stepper.call(function, self.core, *args)

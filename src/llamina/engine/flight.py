@@ -8,7 +8,7 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
-from llamina.backends import Choice, Program, Sampled
+from llamina.backends import Choice, Pending, Program, Sampled
 from llamina.cache import Lease, Pages
 from llamina.engine.runner.programs import Kind, computed
 from llamina.engine.schedule import Slice
@@ -47,9 +47,22 @@ class Flight:
                 places[s.sequence] = end - 1
         if places:  # of one program at most: others give what is read
             self._sampled, self._places = pending.sample(choices), places
-        if not program.stages or batch.n_outputs > len(places):
+        taken = self._hand_over(pending, slices, ends)
+        if not program.stages or batch.n_outputs > len(places) + taken:
             rows = pending.result()
-            self._rows |= {s.sequence: rows[end - len(s.outputs) : end] for s, end in zip(slices, ends, strict=True)}
+            found = {s.sequence: rows[end - len(s.outputs) : end] for s, end in zip(slices, ends, strict=True)}
+            self._rows = found | self._rows
+
+    def _hand_over(self, pending: Pending, slices: list[Slice], ends: list[int]) -> int:
+        """Give outputs to who takes them where they are, if that is a device; how many these were."""
+        takers = [(s, end) for s, end in zip(slices, ends, strict=True) if s.sequence.sink is not None and s.outputs]
+        array = pending.on_device() if takers else None
+        if array is None:
+            return 0
+        for s, end in takers:
+            assert s.sequence.sink is not None
+            self._rows[s.sequence] = s.sequence.sink(array, end - len(s.outputs), end)
+        return sum(len(s.outputs) for s, _ in takers)
 
     @property
     def read(self) -> bool:

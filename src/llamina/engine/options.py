@@ -1,5 +1,6 @@
 """The options of the engine's verbs, for type checkers; `Request`, `Sampling` and `ChatSettings` check the values."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
@@ -8,7 +9,8 @@ from llamina.chat import Format
 from llamina.chat.tool_choice import ToolChoice
 from llamina.engine.delta import Delta
 from llamina.engine.speculation.modes import Speculate
-from llamina.grammar import Triggers
+from llamina.grammar import Grammar, Triggers
+from llamina.models.rope_overrides import RopeScaling
 from llamina.sampling import LogitsProcessor
 
 
@@ -63,7 +65,7 @@ class StreamOptions(SamplingOptions, total=False):
     logprobs: int | None
     prompt_logprobs: int | None
     index: int
-    grammar: str | None
+    grammar: str | Grammar | None
     json_schema: str | Mapping[str, Any] | bool | None
     regex: str | None
     choices: Sequence[str] | None
@@ -100,14 +102,26 @@ class LoadOptions(TypedDict, total=False):
 
     kv_type: KvType
     stream: int | None
+    exact: bool
     step_tokens: int | None
     max_sequences: int
     max_waiting: int
     cache_tokens: int | None
     offload: Literal["none", "budget", "pinned"]
     memory_budget: int | None
+    pin: Sequence[int | Literal["embeddings", "output"]] | None
+    prefetch: int | None
     gpu_layers: int | Literal["auto", "all"] | None
     tensor_parallel: int
     sampling: Mapping[str, Any] | None
-    template: str | None
+    rope_scaling: RopeScaling | None
+    rope_freq_base: float | None
+    rope_freq_scale: float | None
+    yarn_ext_factor: float | None
+    yarn_attn_factor: float | None
+    yarn_beta_fast: float | None
+    yarn_beta_slow: float | None
+    yarn_orig_ctx: int | None
+    tokenizer: str | os.PathLike[str] | None
+    chat_template: str | None
     picture_hosts: Sequence[str] | None

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from llamina.engine.embedded import Embedded, Prompt
 from llamina.engine.speculation.modes import Speculate, check_mode
-from llamina.errors import RequestError
-from llamina.grammar import Source, Triggers, source
+from llamina.errors import InvalidGrammar, RequestError
+from llamina.grammar import Grammar, Source, Triggers, source
 from llamina.sampling import LogitsProcessor, Sampling
 
 Reading = Literal["logits", "logprobs", "hidden", "rank"]
@@ -35,7 +35,7 @@ class Request:
     logprobs: int | None = None  # log-probability of each token, and of so many of the likeliest; None: not told
     prompt_logprobs: int | None = None  # the same of the prompt's tokens
     index: int = 0  # of several answers to a prompt, which: each has a random stream of its own
-    grammar: str | None = None  # GBNF that the answer follows; of these five, one at most
+    grammar: str | Grammar | None = None  # GBNF that the answer follows, or a Grammar; of these five, one at most
     json_schema: str | Mapping[str, Any] | bool | None = None
     regex: str | None = None
     choices: Sequence[str] | None = None
@@ -77,7 +77,12 @@ class Request:
             object.__setattr__(self, name, value)
 
     def _check_grammar(self) -> None:
-        self._set(source=source(self.grammar, self.json_schema, self.regex, self.choices, self.lark))
+        if isinstance(self.grammar, Grammar):
+            kind = self.grammar.kind
+            if kind != "grammar" and getattr(self, kind) is not None:
+                raise InvalidGrammar(f"grammar and {kind} are given: give one of them", kind)
+            self._set(**{"grammar": None, kind: self.grammar.value})
+        self._set(source=source(self.grammar, self.json_schema, self.regex, self.choices, self.lark))  # type: ignore[arg-type]
         if self.triggers is not None and self.source is None:
             raise RequestError("triggers are given without a grammar: give the grammar that they begin", "triggers")
         if self.source is not None and self.ignore_eos and self.triggers is None:
@@ -171,6 +176,8 @@ OTHER_NAMES = {  # as other libraries call it
     "type_k": "kv_type",
     "cache_type_k": "kv_type",
     "kv_cache_dtype": "kv_type",
+    "template": "chat_template",
+    "rope_scaling_type": "rope_scaling",
 }
 
 

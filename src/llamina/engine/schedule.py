@@ -4,12 +4,15 @@ There is no prefill and no decode: every sequence's `computed` catches up with i
 """
 
 from bisect import insort_left
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from llamina.cache import Pages
 from llamina.engine.sequence import Sequence
 from llamina.ops.batch import PAGE
+
+Reclaim = Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +39,17 @@ class Slice(NamedTuple):
         return self.stop - self.drafts == len(self.sequence.known)
 
 
-def schedule(running: list[Sequence], waiting: list[Sequence], pages: Pages, budget: Budget) -> list[Slice]:
+def schedule(
+    running: list[Sequence], waiting: list[Sequence], pages: Pages, budget: Budget, reclaim: Reclaim = lambda: False
+) -> list[Slice]:
     """Slices for the next step; sequences move between the two lists, which are kept in the order of rank.
 
     Sequences with one token to compute come first, so that nobody's generation waits for another's prompt; with them
     go their drafts, where there is room. What the step has left goes to prompts. A sequence that lacks pages takes them
     from the lowest in rank, which waits to be computed again; nobody overtakes a sequence that waits with a better
-    rank.
+    rank. Before that, `reclaim` is called as long as it returns that pages were given back.
     """
-    step = _Step(running, waiting, pages, budget)
+    step = _Step(running, waiting, pages, budget, reclaim)
     while (first := next((r for r in waiting if not r.held), None)) is not None and step.admit(first):
         pass
     for sequence in [r for r in running if r.pending == 1]:
@@ -62,6 +67,7 @@ class _Step:
     waiting: list[Sequence]
     pages: Pages
     budget: Budget
+    reclaim: Reclaim
     slices: dict[Sequence, Slice] = field(default_factory=dict)
     tokens_left: int = field(init=False)
     outputs_left: int = field(init=False)
@@ -116,7 +122,8 @@ class _Step:
             if self.pages.extend(sequence.lease, start, stop):
                 self._cut(sequence, start, stop)
                 return
-            self._preempt(self.running[-1])
+            if not self.reclaim():
+                self._preempt(self.running[-1])
 
     def _limit(self, sequence: Sequence, tokens: int) -> int:
         n, start = min(sequence.pending, tokens, self.tokens_left), sequence.computed
@@ -130,6 +137,8 @@ class _Step:
     def admit(self, sequence: Sequence) -> bool:
         """Let a waiting sequence run if all its known tokens find room; those lower in rank make room for it."""
         while not self._seat(sequence):
+            if len(self.running) < self.budget.sequences and self.reclaim():
+                continue
             if not self.running or self.running[-1].rank <= sequence.rank:
                 return False
             self._preempt(self.running[-1])

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from itertools import count
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from llamina.ops.batch import Applied
 from llamina.sampling import Sampler, logprob_of
 
 Listener = Callable[[Delta], None]
+Sink = Callable[[Any, int, int], Any]  # (outputs of a step on a device, first row, last row + 1) → what is kept of them
 _ids = count()
 
 
@@ -51,7 +53,7 @@ class Sequence:
         self.error: Exception | None = None  # why it ended, if it failed
         self.output = Output(request.stop, request.markers)
         self.logprobs = Logprobs(request.prompt, request.logprobs, request.prompt_logprobs)
-        self.rows: list[npt.NDArray[np.float32]] = []  # outputs that are read
+        self.rows: list[Any] = []  # outputs that are read: arrays, or what a sink has made of them
         self.sampler: Sampler | None = None
         self.applied: tuple[Applied, ...] = ()  # its adapters, once the engine has found them
         self.adapter_key: tuple[Hashable, ...] = ()  # which they are, by their contents
@@ -60,6 +62,8 @@ class Sequence:
         self.times = Times()
         self.listeners: list[Listener] = []  # told of every delta, in order
         self.queued = False  # it was given to the scheduler
+        self.sink: Sink | None = None  # takes outputs that are read from where a device has them
+        self.keeps_pages = False  # when it is done, for its owner to go on with
         self.done = False  # all listeners were told of the last delta
 
     @property
@@ -110,7 +114,7 @@ class Sequence:
         if self.request.reading == "logprobs":
             pairs = zip(rows, self.known[position + 1 :], strict=False)
             rows = np.array([logprob_of(row, token, 0).logprob for row, token in pairs], np.float32)
-        self.rows.append(rows.copy())
+        self.rows.append(rows.copy() if isinstance(rows, np.ndarray) else rows)
 
     def sample(self, logits: npt.NDArray[np.float32]) -> list[int]:
         """The next token, and those that the grammar leaves no choice about; `logits` is overwritten."""

@@ -5,7 +5,7 @@ import os
 import stat
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeAlias
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from llamina.errors import ModelFileError, ModelNotFound
 from llamina.gguf.header import Header, parse
 from llamina.gguf.tensor import Tensor
 from llamina.gguf.types import ByteOrder, Bytes, Kind, Value
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+_ALIGNMENT = 64  # of the first byte in memory: what compiled kernels may count on
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,6 +40,24 @@ class GGUF:
         """Map a file and read its header; data is read when it is accessed. Raises ModelNotFound or ModelFileError."""
         source = os.fspath(path)
         file = _map(source)
+        return cls.from_header(source, parse(source, file.data, len(file)), file)
+
+    @classmethod
+    def from_bytes(cls, data: Buffer, source: str = "bytes in memory") -> Self:
+        """Read a file that is in memory; `source` is its name in messages. Raises ModelFileError.
+
+        The bytes are copied unless they begin where a file's would, at a multiple of 64.
+        """
+        file = np.frombuffer(data, np.uint8)
+        if len(file) == 0:
+            raise ModelFileError(f"{source}: byte 0: there are no bytes: give those of a GGUF file")
+        if file.ctypes.data % _ALIGNMENT:
+            room = np.empty(len(file) + _ALIGNMENT, np.uint8)
+            start = -room.ctypes.data % _ALIGNMENT
+            copy = room[start : start + len(file)]
+            copy[:] = file
+            file = copy
+        file.flags.writeable = False
         return cls.from_header(source, parse(source, file.data, len(file)), file)
 
     @classmethod

@@ -4,7 +4,8 @@ llguidance computes the token masks (`compiler`, `constraint`: imported for the 
 parsed (`gbnf`), cut into lexemes (`lexemes`) and written in llguidance's dialect of Lark (`lark`).
 """
 
+from llamina.grammar.grammar import Grammar
 from llamina.grammar.source import KINDS, Source, source
 from llamina.grammar.triggers import Triggers
 
-__all__ = ["KINDS", "Source", "Triggers", "source"]
+__all__ = ["KINDS", "Grammar", "Source", "Triggers", "source"]

@@ -9,11 +9,13 @@ if TYPE_CHECKING:
     from llamina.hub.download import obtain, pull
     from llamina.hub.sampling import sampling_for
     from llamina.hub.store import Model, find, models, models_of, names, remove
+    from llamina.hub.unneeded import Leftover, leftovers
 
 _PLACES = {
     "bar": ("progress_bar",),
     "catalogue": ("CATALOGUE", "DEFAULT", "Entry", "Progress", "entry_of", "entry_of_file"),
     "download": ("obtain", "pull"),
+    "unneeded": ("Leftover", "leftovers"),
     "sampling": ("sampling_for",),
     "store": ("Model", "find", "models", "models_of", "names", "remove"),
 }
@@ -33,11 +35,13 @@ __all__ = [
     "CATALOGUE",
     "DEFAULT",
     "Entry",
+    "Leftover",
     "Model",
     "Progress",
     "entry_of",
     "entry_of_file",
     "find",
+    "leftovers",
     "models",
     "models_of",
     "names",

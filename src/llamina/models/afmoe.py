@@ -13,7 +13,7 @@ class Model(Decoder):
         c = self.config
         self.window = c.count("attention.sliding_window", 0, least=0)
         self.rope_global = c.rope(neox=True)
-        self.rope_local = c.rope(neox=True, base=c.positive("rope.freq_base_swa", self.rope_global.base))
+        self.rope_local = c.rope(neox=True, base=c.positive("rope.freq_base_swa", c.trained_base))
         self.routing = c.routing("sigmoid")
 
     def embed(self, tokens: Value, positions: Value) -> Value:

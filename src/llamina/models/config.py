@@ -4,7 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from llamina.errors import ModelFileError
+from llamina.errors import ModelFileError, RequestError
+from llamina.models.rope_overrides import RopeOverrides
 from llamina.ops import Rope, Routing, Scoring
 
 Sections = Literal["none", "blocks", "interleaved"]  # how M-RoPE hands pairs to its positions
@@ -15,8 +16,12 @@ _LIMIT = 1 << 24  # no count in a real model comes near this
 class Config:
     """The metadata of one model, `general.architecture` being implied in every key."""
 
-    def __init__(self, metadata: Mapping[str, Any], context: int | None = None) -> None:
+    def __init__(
+        self, metadata: Mapping[str, Any], context: int | None = None, overrides: RopeOverrides | None = None
+    ) -> None:
         self._metadata = metadata
+        self.overrides = overrides or RopeOverrides()
+        self._overridden = False
         self.architecture = str(metadata.get("general.architecture", ""))
         drafting = self.count("nextn_predict_layers", 0, least=0)  # the last ones, not part of the model proper
         self.layers = self.count("block_count", least=drafting + 1) - drafting
@@ -82,29 +87,52 @@ class Config:
         return period == 0 or (layer % period > 0 if global_first else layer % period < period - 1)
 
     def rope(self, neox: bool, base: float | None = None, scaled: bool = True, sections: Sections = "none") -> Rope:
-        """The file's rotary settings; `scaled=False` leaves out the scaling (local layers)."""
-        kind = str(self.get("rope.scaling.type", "linear"))
+        """The file's rotary settings, or what overrides them; `scaled=False` leaves out the scaling (local layers).
+
+        With a `base` they are those of local layers, whose base and scale are not overridden.
+        """
+        own, trained = self.overrides, str(self.get("rope.scaling.type", "linear"))
+        kind = own.rope_scaling or trained
         factor = self.number("rope.scaling.factor", self.number("rope.scale_linear", 1.0)) or 1.0
-        if kind not in ("none", "linear", "yarn", "longrope") or factor < 0:
+        if trained not in ("none", "linear", "yarn", "longrope") or factor < 0:
             raise ModelFileError(f"rope scaling {kind!r} by {factor} is not known: none, linear, yarn or longrope is")
-        if kind == "none" or not scaled:
+        if base is None:
+            self._overridden = True
+            factor = 1 / own.rope_freq_scale if own.rope_freq_scale else factor
+        if (kind if base is None else trained) == "none" or not scaled:
             factor = 1.0
-        yarn = self.number("rope.scaling.yarn_ext_factor", -1.0)
+        yarn = _first(own.yarn_ext_factor, self.number("rope.scaling.yarn_ext_factor", -1.0))
         yarn = yarn if yarn >= 0 else float(kind == "yarn")
-        stretch = self.yarn_magnitude(factor) if yarn else self.number("rope.scaling.yarn_attn_factor", 1.0)
+        if yarn and own.yarn_attn_factor is not None:
+            message = f"yarn_attn_factor is {own.yarn_attn_factor}: YaRN computes it, unless yarn_ext_factor is 0"
+            raise RequestError(message, "yarn_attn_factor")
+        attention = _first(own.yarn_attn_factor, self.number("rope.scaling.yarn_attn_factor", 1.0))
+        stretch = self.yarn_magnitude(factor) if yarn else attention
         dims = self.count("rope.dimension_count", self.head_dim)
         return Rope(
             dims,
-            base or self.positive("rope.freq_base", 10000.0),
+            base or own.rope_freq_base or self.trained_base,
             neox,
             scale=1 / factor,
             ext_factor=yarn,
             magnitude=stretch * self.number("rope.scaling.attn_factor", 1.0),
-            beta_fast=self.positive("rope.scaling.yarn_beta_fast", 32.0),
-            beta_slow=self.positive("rope.scaling.yarn_beta_slow", 1.0),
-            original_context=self.original_context,
+            beta_fast=own.yarn_beta_fast or self.positive("rope.scaling.yarn_beta_fast", 32.0),
+            beta_slow=own.yarn_beta_slow or self.positive("rope.scaling.yarn_beta_slow", 1.0),
+            original_context=own.yarn_orig_ctx or self.original_context,
             **_followed(dims // 2, self.rope_sections, sections),
         )
+
+    def check_overridden(self) -> None:
+        """Raise RequestError if RoPE settings are to be overridden that the architecture does not have."""
+        if (given := self.overrides.given()) and not self._overridden:
+            name, value = next(iter(given.items()))
+            message = f"{name} is {value} and {self.architecture} has no RoPE settings that could be overridden"
+            raise RequestError(f"{message}: leave it out", name)
+
+    @property
+    def trained_base(self) -> float:
+        """RoPE's base as the file has it."""
+        return self.positive("rope.freq_base", 10000.0)
 
     @property
     def rope_sections(self) -> tuple[int, ...]:
@@ -161,6 +189,10 @@ def _followed(pairs: int, counts: tuple[int, ...], sections: Sections) -> dict[s
         axes = tuple(int(sector >= time) + int(sector >= time + height) for sector in sectors)
         unrotated = tuple(pair for pair, sector in enumerate(sectors) if sector >= time + height + width)
     return {"axes": axes, "unrotated": unrotated}
+
+
+def _first(override: float | None, own: float) -> float:
+    return own if override is None else override
 
 
 def yarn_stretch(factor: float, multiplier: float) -> float:

@@ -32,8 +32,10 @@ class Model(Decoder):
 
     def score_scale(self) -> float:
         """1/√dim, stretched as YaRN wants it (the rotation's own stretch covers only the rotated part)."""
-        moved = 1 + 0.1 * self.config.yarn_log_multiplier * math.log(1 / self.rope.scale)
-        stretch = self.rope.magnitude * moved
+        longer = 0.1 * math.log(1 / self.rope.scale)
+        stretch = self.rope.magnitude * (1 + self.config.yarn_log_multiplier * longer)
+        if not self.rope.ext_factor:  # as llama.cpp has it, where the stretch of YaRN is not in the rotation's
+            stretch *= 1 + longer
         return stretch * stretch / math.sqrt(self.config.count("attention.key_length_mla", self.config.head_dim))
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:

@@ -3,6 +3,8 @@
 Windowed layers have latent vectors and rotations of their own. Experts as deepseek2's.
 """
 
+from dataclasses import replace
+
 from llamina.models.blocks import latent_attention, lightning, sparse_mlp
 from llamina.models.decoder import Decoder
 from llamina.models.weights import Weights
@@ -14,7 +16,7 @@ class Model(Decoder):
         c = self.config
         self.window = c.count("attention.sliding_window")
         self.rope_global = c.rope(neox=False)
-        self.rope_local = c.rope(neox=False, base=c.positive("rope.freq_base_swa"))
+        self.rope_local = replace(self.rope_global, base=c.positive("rope.freq_base_swa"))
         self.rope_index = c.rope(neox=True)
         self.choice = Selection(c.context, c.count("attention.indexer.top_k"))
         self.routing = c.routing()

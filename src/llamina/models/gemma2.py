@@ -11,7 +11,8 @@ from llamina.ops import Attention, Value, attend, flat, linear, rope, scale, sof
 class Model(Decoder):
     def setup(self) -> None:
         c = self.config
-        self.rope = c.rope(neox=True)
+        self.rope_global = c.rope(neox=True)
+        self.rope_local = c.rope(neox=True, base=c.positive("rope.freq_base_swa", c.trained_base))
         self.window = c.count("attention.sliding_window", 4096)
         self.score_cap = c.number("attn_logit_softcapping", 50.0)
         self.logit_cap = c.number("final_logit_softcapping", 30.0)
@@ -22,10 +23,11 @@ class Model(Decoder):
         return scale(super().embed(tokens, positions), math.sqrt(self.config.width))
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:
-        window = self.window if self.config.windowed(layer, period=2) else 0
-        params = Attention(self.scale, window=window, softcap=self.score_cap)
+        local = self.config.windowed(layer, period=2)
+        settings = self.rope_local if local else self.rope_global
+        params = Attention(self.scale, window=self.window if local else 0, softcap=self.score_cap)
         q, k, v = query_key_value(self.norm(x, w.attn_norm), w, self.config, layer)
-        q, k = rope(q, self.rope), rope(k, self.rope)
+        q, k = rope(q, settings), rope(k, settings)
         h = linear(flat(attend(q, k, v, layer, params)), w.attn_output)
         x = x + self.norm(h, w.post_attention_norm)
         h = gated_mlp(self.norm(x, w.ffn_norm), w, "gelu")

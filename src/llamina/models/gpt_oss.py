@@ -11,7 +11,7 @@ class Model(Decoder):
         c = self.config
         self.window = c.count("attention.sliding_window")
         self.rope_global = c.rope(neox=True)
-        self.rope_local = c.rope(neox=True, base=c.positive("rope.freq_base_swa", self.rope_global.base))
+        self.rope_local = c.rope(neox=True, base=c.positive("rope.freq_base_swa", c.trained_base))
         self.routing = c.routing("softmax_selected")
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:

@@ -12,7 +12,9 @@ from llamina.ops import Attention, Value, attend, flat, linear, rope, scale, sof
 class Model(Decoder):
     def setup(self) -> None:
         c = self.config
-        self.rope = replace(c.rope(neox=True), beta_fast=c.positive("rope.scaling.yarn_beta_fast", 8.0))
+        self.rope = replace(
+            c.rope(neox=True), beta_fast=c.overrides.yarn_beta_fast or c.positive("rope.scaling.yarn_beta_fast", 8.0)
+        )
         self.params = Attention(
             c.positive("attention.output_scale", 0.08838834764831845),
             softcap=c.positive("attn_logit_softcapping", 30.0),

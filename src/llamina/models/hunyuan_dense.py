@@ -9,9 +9,9 @@ from llamina.ops import Value, attend, flat, linear, rope
 class Model(Decoder):
     def setup(self) -> None:
         c = self.config
-        base, alpha = c.positive("rope.freq_base", 10000.0), c.number("rope.scaling.alpha", 0.0)
+        base, alpha = None, c.number("rope.scaling.alpha", 0.0)
         if alpha > 0:  # a longer context, by a larger base
-            base *= alpha ** (c.head_dim / (c.head_dim - 2))
+            base = c.trained_base * alpha ** (c.head_dim / (c.head_dim - 2))
         self.rope = c.rope(neox=True, base=base, sections="blocks")
         self.routing = c.routing(normalize=True)
 

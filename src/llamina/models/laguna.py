@@ -14,7 +14,7 @@ class Model(Decoder):
         self.window = c.count("attention.sliding_window", 0, least=0)
         self.rope_global = c.rope(neox=True)
         self.rope_local = replace(
-            c.rope(neox=True, base=c.positive("rope.freq_base_swa", self.rope_global.base), scaled=False),
+            c.rope(neox=True, base=c.positive("rope.freq_base_swa", c.trained_base), scaled=False),
             dims=c.count("rope.dimension_count_swa", self.rope_global.dims),
             magnitude=1.0,
         )

@@ -16,7 +16,7 @@ class Model(Decoder):
         c = self.config
         self.chunked = c.get("attention.sliding_window") != 0
         self.rope_global = c.rope(neox=False)
-        self.rope_local = c.rope(neox=False, base=c.positive("rope.freq_base_swa", self.rope_global.base))
+        self.rope_local = c.rope(neox=False, base=c.positive("rope.freq_base_swa", c.trained_base))
         self.normed = c.experts != 128  # Maverick's q and k are not
         self.routing = Routing(c.experts_used, "sigmoid_selected")
 

@@ -12,7 +12,7 @@ class Model(Decoder):
     def setup(self) -> None:
         c = self.config
         self.window = c.count("attention.sliding_window")
-        settings = c.rope(neox=True, base=c.positive("rope.freq_base_swa", c.positive("rope.freq_base", 10000.0)))
+        settings = c.rope(neox=True, base=c.positive("rope.freq_base_swa", c.trained_base))
         self.rope = replace(settings, dims=c.count("rope.dimension_count_swa", settings.dims))
         self.routing = Routing(c.experts_used, normalize=True)
 

@@ -10,7 +10,7 @@ class Model(Decoder):
     def setup(self) -> None:
         c = self.config
         self.window = c.count("attention.sliding_window")
-        base = c.positive("rope.freq_base_swa", c.positive("rope.freq_base", 10000.0))
+        base = c.positive("rope.freq_base_swa", c.trained_base)
         self.rope = c.rope(neox=False, base=base, scaled=False)
         self.logit_scale = c.number("logit_scale")
         self.logit_cap = c.number("final_logit_softcapping", 30.0)

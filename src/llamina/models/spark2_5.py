@@ -13,7 +13,7 @@ class Model(Decoder):
         c = self.config
         self.window = c.count("attention.sliding_window")
         self.rope_global = c.rope(neox=True)
-        local = c.rope(neox=True, base=c.positive("rope.freq_base_swa", self.rope_global.base))
+        local = c.rope(neox=True, base=c.positive("rope.freq_base_swa", c.trained_base))
         self.rope_local = replace(local, dims=c.count("rope.dimension_count_swa", local.dims))
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:

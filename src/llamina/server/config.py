@@ -61,6 +61,10 @@ class ModelDefaults(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
     tensor_parallel: Annotated[
         Count | None, about("Divide every layer among so many GPUs, from `device` on; by default 1.")
     ] = None
+    exact: Annotated[
+        bool | None,
+        about("With a GPU: a token's bits do not depend on what else is computed with it; by default false."),
+    ] = None
     kv_type: Annotated[
         KvType | None, about(f"Format of the KV cache: {', '.join(KV_TYPES)}; by default {KV_TYPES[0]}.")
     ] = None
@@ -98,14 +102,21 @@ class ModelProfile(ModelDefaults, forbid_unknown_fields=True, frozen=True):
         about("The encoder of pictures or sounds that belongs to the model; by default the mmproj file beside it."),
     ] = None
     adapters: Annotated[dict[str, str], about("LoRA adapters that requests may name: names and files.")] = {}
-    template: Annotated[
-        str | None, about("A chat template (Jinja) in place of the model's own, or a file that holds one.")
+    tokenizer: Annotated[
+        str | None, about("A tokenizer.json, GGUF file or folder whose vocabulary takes the place of the model's own.")
     ] = None
+    chat_template: Annotated[
+        str | None,
+        about("A chat template in place of the model's own: Jinja, a file that holds it, or a name such as chatml."),
+    ] = None
+    rope: Annotated[
+        dict[str, Any], about("RoPE settings in place of the file's, under the names of `llamina.load`'s options.")
+    ] = {}
 
     def load_options(self) -> dict[str, object]:
         """The options of `llamina.load` that are given."""
         given = {name: value for name in LOADED if (value := getattr(self, name)) is not None}
-        return given | ({"sampling": self.sampling} if self.sampling else {})
+        return given | self.rope | ({"sampling": self.sampling} if self.sampling else {})
 
     def over(self, defaults: ModelDefaults) -> "ModelProfile":
         """This profile, with the defaults for what it leaves out."""
@@ -115,8 +126,8 @@ class ModelProfile(ModelDefaults, forbid_unknown_fields=True, frozen=True):
 
 
 LOADED = (
-    "context", "threads", "backend", "device", "gpu_layers", "tensor_parallel", "kv_type", "max_sequences",
-    "max_waiting", "step_tokens", "cache_tokens", "draft", "mmproj", "picture_hosts", "template",
+    "context", "threads", "backend", "device", "gpu_layers", "tensor_parallel", "exact", "kv_type", "max_sequences",
+    "max_waiting", "step_tokens", "cache_tokens", "draft", "mmproj", "picture_hosts", "tokenizer", "chat_template",
 )  # fmt: skip
 
 

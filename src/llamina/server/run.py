@@ -10,6 +10,7 @@ from types import FrameType
 
 import uvicorn
 
+from llamina.backends.host import giving_way
 from llamina.server import logs
 from llamina.server.admin.listener import admin_listener
 from llamina.server.app import build_app
@@ -63,7 +64,8 @@ def serve(config: Config, *, tell: Callable[[str], None] = print) -> int:
             loading.cancel()
 
     try:
-        with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:  # uvloop, where there is one
+        loop = server.config.get_loop_factory()  # uvloop, where there is one
+        with giving_way(), asyncio.Runner(loop_factory=loop) as runner:
             runner.run(main())
     except KeyboardInterrupt:  # uvicorn raises the signal again when all is done
         return 128 + signal.SIGINT

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from llamina.media import about as about_family
 from llamina.media import family_of, names
 from llamina.models import Weights
 from llamina.ops import Weight
@@ -18,10 +19,15 @@ def projectors() -> list[str]:
     return names(families, ALIASES)
 
 
+def about(projector: str) -> str:
+    """What a projector's family covers, in a sentence."""
+    return about_family(projector, families, ALIASES)
+
+
 def build(metadata: Mapping[str, Any], tensors: Mapping[str, Weight]) -> Encoder:
     """The sound encoder that an mmproj file describes. Raises UnsupportedModel for one that is not known here."""
     encoder: Encoder = family_of("audio", metadata, families, ALIASES)(metadata, Weights(tensors))
     return encoder
 
 
-__all__ = ["LIMITS", "RATE", "Encoder", "Limits", "Sound", "as_base64", "build", "projectors", "read_sound"]
+__all__ = ["LIMITS", "RATE", "Encoder", "Limits", "Sound", "about", "as_base64", "build", "projectors", "read_sound"]

@@ -3,10 +3,12 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Self
 
-from llamina.errors import RequestError
+from llamina.errors import ModelNotFound, RequestError
 from llamina.tokenizer.known_tokens import assign_roles
+from llamina.tokenizer.named_templates import TEMPLATES
 from llamina.tokenizer.pieces import Pieces, clean
 from llamina.tokenizer.segmentation import segmentation
 from llamina.tokenizer.special_tokens import Partition
@@ -49,6 +51,24 @@ class Tokenizer:
         """The tokenizer that a file's metadata describes; raises `ModelFileError` or `UnsupportedModel`."""
         return cls(Vocabulary.read(metadata), metadata)
 
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Self:
+        """The tokenizer of a GGUF file, of a tokenizer.json with what lies beside it, or of a Hugging Face folder.
+
+        Raises `ModelNotFound`, `ModelFileError` or `UnsupportedModel`.
+        """
+        return cls.from_metadata(vocabulary_of(path))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The tokenizer that the contents of a tokenizer.json describe; it has no chat template.
+
+        Raises `ModelFileError` or `UnsupportedModel`.
+        """
+        from llamina.tokenizer.huggingface.metadata import vocabulary_keys
+
+        return cls.from_metadata(vocabulary_keys(Path(), text))
+
     def encode(
         self, text: str, add_special: bool = False, parse_special: bool = False, *, continued: bool = False
     ) -> list[int]:
@@ -68,6 +88,14 @@ class Tokenizer:
                 ids += self._segmentation.encode(" " + fragment if self._prepends and after_special else fragment)
             after_special = isinstance(fragment, int)
         return ids + [self.vocabulary.special[name] for name in self._suffix] if add_special else ids
+
+    def encode_batch(
+        self, texts: Iterable[str], add_special: bool = False, parse_special: bool = False
+    ) -> list[list[int]]:
+        """The tokens of each text: see `encode`."""
+        if isinstance(texts, str):
+            raise RequestError("texts is one text: it must be a list of texts", "texts")
+        return [self.encode(text, add_special, parse_special) for text in texts]
 
     def decode(
         self, ids: Iterable[int], skip_special: bool = True, *, continued: bool = False, cleaned: bool = False
@@ -184,13 +212,14 @@ class Tokenizer:
         return dict(self._templates)
 
     def template(self, name: str = "default") -> ChatTemplate:
-        """A chat template of the file, compiled, with the model's tokens at hand."""
-        if name not in self._templates:
+        """A chat template of the file, or one of llama.cpp's (`chatml`, ...), with the model's tokens at hand."""
+        source = self._templates.get(name) or TEMPLATES.get(name)
+        if source is None:
             have = ", ".join(self._templates) or "none"
             raise RequestError(f"the model has no chat template {name!r} (it has: {have}): give one", "chat_template")
         roles = ("bos", "eos", "unk", "sep", "pad", "mask")
         tokens = {f"{r}_token": self.vocabulary.texts[i] for r, i in self.vocabulary.special.items() if r in roles}
-        return ChatTemplate(self._templates[name], **tokens)
+        return ChatTemplate(source, **tokens)
 
     def render_chat(
         self,
@@ -241,6 +270,23 @@ class Tokenizer:
     def _check(self, token: int) -> None:
         if not 0 <= token < self.vocab_size:
             raise RequestError(f"token {token} is outside the vocabulary of {self.vocab_size} tokens", "token")
+
+
+def vocabulary_of(path: str | os.PathLike[str], size: int | None = None) -> Mapping[str, Any]:
+    """The metadata with a tokenizer of a GGUF file, a tokenizer.json or a Hugging Face folder: see `from_file`.
+
+    `size` is the number of a model's embeddings, up to which unused tokens fill a vocabulary that is not of GGUF.
+    """
+    found = Path(path)
+    if found.is_dir() or found.suffix in (".json", ".model", ".txt"):
+        from llamina.tokenizer.huggingface.metadata import vocabulary_keys
+
+        if not found.exists():
+            raise ModelNotFound(f"{found}: no such file: check the path")
+        return vocabulary_keys(found if found.is_dir() else found.parent, size=size)
+    from llamina.gguf import open_model
+
+    return open_model(found).metadata
 
 
 def with_template(metadata: Mapping[str, Any], source: str | None) -> Mapping[str, Any]:

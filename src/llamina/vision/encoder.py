@@ -16,7 +16,7 @@ from llamina.errors import UnsupportedModel
 from llamina.media import Encoder as Frame
 from llamina.media import Patches as Patches
 from llamina.models import Weights
-from llamina.ops import Value, Weight, constant, embed, linear, pick, split
+from llamina.ops import Value, Weight, constant, embed, flat, linear, pick, scale, split
 from llamina.quant import decode
 from llamina.vision.interpolation import Interpolation, stretched
 from llamina.vision.picture import Picture, Pixels
@@ -33,15 +33,17 @@ class Encoder(Frame[Picture]):
 
     def __init__(self, metadata: Mapping[str, Any], weights: Weights) -> None:
         super().__init__(metadata)
-        self.v, self.mm = weights.part("v"), weights.part("mm")
+        self.metadata = metadata
+        self.v, self.mm, self.resampler = (weights.part(name) for name in ("v", "mm", "resampler"))
         self.patch, self.side = self.config.count("patch_size"), self.config.count("image_size")
         self.merge = self.config.count("projector.scale_factor", self.merge)
         self.activation = (
             "gelu" if metadata.get("clip.use_gelu") else "silu" if metadata.get("clip.use_silu") else "gelu_quick"
         )
         self.mean, self.deviation = self._colours("image_mean"), self._colours("image_std")
+        self.class_first = self.config.flag("class_token_first")  # in learned positions, as transformers has it
         self.setup()
-        self.table = None if self.resized else self._table()
+        self.table = None if self.carried else self.learned_table()
 
     def _colours(self, key: str) -> npt.NDArray[np.float32]:
         value = self.config.get(key)
@@ -70,8 +72,8 @@ class Encoder(Frame[Picture]):
         y, x = np.mgrid[:height, :width]
         places = np.stack([y, x], -1).reshape(height // m, m, width // m, m, 2).transpose(0, 2, 1, 3, 4).reshape(-1, 2)
         tokens = (places[:, 0] * width + places[:, 1]).tolist()
-        if self.resized:
-            rows = np.concatenate([rows, self._stretched(height, width)[places[:, 0], places[:, 1]]], 1)
+        if self.carried:
+            rows = np.concatenate([rows, self.learned(height, width)[places[:, 0], places[:, 1]]], 1)
         if "class_embd" in self.v:
             rows, places = np.pad(rows, ((0, 1), (0, 0))), np.pad(places, ((0, 1), (0, 0)))
             tokens.append(height * width)
@@ -84,10 +86,15 @@ class Encoder(Frame[Picture]):
     @property
     def row_width(self) -> int:
         """Numbers of a patch as the plan sees it."""
-        return 3 * self.patch**2 + (self.config.width if self.resized else 0)
+        return 3 * self.patch**2 + (self.config.width if self.carried else 0)
 
-    def _stretched(self, height: int, width: int) -> npt.NDArray[np.float32]:
-        """Learned positions of a grid of that size."""
+    @property
+    def carried(self) -> bool:
+        """Whether learned positions come with a tile's pixels; else they are looked up by a patch's number."""
+        return self.resized is not None
+
+    def learned(self, height: int, width: int) -> npt.NDArray[np.float32]:
+        """Learned positions of a grid of that size, where they are carried."""
         assert self.resized is not None
         learned = self.v.position_embd
         side = math.isqrt(learned.shape[0])
@@ -98,21 +105,24 @@ class Encoder(Frame[Picture]):
 
     def forward(self, tokens: Value, positions: Value, rows: Value) -> Value:
         """The rows that take the place of tokens in the text model."""
+        return self.project(pick(self.hidden(tokens, rows), self.merge**2))
+
+    def hidden(self, tokens: Value, rows: Value) -> Value:
+        """What the layers make of the patches."""
         x = self.embed(tokens, rows)
         if before := self.v.get("pre_ln"):
             x = self.norm(x, before)
         for layer in range(self.layers):
             x = self.block(x, self.v.part(f"blk.{layer}"), layer)
-        if after := self.v.get("post_ln"):
-            x = self.norm(x, after)
-        return self.project(pick(x, self.merge**2))
+        after = self.v.get("post_ln")
+        return self.norm(x, after) if after else x
 
     @abstractmethod
     def project(self, x: Value) -> Value:
         """A row of the text model, from a patch (width,), or from those that are merged (patches, width)."""
 
     def embed(self, tokens: Value, rows: Value) -> Value:
-        if not self.resized:
+        if not self.carried:
             x = self.patch_product(rows)
             return x + embed(tokens, self.table) if self.table else x
         pixels, learned = split(rows, 3 * self.patch**2, self.config.width)
@@ -129,13 +139,20 @@ class Encoder(Frame[Picture]):
             raise UnsupportedModel(f"the file has no tensor v.{name}: it is incomplete, or of another family")
         return w.shaped(self.config.width, 3 * self.patch * self.patch)
 
-    def _table(self) -> Weight | None:
+    @property
+    def places(self) -> int:
+        """Learned positions, but for the class token's."""
+        return (self.side // self.patch) ** 2
+
+    def learned_table(self) -> Weight | None:
         """Learned positions. The patches' bias is added to theirs, the class token to its own, which is the last."""
         learned = self.v.get("position_embd")
         if learned is None:
             return None
         table = decode(learned.data, learned.format, learned.shape).copy()
-        n = (self.side // self.patch) ** 2
+        if self.class_first:
+            table = np.roll(table, -1, axis=0)
+        n = self.places
         special = self.v.get("class_embd")
         if table.shape != (n + (special is not None), self.config.width):
             raise UnsupportedModel(f"v.position_embd is {list(table.shape)}: {n} patches of a tile do not match it")
@@ -150,3 +167,13 @@ def channels_last(w: Weight, group: int) -> Weight:
     """The matrix of a convolution over a group of patches: its inputs are channels, then places; ours the other way."""
     matrix = decode(w.data, w.format, w.shape).reshape(w.shape[0], -1, group)
     return constant(w.name, matrix.swapaxes(1, 2).reshape(w.shape[0], -1))
+
+
+def mean(x: Value) -> Value:
+    """Of patches that are merged: (patches, width) → (width,)."""
+    if len(x.shape) == 1:
+        return x
+    first, *others = split(flat(x), *[x.shape[1]] * x.shape[0])
+    for other in others:
+        first = first + other
+    return scale(first, 1 / x.shape[0])

@@ -12,6 +12,7 @@ from llamina.vision.picture import LIMITS, Pixels
 Filter = Literal["bilinear", "bicubic", "lanczos"]
 Size = tuple[int, int]  # width, height
 Colour = tuple[int, int, int]
+CLIP_GREY: Colour = (122, 116, 104)  # the mean of what CLIP has seen
 FILTERS = {
     "bilinear": Image.Resampling.BILINEAR,
     "bicubic": Image.Resampling.BICUBIC,

@@ -1,11 +1,12 @@
 """The CPU as a backend: its options, its memory, and what it has kernels for. Compiles nothing until it is asked to."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from llamina.backends import host
 from llamina.backends.base import Backend, Capacity, Program, Progress, check_kernels
 from llamina.backends.cpu.layout import MATRIX_FORMATS
-from llamina.backends.cpu.runtime.offload import Offload
+from llamina.backends.cpu.runtime.offload import Offload, Pin
 from llamina.backends.kv_types import KvType
 from llamina.errors import RequestError
 from llamina.ops.batch import Batch
@@ -19,18 +20,27 @@ class CpuBackend:
     """`threads` are all usable cores unless given.
 
     `offload` is "budget" (the weights used longest ago leave memory) or "pinned" (the first layers stay, the others
-    pass through), with a `memory_budget` in bytes. Raises RequestError for options that make no sense.
+    pass through), with a `memory_budget` in bytes. `pin` are layers by their numbers (below 0 from the end),
+    "embeddings" and "output" that stay before others do; `prefetch` is how many parts of the model are read ahead.
+    Raises RequestError for options that make no sense.
     """
 
     name = "cpu"
     formats = MATRIX_FORMATS
     kv_types: tuple[KvType, ...] = ("f16", "f32", "bf16", "q8_0", "q4_0")
 
-    def __init__(self, threads: int | None = None, offload: str = "none", memory_budget: int | None = None) -> None:
+    def __init__(
+        self,
+        threads: int | None = None,
+        offload: str = "none",
+        memory_budget: int | None = None,
+        pin: Sequence[Pin] | None = None,
+        prefetch: int | None = None,
+    ) -> None:
         if threads is not None and threads < 1:
             raise RequestError(f"threads is {threads}: it must be at least 1", "threads")
         self.threads = threads or host.usable_cores()
-        self.offload = _offload(offload, memory_budget)
+        self.offload = _offload(offload, memory_budget, pin, prefetch)
 
     def free_bytes(self) -> int:
         return host.available_bytes()
@@ -69,7 +79,7 @@ class CpuBackend:
         return CpuProgram(plan, batch, capacity, self.threads, self.offload, progress, before)
 
 
-def _offload(policy: str, budget: int | None) -> Offload | None:
+def _offload(policy: str, budget: int | None, pin: Sequence[Pin] | None, prefetch: int | None) -> Offload | None:
     """How much of the weights may be resident; None: all of them."""
     if policy not in ("none", "budget", "pinned"):
         raise RequestError(f"offload is {policy!r}: it must be none, budget or pinned", "offload")
@@ -77,4 +87,19 @@ def _offload(policy: str, budget: int | None) -> Offload | None:
         raise RequestError(
             f"offload is {policy!r} and memory_budget is {budget}: give both or neither", "memory_budget"
         )
-    return Offload("pinned" if policy == "pinned" else "budget", budget) if budget is not None else None
+    if pin is not None and policy != "pinned":
+        raise RequestError(f"pin is {pin!r} and offload is {policy!r}: use offload='pinned', or leave it out", "pin")
+    if isinstance(pin, str) or not all(_is_pin(one) for one in pin or ()):
+        raise RequestError(f"pin is {pin!r}: it must be a list of layers, 'embeddings' and 'output'", "pin")
+    if prefetch is not None and policy == "none":
+        raise RequestError(f"prefetch is {prefetch!r} without offload: use offload, or leave it out", "prefetch")
+    if prefetch is not None and (not isinstance(prefetch, int) or isinstance(prefetch, bool) or prefetch < 0):
+        raise RequestError(f"prefetch is {prefetch!r}: it must be a whole number of at least 0", "prefetch")
+    if budget is None:
+        return None
+    ahead = 1 if prefetch is None else prefetch
+    return Offload("pinned" if policy == "pinned" else "budget", budget, tuple(pin or ()), ahead)
+
+
+def _is_pin(one: object) -> bool:
+    return one in ("embeddings", "output") or (isinstance(one, int) and not isinstance(one, bool))

@@ -36,6 +36,19 @@ def _tiles_granted() -> bool:
     return bool(libc.syscall(arch_prctl, ask_for_state, tile_data) == 0)
 
 
+def steps() -> list[str]:
+    """The steps of the ladder that this CPU has, whatever LLAMINA_ISA allows."""
+    if MACHINE not in ("x86_64", "amd64"):
+        return list(LADDER[: 1 + _has("dotprod")])
+    found = [
+        True,
+        _has("avx2", "fma", "f16c"),
+        _has("avx512f", "avx512bw", "avx512vl", "avx512dq"),
+        _has("avx512vnni", "amx-tile", "amx-int8") and _tiles_granted(),
+    ]
+    return [name for i, name in enumerate(LADDER) if all(found[: i + 1])]
+
+
 HAS_AVX2 = MACHINE in ("x86_64", "amd64") and _has("avx2", "fma", "f16c") and _allowed() >= 1
 HAS_AVX512 = HAS_AVX2 and _has("avx512f", "avx512bw", "avx512vl", "avx512dq") and _allowed() >= 2
 HAS_VNNI = HAS_AVX512 and _has("avx512vnni")

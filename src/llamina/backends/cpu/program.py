@@ -15,7 +15,7 @@ from llamina.backends.cpu.lowering import lower
 from llamina.backends.cpu.runtime.arena import Place, Ref, pack
 from llamina.backends.cpu.runtime.call import LinkedCall
 from llamina.backends.cpu.runtime.dependencies import chain, group, mark_lifetimes, rows_of
-from llamina.backends.cpu.runtime.offload import Offload, Pager, segments_of
+from llamina.backends.cpu.runtime.offload import Offload, Pager, pinned_spans, segments_of
 from llamina.backends.cpu.runtime.states import allocate, zeros
 from llamina.backends.cpu.runtime.team import Team
 from llamina.backends.states import HostStates
@@ -76,7 +76,9 @@ class CpuProgram:
         self._groups = rows_of(self._chains, sizes)
         if offload and lowered.stops:
             raise KernelError("offload needs all of a model on one rank: leave it out, or tensor_parallel")
-        self.pager = Pager(segments_of(_grouped(chains, sizes)), offload) if offload else None
+        self.pager: Pager | None = None
+        if offload:
+            self.pager = Pager(segments_of(_grouped(chains, sizes)), offload, pinned_spans(plan, offload.pin))
         self._team = Team(kernels, threads, len(self._calls))
 
     def _zeros(self, nbytes: int) -> int:

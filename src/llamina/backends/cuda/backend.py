@@ -18,18 +18,21 @@ if TYPE_CHECKING:
 class CudaBackend:
     """One GPU, by its number; work is done on a stream of its own, or on the caller's.
 
+    If `exact`, the bits of a token's logits do not depend on what else is in its step (docs/decisions/018).
+
     Raises RequestError where there is no driver, no such GPU, or no Triton.
     """
 
     name = "cuda"
 
-    def __init__(self, device: int = 0, offload: str = "none", stream: int | None = None) -> None:
+    def __init__(self, device: int = 0, offload: str = "none", stream: int | None = None, exact: bool = False) -> None:
         if offload != "none":
             raise RequestError(f"offload is {offload!r}: backend='cuda' keeps all weights on the GPU", "offload")
         if stream is not None and stream < 3:
             message = f"stream is {stream}: it must be one that was made, as torch.cuda.Stream().cuda_stream is"
             raise RequestError(message, "stream")
         self.device: Device = open_gpu(device, stream)
+        self.exact = exact
 
     @property
     def kv_types(self) -> tuple[KvType, ...]:
@@ -71,7 +74,7 @@ class CudaBackend:
         from llamina.backends.cuda.program import CudaProgram
 
         self.check(plan)
-        return CudaProgram(self.device, plan, batch, capacity, progress, before)
+        return CudaProgram(self.device, plan, batch, capacity, progress, before, self.exact)
 
 
 class InterpreterBackend(CudaBackend):
@@ -79,12 +82,12 @@ class InterpreterBackend(CudaBackend):
 
     name = "interpreter"
 
-    def __init__(self, offload: str = "none") -> None:
+    def __init__(self, offload: str = "none", exact: bool = False) -> None:
         from llamina.backends.cuda.interpreter import Interpreter
 
         if offload != "none":
             raise RequestError(f"offload is {offload!r}: the interpreter keeps all weights in memory", "offload")
-        self.device = Interpreter()
+        self.device, self.exact = Interpreter(), exact
 
 
 @cache

@@ -168,12 +168,32 @@ def _read(kernel: Kernel, target: int) -> Code | None:
 def _write(kernel: Kernel, target: int, code: Code) -> None:
     """Atomically."""
     facts = {"entry": code.entry, "params": code.params, "threads": code.threads, "shared": code.shared}
+    facts |= _sources(kernel.name)
     facts["sha256"] = hashlib.sha256(code.binary).hexdigest()
     path = _path(kernel, target)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         file.write(json.dumps(facts).encode() + b"\n" + code.binary)
     os.replace(file.name, path)
+
+
+def _sources(name: str) -> dict[str, str]:
+    """What a kernel's code was made of, and by which compiler."""
+    return {"source": source_hash(name.split(".")[0]), "triton": _triton()}
+
+
+def stale(folder: Path) -> list[Path]:
+    """Kernels in the cache that are of other sources or of another compiler."""
+    return [path for path in sorted(folder.glob("*.cubin")) if not _is_current(path)]
+
+
+def _is_current(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            facts: dict[str, object] = json.loads(file.readline())
+        return _sources(path.name).items() <= facts.items()
+    except (OSError, ValueError, AttributeError, RequestError):  # damaged, or of a file or compiler that is gone
+        return False
 
 
 def _kernel(facts: dict[str, Any]) -> Kernel:

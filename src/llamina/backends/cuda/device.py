@@ -103,6 +103,11 @@ class Device(Protocol):
     def name(self) -> str: ...
 
     @property
+    def index(self) -> int:
+        """Its number among the devices of its kind."""
+        ...
+
+    @property
     def stream(self) -> int | None:
         """The CUDA stream that work is done on; None where there is none."""
         ...

@@ -46,7 +46,7 @@ class Gpu:
         if index >= count:
             raise RequestError(f"backend='cuda' needs an NVIDIA GPU: the driver shows {count}", "backend")
         device = self._driver.number("cuDeviceGet", index)
-        self.name = self._driver.device_name(device)
+        self.index, self.name = index, self._driver.device_name(device)
         self._context = self._driver.make("cuDevicePrimaryCtxRetain", device)
         self.processors, major, minor, self._shared = (
             self._driver.number("cuDeviceGetAttribute", attribute, device)

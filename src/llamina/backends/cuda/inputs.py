@@ -1,4 +1,4 @@
-"""The batch on the device: its arrays in one block of memory, brought up to date by one copy a step."""
+"""The batch on the device: its arrays in one block of memory, which the first kernel of a step brings up to date."""
 
 from typing import Any
 
@@ -6,11 +6,13 @@ import numpy as np
 import numpy.typing as npt
 
 from llamina.backends.cuda.bucket import power
-from llamina.backends.cuda.device import Device, Mark
+from llamina.backends.cuda.device import Argument, Device, Grid, Mark
 from llamina.backends.cuda.memory import Buffer, Ref
 from llamina.ops.batch import Batch
 
 ALIGN = 64
+HEADER = 16  # words in front of what the host says, of which the first is the number of the step
+BLOCK = 1024  # words that one program fetches
 VECTORS = ("counts", "tokens", "positions", "sequences", "outputs", "slots", "starts")
 ROWS = ("given", "rotary")
 ADAPTERS = ("adapter_starts", "adapter_slots", "adapter_scales", "adapter_positions")
@@ -37,7 +39,8 @@ class Inputs:
         for i, name in enumerate(self._tables):
             offsets[name] = size + 4 * i * pages
         size += 4 * self.table_row * len(batch.tables)
-        self.address = device.allocate(size)
+        size = -(-size // (4 * BLOCK)) * 4 * BLOCK
+        self.address, self._state = device.allocate(size), device.allocate(8)
         block = Buffer(size, self.address)
         self.refs = {
             name: Ref(block, at, "fp32" if name == "adapter_scales" else "i32") for name, at in offsets.items()
@@ -45,25 +48,46 @@ class Inputs:
         if rows:
             self.refs["rows"] = Ref(Buffer(batch.rows.nbytes, device.allocate(batch.rows.nbytes)))
         given = batch.rows.nbytes if rows else 0
+        self._distance = 4 * HEADER + size
+        self._host, self.number = device.pinned(2 * self._distance), 0  # of the last step that was asked for
+        self._host[:] = 0  # what a step does not have is read all the same, and must be a token, a page, a sequence
         self._staging = [
-            _Staging(device.pinned(size), device.pinned(given), offsets, batch, names, self._tables) for _ in range(2)
+            _Staging(block, device.pinned(given), offsets, batch, names, self._tables)
+            for block in (self._host[: self._distance], self._host[self._distance :])
         ]
 
-    def upload(self, batch: Batch) -> None:
-        """Begin to copy what the batch says; it may be filled again at once."""
+    def say(self, batch: Batch) -> None:
+        """Write down what the batch says, for the step that is asked for next; it may be filled again at once."""
         staging = self._staging[0]
-        self._staging.reverse()
         if staging.mark is not None:
             staging.mark.wait()
         staging.fill(batch)
-        end = self._first_row + 4 * self.table_row * batch.n_sequences
-        self._device.upload(staging.block[:end], self.address)
         if "rows" in self.refs:
             self._device.upload(staging.fill_rows(batch), self.refs["rows"].address)
-        staging.mark = self._device.mark()
+        staging.header[0] = np.int64(self.number + 1).astype(np.int32)  # the device compares differences
+
+    def said(self) -> None:
+        """The step has been asked for. Without this, the next `say` takes its place."""
+        self._staging[0].mark = self._device.mark()
+        self._staging.reverse()
+        self.number += 1
+
+    @property
+    def state(self) -> Ref:
+        """Where the device has the number of its step."""
+        return Ref(Buffer(8, self._state), 0, "i32")
+
+    def fetching(self, sequences: int) -> tuple[Grid, dict[str, Argument]]:
+        """Programs and arguments of `inputs.fetch`, for a step of so many sequences."""
+        host = Ref(Buffer(self._host.nbytes, self._host.ctypes.data), 0, "i32")
+        args: dict[str, Argument] = {"host": host, "distance": self._distance // 4, "HEADER": HEADER, "BLOCK": BLOCK}
+        args |= {"state": self.state, "inputs": Ref(self.refs["counts"].buffer, 0, "i32"), "tokens": self.most_tokens}
+        args["first_token"] = self.refs["tokens"].offset // 4
+        return (-(-(self._first_row // 4 + self.table_row * sequences) // BLOCK), 1, 1), args
 
     def close(self) -> None:
         self._device.free(self.address)
+        self._device.free(self._state)
         if "rows" in self.refs:
             self._device.free(self.refs["rows"].address)
 
@@ -80,8 +104,8 @@ class _Staging:
         names: tuple[str, ...],
         tables: tuple[str, ...],
     ) -> None:
-        self.block, self._rows = block, rows
-        self.block[:] = 0  # what a step does not have is read all the same, and must be a token, a page, a sequence
+        self.header, block = block[: 4 * HEADER].view(np.int32), block[4 * HEADER :]
+        self._rows = rows
         self.mark: Mark | None = None
         self._names, self._tables = names, tables
         self._arrays: dict[str, npt.NDArray[Any]] = {}
@@ -91,7 +115,9 @@ class _Staging:
             self._arrays[name] = block[offsets[name] : offsets[name] + 4 * array.size].view(dtype).reshape(array.shape)
         count, pages = batch.tables.shape
         for name in tables:
-            whole = block[offsets[tables[0]] :].view(np.int32).reshape(count, len(tables), pages)
+            start = offsets[tables[0]]
+            whole = block[start : start + 4 * count * len(tables) * pages].view(np.int32)
+            whole = whole.reshape(count, len(tables), pages)
             self._arrays[name] = whole[:, tables.index(name)]
 
     def fill(self, batch: Batch) -> None:

@@ -15,6 +15,7 @@ class DeviceArray:
     shape: tuple[int, ...]
     typestr: str  # as NumPy has it; bfloat16 is "<u2", its bits
     stream: int | None  # None: there is nothing to wait for
+    device: int = 0  # the GPU's number
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

@@ -33,6 +33,7 @@ class Interpreter:
     """Everything happens at once, so there is nothing to wait for."""
 
     name = "Triton's interpreter"
+    index = 0
     processors = 4
     early = False
     fp8 = True

@@ -32,13 +32,18 @@ class Logits:
     _program: "CudaProgram"
     _count: int
     _chosen: bool  # the likeliest tokens were chosen with them
+    _step: int
 
     def result(self) -> npt.NDArray[np.float32]:
         """Logits [outputs, vocab], copied and waited for; the array is overwritten by the next step's."""
         return self._program.logits(self._count)
 
+    def on_device(self) -> DeviceArray | None:
+        found = self._program.outputs(self._count)
+        return found if found.stream is not None else None
+
     def sample(self, choices: Sequence[Choice | None]) -> Tokens:
-        return self._program.sampling.sample(choices, self._chosen)
+        return self._program.sampling.sample(choices, self._chosen, self._step)
 
 
 GROUP = 8  # rows of a matrix that lie together on the device
@@ -58,9 +63,10 @@ class CudaProgram:
         capacity: Capacity,
         progress: Progress | None = None,
         before: Program | None = None,
+        exact: bool = False,
     ) -> None:
         self._device, self._plan, self._batch, self._capacity = device, plan, batch, capacity
-        shared = before._shared if isinstance(before, CudaProgram) else Shared(device, plan.states, capacity)
+        shared = before._shared if isinstance(before, CudaProgram) else Shared(device, plan.states, capacity, exact)
         self._shared: Shared = shared
         self._shared.users += 1
         adapters = any(step.op == "adapt" for step in plan.steps)
@@ -74,7 +80,9 @@ class CudaProgram:
         self._logits = Ref(Buffer(nbytes, device.allocate(nbytes)))
         self._host = device.pinned(nbytes)
         sampled, count = min(len(batch.outputs), len(batch.slots)), self._inputs.refs["counts"].at(1)
-        self.sampling = Sampling(device, self._logits, plan.vocab, len(batch.outputs), sampled, count)
+        self.sampling = Sampling(
+            device, self._logits, plan.vocab, len(batch.outputs), sampled, count, self._inputs.state
+        )
         self._readers = Readers(plan, joins)
         self._shared.load(self._readers.matrices(), progress)
         lowered = [self._lower(bucket, self._readers) for bucket in self._sizes()]
@@ -137,12 +145,13 @@ class CudaProgram:
             ends = [*(stop.launches for stop in calls.stops), len(launches)]
             graphs = [self._device.record(launches[start:end]) for start, end in pairwise([0, *ends])]
             self._graphs[bucket] = list(zip(graphs, [*calls.stops, None], strict=True))
-        self._inputs.upload(batch)
+        self._inputs.say(batch)
         for graph, stop in self._graphs[bucket]:
             graph.replay()
             if stop is not None:
                 self._add_up(stop, batch)
-        return Logits(self, batch.n_outputs, bucket.outputs <= self.sampling.rows)
+        self._inputs.said()
+        return Logits(self, batch.n_outputs, bucket.outputs <= self.sampling.rows, self._inputs.number)
 
     def _add_up(self, stop: Stop, batch: Batch) -> None:
         """Put the sum over all ranks in the place of a value, by way of the host's memory."""
@@ -166,7 +175,9 @@ class CudaProgram:
 
     def outputs(self, count: int) -> DeviceArray:
         """The first rows of the last step's logits, or of what else the plan computes, as they are on the device."""
-        return DeviceArray(self._logits.address, (count, self._plan.vocab), "<f4", self._device.stream)
+        return DeviceArray(
+            self._logits.address, (count, self._plan.vocab), "<f4", self._device.stream, self._device.index
+        )
 
     def adapt(self, slot: int, pairs: Mapping[str, LowRank]) -> None:
         for name, table in self._tables.items():
@@ -179,12 +190,14 @@ class CudaProgram:
         """
         calls = self._launches(Bucket.of(batch), Readers(self._plan, joins, fuse=False))
         self._device.prepare({launch.kernel for launch in calls.launches})
-        self._inputs.upload(batch)
+        self._inputs.say(batch)
         launches: list[list[Launch]] = [[] for _ in self._plan.steps]
         for launch in calls.launches:
             launches[launch.step].append(launch)
         for index, step in enumerate(self._plan.steps):
             self._device.run(launches[index])
+            if index == 0:
+                self._inputs.said()
             yield index, {v.id: self._read(v, calls.places[v.id], batch) for v in step.outputs}
 
     def _read(self, value: Value, place: Place, batch: Batch) -> npt.NDArray[Any]:

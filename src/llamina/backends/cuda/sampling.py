@@ -45,9 +45,9 @@ class Kind:
 class Sampling:
     """For the logits of one program, at most `rows` of them. `ids` are the tokens that were chosen last, by row."""
 
-    def __init__(self, device: Device, logits: Ref, vocab: int, outputs: int, rows: int, count: Ref) -> None:
-        """At most `rows` of the `outputs` rows are sampled from; `count` is where the number of outputs is."""
-        self._device, self._logits, self._vocab, self._count = device, logits, vocab, count
+    def __init__(self, device: Device, logits: Ref, vocab: int, outputs: int, rows: int, count: Ref, step: Ref) -> None:
+        """At most `rows` of `outputs` rows are sampled from; `count` and `step` are where these numbers are."""
+        self._device, self._logits, self._vocab, self._count, self._step = device, logits, vocab, count, step
         self.rows, self._parts, self._words = rows, -(-vocab // SPAN), -(-vocab // 32)
         self._memory: list[int] = []
         self.ids = self._new(outputs, "i32")
@@ -64,7 +64,7 @@ class Sampling:
         changes = {"tokens": "i32", "biases": "fp32", "repeats": "fp32", "penalties": "fp32"}
         self._changes = {name: (type, rows * CHANGES) for name, type in changes.items()}
         self._more: dict[str, _Block] = {}  # changes and masks: seldom needed, and large
-        self._answers = [device.pinned(4 * outputs) for _ in range(2)]
+        self._answers = device.pinned(2 * 4 * outputs).view(np.int32).reshape(2, outputs)
         self._graphs: dict[Kind, Graph] = {}
 
     def prepare(self) -> list[Launch]:
@@ -86,12 +86,12 @@ class Sampling:
         """Launches that choose the likeliest token of each row; none if there are more rows than are sampled from."""
         return self._launches(Kind(rows, False, False, False, False)) if rows <= self.rows else []
 
-    def sample(self, choices: Sequence[Choice | None], chosen: bool) -> Tokens:
-        """Begin to choose, see `backends.base.Pending`; the likeliest tokens may have been chosen already."""
+    def sample(self, choices: Sequence[Choice | None], chosen: bool, step: int) -> Tokens:
+        """Begin to choose, see `backends.base.Pending`; the step may have chosen the likeliest tokens already."""
         kind = self._tell(choices)
         if kind.listed or not chosen:
             self._replay(kind)
-        return self._answer(len(choices))
+        return Tokens(self._answers[step & 1, : len(choices)], self._device.mark())
 
     def _replay(self, kind: Kind) -> None:
         if kind not in self._graphs:
@@ -99,12 +99,6 @@ class Sampling:
             self._device.prepare({launch.kernel for launch in launches})
             self._graphs[kind] = self._device.record(launches)
         self._graphs[kind].replay()
-
-    def _answer(self, rows: int) -> Tokens:
-        answer = self._answers[0][: 4 * rows]
-        self._answers.reverse()
-        self._device.download(self.ids.address, answer)
-        return Tokens(answer.view(np.int32), self._device.mark())
 
     def _tell(self, choices: Sequence[Choice | None]) -> Kind:
         """Begin to copy what is to be done to the device, unless it is the likeliest of every row."""
@@ -168,6 +162,8 @@ class Sampling:
         names = ("top_k", "top_p", "least", "temperature", "number")
         more: dict[str, Argument] = {name: said[name] if kind.draws else None for name in names}
         more |= {name: room[name] if kind.draws else None for name in ("groups", "found")} | {"ids": self.ids}
+        answers = Ref(Buffer(self._answers.nbytes, self._answers.ctypes.data), 0, "i32")
+        more |= {"answers": answers, "step": self._step, "distance": self._answers.shape[1]}
         sizes = {"PARTS": power(parts), "GROUPS": power(parts * (SPAN // GROUP))}
         sizes |= {"LISTED": listed, "DRAWS": int(kind.draws), "EARLY": early}
         launch("choose", (kind.rows, 1, 1), 8 if kind.draws else 1, found | more, **sizes)

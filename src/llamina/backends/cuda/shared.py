@@ -26,8 +26,8 @@ def _key(w: Weight) -> tuple[Any, ...]:
 class Shared:
     """Given back when the last of its programs is closed."""
 
-    def __init__(self, device: Device, states: Sequence[State], capacity: Capacity) -> None:
-        self.device = device
+    def __init__(self, device: Device, states: Sequence[State], capacity: Capacity, exact: bool = False) -> None:
+        self.device, self.exact = device, exact  # bits of a token do not depend on its step
         self.states = DeviceStates(device, states, capacity)
         self.users = 0
         self._arrays: dict[Any, Ref] = {}

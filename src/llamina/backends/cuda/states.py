@@ -90,7 +90,8 @@ class DeviceStates:
         for address, tensor in self._rows[unit]:
             floats, heads = TYPESTRS.get(tensor.kind), tensor.shape[0]
             shape = tensor.shape if floats else (heads, tensor.nbytes // heads)
-            array = DeviceArray(address, (self._counts[unit], *shape), floats or "|u1", self._device.stream)
+            shape, device = (self._counts[unit], *shape), self._device
+            array = DeviceArray(address, shape, floats or "|u1", device.stream, device.index)
             found.append((tensor.state, array))
         return found
 

@@ -1,18 +1,21 @@
-"""A small HTTP client that streams answers and notes when each token came. It must not be what limits a server."""
+"""A small HTTP client that streams answers and notes when each token came. It must not be what limits a server.
+
+While an answer comes, its bytes are kept with their times and nothing else is done; it is read when it is whole.
+"""
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from bisect import bisect_left
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import accumulate
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import msgspec
 
 from llamina.errors import RequestError
 
-WIDEST = 1 << 20  # bytes of a line or of headers
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+LAST = b"0\r\n\r\n"  # the end of a body in chunks
 
 
 @dataclass(slots=True)
@@ -25,6 +28,34 @@ class Outcome:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     error: str | None = None
+    answer: "Answer | None" = None  # until it is read
+
+    def read(self) -> "Outcome":
+        """Find the tokens in the answer. What it takes is not part of what is measured."""
+        answer, self.answer = self.answer, None
+        if answer is not None and answer.status != 200:
+            self.error = f"{answer.status}: {_text(answer.body)}"
+        elif answer is not None:
+            try:
+                for event, at in answer.events():
+                    self._take(event, at)
+            except ValueError as error:
+                self.error = f"{type(error).__name__}: {error}"
+            if self.error is None and not self.times:
+                self.error = "an answer without text"
+        return self
+
+    def _take(self, event: bytes, at: float) -> None:
+        for line in event.split(b"\n"):
+            if not line.startswith(b"data:") or line.endswith(b"[DONE]"):
+                continue
+            found = decode(line[5:])
+            if found.error is not None:
+                self.error = str(found.error)[:200]
+            if any(choice.speaks for choice in found.choices):
+                self.times.append(at)
+            if found.usage is not None:
+                self.prompt_tokens, self.completion_tokens = found.usage.prompt_tokens, found.usage.completion_tokens
 
     @property
     def first_token(self) -> float:
@@ -68,6 +99,122 @@ class Event(msgspec.Struct):
 decode = msgspec.json.Decoder(Event).decode
 
 
+class Connection(asyncio.Protocol):
+    """One request at a time."""
+
+    def __init__(self) -> None:
+        self.closed = True
+        self._parts: list[tuple[float, bytes]] = []
+        self._end: asyncio.Future[None] | None = None
+        self._left = -1  # bytes that are missing; -1: not known
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport, self.closed = cast(asyncio.Transport, transport), False  # uvloop's is a class of its own
+
+    async def ask(self, request: bytes) -> "Answer":
+        """Send a request and wait for all of the answer. Raises ConnectionError if the connection ends before."""
+        self._parts, self._left = [], -1
+        self._end = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        try:
+            await self._end
+        except asyncio.CancelledError:
+            self.close()
+            raise
+        finally:
+            self._end = None
+        return Answer(self._parts)
+
+    def data_received(self, data: bytes) -> None:
+        self._parts.append((time.perf_counter(), data))
+        if len(self._parts) == 1 or self._left > 0:
+            self._left = _missing(self._parts)
+        if self._left == 0 or (self._left < 0 and self._ends(data)):
+            self._finish()
+
+    def _ends(self, data: bytes) -> bool:
+        """Whether the last chunk has come; it may be in two parts."""
+        tail = data if len(data) >= len(LAST) else b"".join(part for _, part in self._parts[-len(LAST) :])
+        return tail.endswith(LAST) and Answer(self._parts).whole
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.closed = True
+        if self._parts and Answer(self._parts).until_closed:
+            self._finish()
+        elif self._end is not None and not self._end.done():
+            self._end.set_exception(error if isinstance(error, OSError) else ConnectionError("the server hung up"))
+
+    def _finish(self) -> None:
+        if self._end is not None and not self._end.done():
+            self._end.set_result(None)
+
+    def close(self) -> None:
+        self.closed = True
+        self._transport.close()
+
+
+def _missing(parts: list[tuple[float, bytes]]) -> int:
+    """Bytes that a body whose length is told still lacks; -1 for another, or before the end of its headers."""
+    answer = Answer(parts)
+    length = answer.headers.get("content-length")
+    return max(0, int(length) - len(answer.rest)) if length is not None else -1
+
+
+class Answer:
+    """The bytes of an answer with their times. Raises ValueError for what is not HTTP."""
+
+    def __init__(self, parts: list[tuple[float, bytes]]) -> None:
+        self._times = [at for at, _ in parts]
+        self._ends = list(accumulate(len(part) for _, part in parts))
+        self._data = b"".join(part for _, part in parts)
+        head, _, self.rest = self._data.partition(b"\r\n\r\n")
+        first, *lines = head.decode("latin-1").split("\r\n")
+        self.headers = dict(line.lower().split(": ", 1) for line in lines if ": " in line)
+        self.status = int((first.split() or ["", "0"])[1]) if first.count(" ") else 0
+
+    @property
+    def _chunked(self) -> bool:
+        return self.headers.get("transfer-encoding") == "chunked"
+
+    @property
+    def until_closed(self) -> bool:
+        """Whether the body ends with the connection."""
+        return bool(self.status) and not self._chunked and "content-length" not in self.headers
+
+    @property
+    def whole(self) -> bool:
+        """Whether a body in chunks has its last one."""
+        return self._chunked and bool(chunks := self._chunks()) and chunks[-1][0] == b""
+
+    def _chunks(self) -> list[tuple[bytes, int]]:
+        """Chunks that are whole, with the places where they end."""
+        found: list[tuple[bytes, int]] = []
+        at = len(self._data) - len(self.rest)
+        while (line := self._data.find(b"\r\n", at)) >= 0:
+            size = int(self._data[at:line].split(b";")[0], 16)
+            start, at = line + 2, line + 2 + size + 2
+            if at > len(self._data):
+                break
+            found.append((self._data[start : start + size], at))
+            if not size:
+                break
+        return found
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(part for part, _ in self._chunks()) if self._chunked else self.rest
+
+    def events(self) -> list[tuple[bytes, float]]:
+        """Server-sent events, and when each was whole."""
+        parts = self._chunks() if self._chunked else [(self.rest, len(self._data))]
+        found: list[tuple[bytes, float]] = []
+        rest = b""
+        for part, end in parts:
+            *events, rest = (rest + part).replace(b"\r\n", b"\n").split(b"\n\n")
+            found += [(event, self._times[bisect_left(self._ends, end)]) for event in events]
+        return found
+
+
 class Client:
     """Connections to one server, kept open between requests."""
 
@@ -80,111 +227,56 @@ class Client:
         self._host, self._port = parts.hostname, parts.port or (443 if self._secure else 80)
         self._path, self._netloc = parts.path.rstrip("/"), parts.netloc
         self._key = f"Authorization: Bearer {key}\r\n" if key else ""
-        self._free: list[Streams] = []
+        self._free: list[Connection] = []
 
     async def get(self, path: str) -> Any:
         """The JSON at a path. Raises RequestError if there is none."""
         try:
-            streams = await self._connect()
-            status, headers = await self._send(streams, "GET", path, b"")
-            body = b"".join([part async for part in _body(streams[0], headers)])
-            streams[1].close()
-            if status != 200:
-                raise RequestError(f"GET {path} was answered with {status}: {_text(body)}", "url")
-            return msgspec.json.decode(body)
-        except (OSError, asyncio.IncompleteReadError, msgspec.DecodeError, ValueError) as error:
+            answer = await self._ask("GET", path, b"")
+            if answer.status != 200:
+                raise RequestError(f"GET {path} was answered with {answer.status}: {_text(answer.body)}", "url")
+            return msgspec.json.decode(answer.body)
+        except (OSError, msgspec.DecodeError, ValueError) as error:
             raise RequestError(f"{self._netloc} does not answer: {error}", "url") from error
 
     async def ask(self, path: str, body: bytes, start: float | None = None) -> Outcome:
         """Stream an answer. Its clock starts now, or at `start`; an error is part of the outcome."""
         outcome = Outcome(time.perf_counter() if start is None else start)
-        streams: Streams | None = None
         try:
-            streams, status, headers = await self._post(path, body)
-            parts = _body(streams[0], headers)
-            if status == 200:
-                await _listen(parts, outcome)
-            else:
-                outcome.error = f"{status}: {_text(b''.join([part async for part in parts]))}"
-            if headers.get("connection") == "close":
-                streams[1].close()
-            else:
-                self._free.append(streams)
-        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError) as error:
+            outcome.answer = await self._ask("POST", path, body)
+        except (OSError, ValueError) as error:
             outcome.error = f"{type(error).__name__}: {error}"
-            if streams is not None:
-                streams[1].close()
-        except asyncio.CancelledError:
-            if streams is not None:
-                streams[1].close()
-            raise
         outcome.end = time.perf_counter()
-        if outcome.error is None and not outcome.times:
-            outcome.error = "an answer without text"
         return outcome
 
-    async def _post(self, path: str, body: bytes) -> tuple[Streams, int, dict[str, str]]:
+    async def _ask(self, method: str, path: str, body: bytes) -> Answer:
         """Send a request by a connection that is open; one that the server has closed meanwhile is replaced."""
-        while self._free:
-            streams = self._free.pop()
-            try:
-                return streams, *await self._send(streams, "POST", path, body)
-            except (ConnectionError, asyncio.IncompleteReadError):
-                streams[1].close()
-        streams = await self._connect()
-        return streams, *await self._send(streams, "POST", path, body)
-
-    async def _connect(self) -> Streams:
-        return await asyncio.open_connection(self._host, self._port, ssl=self._secure or None, limit=WIDEST)
-
-    async def _send(self, streams: Streams, method: str, path: str, body: bytes) -> tuple[int, dict[str, str]]:
-        """Send a request; the status and the headers of its answer."""
-        reader, writer = streams
         head = f"{method} {self._path}{path} HTTP/1.1\r\nHost: {self._netloc}\r\n{self._key}"
         head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        writer.write(head.encode() + body)
-        first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-        headers = dict(line.lower().split(": ", 1) for line in lines if ": " in line)
-        return int(first.split()[1]), headers
+        request = head.encode() + body
+        while self._free:
+            connection = self._free.pop()
+            if not connection.closed:
+                try:
+                    return await self._by(connection, request)
+                except ConnectionError:
+                    continue
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(Connection, self._host, self._port, ssl=self._secure or None)
+        return await self._by(connection, request)
+
+    async def _by(self, connection: Connection, request: bytes) -> Answer:
+        answer = await connection.ask(request)
+        if answer.headers.get("connection") == "close":
+            connection.close()
+        else:
+            self._free.append(connection)
+        return answer
 
     def close(self) -> None:
-        for _, writer in self._free:
-            writer.close()
+        for connection in self._free:
+            connection.close()
         self._free.clear()
-
-
-async def _body(reader: asyncio.StreamReader, headers: dict[str, str]) -> AsyncIterator[bytes]:
-    """The parts of a body as they come."""
-    if headers.get("transfer-encoding") != "chunked":
-        length = headers.get("content-length")
-        yield await (reader.readexactly(int(length)) if length is not None else reader.read())
-        return
-    while size := int((await reader.readline()).split(b";")[0], 16):
-        yield (await reader.readexactly(size + 2))[:-2]
-    await reader.readline()
-
-
-async def _listen(parts: AsyncIterator[bytes], outcome: Outcome) -> None:
-    """Note the events of a stream; a part may hold several, or a piece of one."""
-    rest = b""
-    async for part in parts:
-        now = time.perf_counter()
-        *events, rest = (rest + part).replace(b"\r\n", b"\n").split(b"\n\n")
-        for event in events:
-            _take(event, now, outcome)
-
-
-def _take(event: bytes, now: float, outcome: Outcome) -> None:
-    for line in event.split(b"\n"):
-        if not line.startswith(b"data:") or line.endswith(b"[DONE]"):
-            continue
-        found = decode(line[5:])
-        if found.error is not None:
-            outcome.error = str(found.error)[:200]
-        if any(choice.speaks for choice in found.choices):
-            outcome.times.append(now)
-        if found.usage is not None:
-            outcome.prompt_tokens, outcome.completion_tokens = found.usage.prompt_tokens, found.usage.completion_tokens
 
 
 def _text(body: bytes) -> str:

@@ -8,16 +8,16 @@ from statistics import mean
 from typing import Any, Literal
 
 import msgspec
-import numpy as np
 
+from llamina.backends.host import giving_way
 from llamina.bench.machine import header
+from llamina.bench.percentiles import percentiles
 from llamina.bench.url.arrivals import Arrivals, Concurrency
 from llamina.bench.url.client import Client, Outcome
 from llamina.bench.url.prompts import words, words_for
 from llamina.errors import CapacityError, RequestError
 
 Tick = Callable[[str, int, int], None]  # a load's name, its requests done, and all of them
-PERCENTILES = (50, 95, 99)
 EACH = 4  # requests for each that is sent at a time, unless told
 MANY = 1 << 32  # more requests than a run has
 LEAST = 16  # requests of a load, unless told
@@ -42,7 +42,17 @@ class Asked:
 
 def measure_url(asked: Asked, command: str, tick: Tick) -> dict[str, Any]:
     """The record of a measurement. Raises RequestError if the server cannot be reached, CapacityError if it fails."""
-    return asyncio.run(_measure(asked, command, tick))
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_measure(asked, command, tick))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The quickest event loop that there is."""
+    try:
+        import uvloop
+    except ImportError:  # Windows
+        return None
+    return uvloop.new_event_loop
 
 
 async def _measure(asked: Asked, command: str, tick: Tick) -> dict[str, Any]:
@@ -77,7 +87,7 @@ class Driver:
 
     async def _count(self, prompt: str) -> int:
         """The tokens of a prompt, as the server counts them."""
-        outcome = await self._client.ask(self._path, self._body(prompt, 2))
+        outcome = (await self._client.ask(self._path, self._body(prompt, 2))).read()
         if outcome.error is not None:
             raise CapacityError(f"the server did not answer: {outcome.error}")
         return outcome.prompt_tokens
@@ -95,11 +105,12 @@ class Driver:
             tick(load.name, done, total)
             return outcome
 
-        start = time.perf_counter()
-        outcomes = await load.run(total, send)
-        seconds = time.perf_counter() - start
+        with giving_way():  # what the client interrupts is the server
+            start = time.perf_counter()
+            outcomes = await load.run(total, send)
+            seconds = time.perf_counter() - start
         self._sent += total
-        return summary(load, outcomes, seconds)
+        return summary(load, [outcome.read() for outcome in outcomes], seconds)
 
     @property
     def _path(self) -> str:
@@ -147,15 +158,7 @@ def summary(load: Arrivals, outcomes: list[Outcome], seconds: float) -> dict[str
         "requests_per_second": len(answered) / seconds,
         "prompt_tokens": mean(outcome.prompt_tokens for outcome in answered),
         "completion_tokens": tokens / len(answered),
-        "first_token": _percentiles([outcome.first_token for outcome in answered]),
-        "inter_token": _percentiles([gap for outcome in answered for gap in outcome.gaps]),
-        "whole": _percentiles([outcome.end - outcome.start for outcome in answered]),
+        "first_token": percentiles([outcome.first_token for outcome in answered]),
+        "inter_token": percentiles([gap for outcome in answered for gap in outcome.gaps]),
+        "whole": percentiles([outcome.end - outcome.start for outcome in answered]),
     }
-
-
-def _percentiles(seconds: list[float]) -> dict[str, float]:
-    """The mean and the percentiles of times in seconds."""
-    if not seconds:
-        return {}
-    found = np.percentile(seconds, PERCENTILES)
-    return {"mean": mean(seconds), **{f"p{p}": float(value) for p, value in zip(PERCENTILES, found, strict=True)}}

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from llamina.backends import GPUS, Backend, best
+from llamina.backends import GPUS, Backend, best, check_kv_type
 from llamina.backends import backend as make_backend
 from llamina.backends.host import usable_cores
 from llamina.backends.parallel import ParallelBackend
@@ -17,7 +17,7 @@ RESERVE = 768 << 20  # bytes of a GPU for what a step computes, its logits, and 
 
 
 def divide_backend(
-    name: str, ranks: int, *, device: int | None = None, stream: int | None = None, **host: Any
+    name: str, ranks: int, *, device: int | None = None, stream: int | None = None, exact: bool = False, **host: Any
 ) -> Backend:
     """Tensor parallelism: so many GPUs, from `device` on, or parts of the CPU. Raises RequestError without them."""
     given = {"device": device, "threads": host["threads"]}
@@ -27,7 +27,7 @@ def divide_backend(
     if host["offload"] != "none":
         raise RequestError("offload needs all of a model on one rank: leave it out, or tensor_parallel", "offload")
     if name == "cuda":
-        made = [make_backend(name, device=(device or 0) + rank, **host) for rank in range(ranks)]
+        made = [make_backend(name, device=(device or 0) + rank, exact=exact, **host) for rank in range(ranks)]
         return ParallelBackend(made, together=False)
     if name == "cpu":
         host["threads"] = max(1, (host["threads"] or usable_cores()) // ranks)
@@ -42,6 +42,7 @@ def choose_backend(
     *,
     device: int | None = None,
     stream: int | None = None,
+    exact: bool = False,
     **host: Any,
 ) -> Backend:
     """The backend of a name, which leaves the first layers to the CPU if `gpu_layers` says so.
@@ -52,19 +53,23 @@ def choose_backend(
     """
     _check(gpu_layers)
     if gpu_layers is None:
-        made = make_backend(name, device=device, stream=stream, **host)
-        return _offload(make_backend("cpu"), made, plan, wanted, name) if made.name in GPUS else made
+        made = make_backend(name, device=device, stream=stream, exact=exact, **host)
+        if made.name not in GPUS:
+            return made
+        return _offload(make_backend("cpu", threads=host["threads"]), made, plan, wanted, name)
     if gpu_layers == 0:
-        return make_backend("cpu" if name in ("auto", *GPUS) else name, device=device, stream=stream, **host)
+        return make_backend(
+            "cpu" if name in ("auto", *GPUS) else name, device=device, stream=stream, exact=exact, **host
+        )
     asked, name = name, best({} if device is None else {"device": device}) if name == "auto" else name
     if name not in GPUS:
         if gpu_layers == "auto":
-            return make_backend(name, device=device, stream=stream, **host)
+            return make_backend(name, device=device, stream=stream, exact=exact, **host)
         raise RequestError(
             f"gpu_layers is {gpu_layers!r} and backend={name!r} has no GPU: leave it out, or use backend='cuda'",
             "gpu_layers",
         )
-    cpu, gpu = make_backend("cpu", **host), make_backend(name, device=device, stream=stream)
+    cpu, gpu = make_backend("cpu", **host), make_backend(name, device=device, stream=stream, exact=exact)
     if gpu_layers == "auto":
         return _offload(cpu, gpu, plan, wanted, asked)
     made = _divide(cpu, gpu, plan, count_layers(plan) + 1 if gpu_layers == "all" or gpu_layers < 0 else gpu_layers)
@@ -90,6 +95,7 @@ def _divide(cpu: Backend, gpu: Backend, plan: Plan, gpu_layers: int) -> Backend:
 
 def _offload(cpu: Backend, gpu: Backend, plan: Plan, wanted: Wanted, asked: str) -> Backend:
     """As many layers on the GPU as fit; the CPU alone if none does. Raises CapacityError if a GPU was `asked` for."""
+    check_kv_type(gpu, wanted.kv_type)  # before its size is reckoned with
     free = gpu.free_bytes() - RESERVE
     for gpu_layers in range(count_layers(plan) + 1, 0, -1):
         made = _divide(cpu, gpu, plan, gpu_layers)

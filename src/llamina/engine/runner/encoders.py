@@ -10,6 +10,8 @@ from llamina.backends import Backend, Progress
 from llamina.backends import backend as make_backend
 from llamina.errors import ModelFileError, RequestError, UnsupportedModel
 from llamina.gguf import GGUF, open_model
+from llamina.hub.hf_cache import folders_of
+from llamina.hub.shards import is_encoder
 
 if TYPE_CHECKING:
     from llamina.media import EncoderRunner
@@ -92,11 +94,17 @@ class MediaEncoder:
 
 
 def encoder_beside(model: Path, kind: Kind = "vision") -> Path | None:
-    """The mmproj file of a kind in the model's folder; of several, the one whose name begins most like the model's."""
+    """The mmproj file of a kind in the model's folder; of several, the one whose name begins most like the model's.
+
+    A model that was pulled from a repository may have it in the folders above, up to the repository's own.
+    """
     if not model.is_file():
         return None
-    found = [path for path in sorted(model.parent.glob("*.gguf")) if "mmproj" in path.name.lower() and _has(path, kind)]
-    return max(found, key=lambda path: _alike(_plain(path.name), _plain(model.name)), default=None)
+    for folder in folders_of(model):
+        found = [path for path in sorted(folder.glob("*.gguf")) if is_encoder(path.name) and _has(path, kind)]
+        if found:
+            return max(found, key=lambda path: _alike(_plain(path.name), _plain(model.name)))
+    return None
 
 
 def kinds_of(path: Path) -> list[Kind]:

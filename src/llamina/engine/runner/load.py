@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, TypeAlias, Unpack
 
 import numpy as np
 
@@ -19,19 +19,22 @@ from llamina.errors import RequestError, UnsupportedModel
 from llamina.gguf import GGUF, open_model
 from llamina.hub.bar import progress_bar
 from llamina.hub.sampling import sampling_for
-from llamina.models import build
+from llamina.models import RopeOverrides, build
+from llamina.models.rope_overrides import NAMES as ROPE_NAMES
 from llamina.ops import Weight
 from llamina.quant import format_of
+from llamina.quant.arrays import GGUF as Arrays
 from llamina.sampling import Sampling
 
 DEFAULT_CONTEXT = 8192
 MAX_CONTEXT = 1 << 24  # no trained context comes near this
 NAMED = {"backend", "device", "threads", "context", "draft", "mmproj", "progress"}
 Progress = Callable[[str, int, int], None]
+Source: TypeAlias = str | os.PathLike[str] | GGUF | Arrays | bytes | bytearray | memoryview
 
 
 def load(
-    model: str | os.PathLike[str] | GGUF | None = None,
+    model: Source | None = None,
     *,
     backend: str = "auto",
     device: int | None = None,
@@ -44,8 +47,13 @@ def load(
 ) -> Engine:
     """Load a GGUF file, or a model by its name; without either, the catalogue's default. Names are fetched if need be.
 
+    A name is a short one, `user/repo[:quant]` of the Hugging Face Hub, with or without `hf:`, or an address on the web.
+    The bytes of a GGUF file, or an opened `GGUF`, may be given instead.
+
     `backend` is auto (a GPU if one can be used, else the CPU), cpu, cuda or reference, and `device` the GPU's number;
-    `stream` is the caller's CUDA stream on which a GPU works then. Without `context`, the trained one, at most 8192.
+    `stream` is the caller's CUDA stream on which a GPU works then. With `exact`, the bits that a GPU computes for a
+    token do not depend on what else is in its step; on the CPU they never do. Without `context`, the trained one, at
+    most 8192.
     Sampling parameters that requests leave out are those that the file (`general.sampling.*`) or the catalogue gives.
 
     `mmproj` is the file of an encoder of pictures or sounds; without it, the one beside the model is used.
@@ -53,14 +61,24 @@ def load(
 
     `draft` is a smaller model with the same vocabulary that drafts tokens, or a folder to choose one from. `kv_type`
     is the type of the KV cache, `cache_tokens` its size in tokens, `max_sequences` how many are computed at once,
-    `step_tokens` how many tokens one step computes at the most, `max_waiting` how many requests may wait. With
-    `offload` the weights are read as they are needed, within a `memory_budget` in bytes. `gpu_layers` is how many of
-    the last layers a GPU computes, the output counted as one, or "all"; the CPU computes the others. Without it, and
-    with "auto", those that fit the GPU's free memory. `tensor_parallel` divides every layer among so many GPUs, from
-    `device` on, each with its heads and its rows or columns of the weights. `template` is a chat template in place of
-    the file's; `sampling` are parameters that requests have unless they say otherwise, before the file's.
+    `step_tokens` how many tokens one step computes at the most, `max_waiting` how many requests may wait.
+
+    With `offload` the weights are read as they are needed, within a `memory_budget` in bytes; with "pinned", layers in
+    `pin` (by number, below 0 from the end; "embeddings", "output") stay in memory before others do. `prefetch` is how
+    many parts of the model are read ahead, 1 unless given. `gpu_layers` is how many of the last layers a GPU computes,
+    the output counted as one, or "all"; the CPU computes the others. Without it, and with "auto", those that fit the
+    GPU's free memory. `tensor_parallel` divides every layer among so many GPUs, from `device` on, each with its heads
+    and its rows or columns of the weights.
+
+    `tokenizer` is a GGUF file, a tokenizer.json or a folder in place of the file's vocabulary; a tokenizer.json beside
+    a file that has none is found. `chat_template` is Jinja or a name (chatml, llama3, ...) in place of the file's;
+    `sampling` are parameters that requests have unless they say otherwise, before the file's.
     `progress(what, done, total)` is told of fetching and compiling; without it a bar is shown, on a terminal or as a
     widget of a notebook.
+
+    `rope_scaling` (none, linear, yarn), `rope_freq_base`, `rope_freq_scale`, `yarn_ext_factor`, `yarn_attn_factor`,
+    `yarn_beta_fast`, `yarn_beta_slow` and `yarn_orig_ctx` take the place of the file's RoPE settings, as llama.cpp's
+    options do: `rope_freq_scale=0.25` with a `context` four times as long as the trained one.
     """
     check_names(options, LoadOptions.__optional_keys__ | NAMED)
     _check_whole("threads", threads, 1)
@@ -69,14 +87,14 @@ def load(
     given = options.get("sampling") or {}
     check_names(given, frozenset(SAMPLING))
     Sampling(**given)  # raises for what no request could be sampled with
-    file = model if isinstance(model, GGUF) else open_model(locate(model, progress))
+    file = _opened(model, progress, options)
     if file.metadata.get("general.type") == "adapter":
         raise UnsupportedModel(f"{file.source} is a LoRA adapter: load its model, then give it to load_adapter")
-    weights = weights_of(file)
+    weights, rope = weights_of(file), RopeOverrides.take(options)
     trained = build(file.metadata, weights).config.trained_context
-    built = build(file.metadata, weights, context or min(trained, DEFAULT_CONTEXT))
+    built = build(file.metadata, weights, context or min(trained, DEFAULT_CONTEXT), rope)
     smaller = None if draft is None else open_draft(locate(draft, progress), file)
-    own: dict[str, Any] = {name: value for name, value in options.items() if name != "max_waiting"}
+    own: dict[str, Any] = {name: value for name, value in options.items() if name not in {"max_waiting", *ROPE_NAMES}}
     own |= {"sampling": {**sampling_for(file), **given}, "mmproj": mmproj}
     shown = progress_bar("parts") if progress is None else None
     with shown or nullcontext():
@@ -84,15 +102,28 @@ def load(
         runner = ModelRunner(file, built, backend=backend, device=device, threads=threads, progress=told, **own)
     engine = Engine(Core(runner, options.get("max_waiting", MAX_WAITING)))
     if smaller is not None:
-        same = {
-            name: value for name, value in own.items() if name in ("kv_type", "stream", "step_tokens", "max_sequences")
-        }
+        shared = ("kv_type", "stream", "exact", "step_tokens", "max_sequences")
+        same = {name: value for name, value in own.items() if name in shared}
         if own.get("gpu_layers") == 0:  # a draft model has what its target leaves, but no GPU that is not wanted
             same["gpu_layers"] = 0
         same |= {"backend": backend, "device": device, "threads": threads, "context": engine.context}
         drafts = load(smaller, progress=progress, **same)  # type: ignore[arg-type]
         engine.core.speculation.drafter = Drafter(drafts.core, runner.plan.vocab)
     return engine
+
+
+def _opened(model: Source | None, progress: Progress | None, options: LoadOptions) -> GGUF:
+    """The file that is meant. Raises what fetching, finding and opening it may raise."""
+    if isinstance(model, GGUF | Arrays):
+        return model.file if isinstance(model, Arrays) else model
+    if not isinstance(model, bytes | bytearray | memoryview):
+        return open_model(locate(model, progress))
+    if options.get("offload", "none") != "none" or options.get("memory_budget"):
+        raise RequestError("offload reads weights from a file, and the model is in memory: give its path", "offload")
+    file = GGUF.from_bytes(model)
+    if file.metadata.get("split.count", 1) not in (0, 1):
+        raise RequestError("the bytes are one of several shards: give the path of the first, or merge them", "model")
+    return file
 
 
 def _check_whole(name: str, value: object, least: int, most: int | None = None) -> None:

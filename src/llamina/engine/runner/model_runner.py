@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from threading import RLock
 from typing import Any, Literal
 
@@ -23,7 +24,7 @@ from llamina.gguf import GGUF, fingerprint
 from llamina.models import Decoder
 from llamina.ops.batch import PAGE, Batch
 from llamina.plan import Plan, record
-from llamina.tokenizer import Tokenizer, with_template
+from llamina.tokenizer import Tokenizer, template_source, vocabulary_of, with_template
 
 STEP_TOKENS = 512  # of one step, unless told otherwise
 LOGITS_BYTES = 256 << 20  # address space for one step's logits; only what is used becomes resident
@@ -40,6 +41,7 @@ class ModelRunner:
         backend: str = "auto",
         device: int | None = None,
         stream: int | None = None,
+        exact: bool = False,
         threads: int | None = None,
         kv_type: KvType = "f16",
         step_tokens: int | None = None,
@@ -47,10 +49,13 @@ class ModelRunner:
         cache_tokens: int | None = None,
         offload: Literal["none", "budget", "pinned"] = "none",
         memory_budget: int | None = None,
+        pin: Sequence[int | Literal["embeddings", "output"]] | None = None,
+        prefetch: int | None = None,
         gpu_layers: GpuLayers | None = None,
         tensor_parallel: int = 1,
         sampling: Mapping[str, Any] | None = None,
-        template: str | None = None,
+        tokenizer: str | os.PathLike[str] | None = None,
+        chat_template: str | None = None,
         mmproj: str | os.PathLike[str] | None = None,
         picture_hosts: Sequence[str] | None = None,
         progress: Callable[[str, int, int], None] | None = None,
@@ -66,7 +71,8 @@ class ModelRunner:
         self.kv_type = kv_type
         self.context = model.config.context
         self.sampling = dict(sampling or {})  # parameters that requests have unless they say otherwise
-        self._template = template
+        self._vocabulary = tokenizer
+        self._chat_template = None if chat_template is None else template_source(chat_template)
         self.plan: Plan = record(model.forward)
         if self.plan.causal != model.causal:
             key = f"{model.config.architecture}.attention.causal"
@@ -76,12 +82,14 @@ class ModelRunner:
         whole = not model.causal
         step_tokens = step_tokens or (max(self.context, STEP_TOKENS) if whole else STEP_TOKENS)
         wanted = Wanted(self.context, max_sequences, step_tokens, kv_type, cache_tokens)
-        host = {"threads": threads, "offload": offload, "memory_budget": memory_budget}
+        how: dict[str, Any] = {"threads": threads, "offload": offload, "memory_budget": memory_budget}
+        how |= {"device": device, "stream": stream, "exact": exact}
+        how |= {"pin": pin, "prefetch": prefetch}
         self.backend: Backend
         if tensor_parallel == 1:
-            self.backend = choose_backend(backend, self.plan, wanted, gpu_layers, device=device, stream=stream, **host)
+            self.backend = choose_backend(backend, self.plan, wanted, gpu_layers, **how)
         elif gpu_layers is None:
-            self.backend = divide_backend(backend, tensor_parallel, device=device, stream=stream, **host)
+            self.backend = divide_backend(backend, tensor_parallel, **how)
         else:
             message = f"gpu_layers is {gpu_layers!r} and tensor_parallel is {tensor_parallel}: give one of them"
             raise RequestError(message, "gpu_layers")
@@ -121,9 +129,18 @@ class ModelRunner:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """Built on first use: a file without a vocabulary still has logits."""
+        """Built on first use: a file without a vocabulary still has logits.
+
+        Raises RequestError or ModelFileError if it was given and has more tokens than the model.
+        """
         with self.compiling:
-            return Tokenizer.from_metadata(with_template(self.file.metadata, self._template))
+            place, size = self._vocabulary or _beside(self.file), self.model.embeddings.shape[0]
+            metadata = self.file.metadata if place is None else vocabulary_of(place, size)
+            found = Tokenizer.from_metadata(with_template(metadata, self._chat_template))
+            if place is not None and found.vocab_size > size:
+                message = f"{os.fspath(place)} has {found.vocab_size} tokens and the model {size}"
+                raise RequestError(f"{message}: it belongs to another model", "tokenizer")
+            return found
 
     @cached_property
     def samplers(self) -> Samplers:
@@ -188,6 +205,13 @@ class ModelRunner:
         self.pictures.close()
         self.sounds.close()
         self._closed = True
+
+
+def _beside(file: GGUF) -> Path | None:
+    """The tokenizer.json that lies beside a file without a vocabulary."""
+    path = Path(file.source).parent / "tokenizer.json"
+    silent = file.metadata.get("tokenizer.ggml.model") in (None, "none", "no_vocab")
+    return path if silent and path.is_file() else None
 
 
 def _check_counts(**counts: int | None) -> None:

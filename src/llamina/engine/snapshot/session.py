@@ -2,9 +2,9 @@
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from llamina.engine.snapshot.file import read_file, write_file
 from llamina.engine.snapshot.format import Snapshot
 from llamina.engine.snapshot.transfer import resume, take_snapshot
 from llamina.engine.tasks.chat import Message, Turn, conversation
@@ -43,23 +43,12 @@ class Session:
         if self._turn is None:
             raise RequestError("nothing was asked yet: there is nothing to save")
         snapshot = self._engine.stepper.call(take_snapshot, self._engine.core, self._turn.generation.sequence)
-        data = Snapshot(snapshot.header | {"messages": written(self.messages)}, snapshot.states).pack()
-        part = Path(f"{os.fspath(path)}.part")
-        try:
-            part.write_bytes(data)
-            part.replace(path)
-        except OSError as error:
-            part.unlink(missing_ok=True)
-            raise SnapshotError(f"{os.fspath(path)} cannot be written: {error.strerror}") from error
+        write_file(path, Snapshot(snapshot.header | {"messages": written(self.messages)}, snapshot.states).pack())
 
     @classmethod
     def load(cls, engine: "Engine", path: str | os.PathLike[str]) -> "Session":
         """The conversation that was saved there. Raises SnapshotError if there is none, or it is another model's."""
-        try:
-            data = Path(path).read_bytes()
-        except OSError as error:
-            raise SnapshotError(f"{os.fspath(path)} cannot be read: {error.strerror}") from error
-        snapshot = Snapshot.unpack(data)
+        snapshot = Snapshot.unpack(read_file(path))
         if "messages" not in snapshot.header:
             raise SnapshotError(f"{os.fspath(path)} holds a request, not a conversation: give it to Engine.resume")
         engine.stepper.call(_restore, engine, snapshot)

@@ -70,7 +70,8 @@ def resume(core: "Core", snapshot: Snapshot) -> Sequence:
 def _layout(core: "Core") -> list[Any]:
     """States are moved between programs of the same layout, on any backend; for another, tokens are computed again."""
     states = core.runner.program.states
-    return [core.runner.kv_type, PAGE, *(states.exported_size(unit) for unit in UNITS)]
+    rope = sorted(core.runner.model.config.overrides.given().items())
+    return [core.runner.kv_type, PAGE, *(states.exported_size(unit) for unit in UNITS), *map(list, rope)]
 
 
 def _parts(core: "Core", computed: int) -> dict[Unit, range]:

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from llamina.engine.cancellation import remember
 from llamina.engine.delta import FinishReason
 from llamina.engine.request import request_of
 from llamina.engine.sequence import Sequence
@@ -71,6 +72,19 @@ class BeamSearch:
 
     def score(self, total: float, length: int) -> float:
         return float(total / max(length, 1) ** self.length_penalty)
+
+
+def search(engine: "Engine", tokens: list[int], n: int, best_of: int | None, options: dict[str, Any]) -> Completion:
+    """The best answers that a beam search finds. Raises RequestError for options that beams cannot have."""
+    given = {name: options.pop(name) for name in SEARCH if name in options}
+    options |= {"best_of": best_of} if best_of is not None else {}
+    found = BeamSearch(n=n, **given).begin(engine, tokens, options)
+    remember(lambda: engine.stepper.post(found.cancel))
+    try:
+        engine.stepper.wait(found.future.done)
+        return found.future.result()
+    finally:
+        engine.stepper.post(found.cancel)
 
 
 class Search:
@@ -207,12 +221,12 @@ class Search:
     def _completion(self) -> Completion:
         now = time.perf_counter()
         answers = []
-        for _, beam, reason in self._done[: self._search.n]:
+        for score, beam, reason in self._done[: self._search.n]:
             tokens = list(beam.tokens[:-1] if reason == "stop" else beam.tokens)
             text = self._tokenizer.decode(tokens, continued=True)
             times = self._first - self._start, now - self._first
             usage = Usage(len(self._prompt), len(beam.tokens), *times, beam.sequence.cached or 0)
-            answers.append(Completion(text, tokens, reason, usage))
+            answers.append(Completion(text, tokens, reason, usage, score=score, beam_logprob=beam.total))
         return replace(answers[0], alternatives=answers[1:])
 
 

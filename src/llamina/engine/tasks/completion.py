@@ -48,11 +48,15 @@ class Completion:
     prompt_logprobs: list[TokenLogprob | None] | None = None  # the first token of a prompt has none
     alternatives: list["Completion"] = field(default_factory=list)  # other answers, where several were asked for
     seed: int | None = None  # that was drawn with
+    score: float | None = None  # of a beam: `cumulative_logprob` by its length to the power of `length_penalty`
+    beam_logprob: float | None = None  # of a beam: the log-probability of its tokens, that of its end included
 
     @property
     def cumulative_logprob(self) -> float | None:
-        """How likely the whole is, where `logprobs` were asked for."""
-        return None if self.logprobs is None else sum(found.logprob for found in self.logprobs if found)
+        """How likely the whole is, where `logprobs` were asked for or it is a beam."""
+        if self.logprobs is None:
+            return self.beam_logprob
+        return sum(found.logprob for found in self.logprobs if found)
 
     def __str__(self) -> str:
         return self.text

@@ -1,7 +1,7 @@
 """One sequence seen by its caller: an iterator of deltas."""
 
 from collections import deque
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 from llamina.engine.delta import Delta
 from llamina.engine.sequence import Sequence
@@ -58,6 +58,9 @@ class Generation:
 
     def __del__(self) -> None:
         self._engine.stepper.post(self._engine.core.cancel, self.sequence)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError("a generation cannot be copied or pickled: take its result(), or engine.snapshot(sequence)")
 
     def result(self) -> Completion:
         """Everything, after running what is left of it. Raises what ended the sequence, if it failed."""

@@ -152,6 +152,22 @@ def prompt_of(engine: "Engine", text: str, media: Mapping[str, Part]) -> list[in
     return join([bos], tokens) if wanted and bos is not None else tokens
 
 
+def shown_prompt(engine: "Engine", content: object, add_special: bool, parse_special: bool) -> Prompt:
+    """Text, pictures and sounds in order, without a template; with `add_special` as the model begins and ends texts.
+
+    Raises RequestError for parts that are neither, or those that the model has no encoder for.
+    """
+    tokenizer, parts = engine.tokenizer, content_of(content) or ""
+    first = add_special and tokenizer.add_bos and tokenizer.bos is not None
+    found: list[int | Embedded] = [tokenizer.special["bos"]] if first else []
+    for part in [{"type": "text", "text": parts}] if isinstance(parts, str) else parts:
+        if part["type"] == "text":
+            found += engine.encode(part["text"], add_special=False, parse_special=parse_special)
+        else:
+            found += _rows_of(engine, part)
+    return Prompt([*found, *([tokenizer.special["eos"]] if add_special and tokenizer.add_eos else [])])
+
+
 def _with_rows(engine: "Engine", text: str, media: Mapping[str, Part]) -> list[int]:
     if not media:
         return engine.encode(text, add_special=False)

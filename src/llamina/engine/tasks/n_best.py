@@ -14,6 +14,25 @@ from llamina.errors import RequestError
 
 if TYPE_CHECKING:
     from llamina.engine.engine import Engine
+    from llamina.engine.tasks.scoring import Text
+
+
+AHEAD = 4  # times as many sequences are submitted as can run, where many are asked for at once
+
+
+def answer(
+    engine: "Engine", prompts: Sequence["Text"], asked: "NBest", options: dict[str, Any], listener: Listener | None
+) -> list[Completion]:
+    """The answers to each prompt. More are begun while half of those that were begun are still to come."""
+    ahead, answers = max(1, AHEAD * engine.runner.budget.sequences // asked.count), []
+    under_way: list[list[Generation]] = []
+    for i in range(len(prompts)):
+        if len(under_way) - i <= ahead // 2:
+            more = [engine.encode(text) for text in prompts[len(under_way) : i + ahead]]
+            under_way += begin(engine, more, asked.count, asked.options(options), listener)
+        answers.append(asked.choose([generation.result() for generation in under_way[i]], options))
+        under_way[i] = []
+    return answers
 
 
 def begin(

@@ -2,20 +2,24 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from llamina.engine.cancellation import SCOPE
 from llamina.engine.embedded import Embedded, Prompt
 from llamina.engine.request import Reading, Request
+from llamina.engine.sequence import Sequence as EngineSequence
+from llamina.engine.sequence import Sink
+from llamina.engine.tasks.n_best import AHEAD
 from llamina.engine.tasks.pooling import Array, Pooling, check_pooling, normalized, pool, rows_of
 from llamina.errors import RequestError
 
 if TYPE_CHECKING:
     from llamina.engine.engine import Engine
 
-Text: TypeAlias = str | Sequence[int] | Sequence[int | Embedded]
+Text: TypeAlias = str | Sequence[int] | Sequence[int | Embedded] | Sequence[Mapping[str, Any]]
 Scales: TypeAlias = Mapping[str, float]  # of adapters, by name
 
 
@@ -40,6 +44,39 @@ def outputs(engine: "Engine", reading: Reading, tokens: Sequence[int], adapters:
     """The logits or hidden states of every token, [tokens, width]."""
     request = Request(tokens, reads=range(len(tokens)), reading=reading, adapters=adapters or {})
     return engine.read([request])[0]
+
+
+def read(engine: "Engine", requests: Sequence[Request]) -> list[Array]:
+    """The outputs that each request reads; nothing of them is left if one cannot be computed."""
+    return [np.concatenate(parts) for parts in read_parts(engine, requests)]
+
+
+def read_parts(engine: "Engine", requests: Sequence[Request], sink: Sink | None = None) -> list[list[Any]]:
+    """The same, in the parts in which steps have computed them; `sink` takes them from where a device has them."""
+    ahead = AHEAD * engine.runner.budget.sequences
+    if (scope := SCOPE.get()) is not None and scope.cache_salt:
+        requests = [replace(request, cache_salt=scope.cache_salt) for request in requests]
+    sequences: list[EngineSequence] = []
+    found = []
+    try:
+        for i in range(len(requests)):
+            if len(sequences) - i <= ahead // 2:
+                more = [engine.core.prepare(request) for request in requests[len(sequences) : i + ahead]]
+                sequences += more
+                for one in more:
+                    one.sink = sink
+                engine.enqueue(more)
+            sequence = sequences[i]
+            engine.stepper.wait(lambda sequence=sequence: sequence.done)  # type: ignore[misc]
+            if sequence.finish_reason != "stop":
+                raise sequence.error or RequestError("the request was cancelled: ask again")
+            found.append(sequence.rows)
+            sequences[i].rows = []
+    except BaseException:
+        for sequence in sequences:
+            engine.cancel(sequence)
+        raise
+    return found
 
 
 def embed(
@@ -125,7 +162,7 @@ def windows(n: int, size: int) -> Iterator[tuple[int, int, int]]:
 
 def _several(texts: Text | Sequence[Text]) -> list[Text]:
     """One text or several, as several."""
-    if isinstance(texts, str):
+    if isinstance(texts, str | Prompt):
         return [texts]
     items = list(texts)
     if not items:

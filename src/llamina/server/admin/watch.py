@@ -1,5 +1,6 @@
 """`/admin/health`, `/admin/stats` and `/admin/requests`: how the server does, and what runs."""
 
+from dataclasses import asdict
 from typing import Any
 
 from starlette.requests import Request
@@ -7,6 +8,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from llamina import __version__
+from llamina.backends.pressure import memory_pressure
 from llamina.server.errors import ApiError
 from llamina.server.http import json
 from llamina.server.models import Entry, Models
@@ -26,12 +28,14 @@ async def health(request: Request) -> Response:
 
 
 async def stats(request: Request) -> Response:
-    """GET /admin/stats: counters, gauges and memory of every loaded model."""
+    """GET /admin/stats: counters, gauges and memory of every loaded model, and how scarce memory is."""
     found = {}
     for entry in _loaded(request):
         if entry.model is not None:
             found[entry.id] = await entry.model.call("stats") | {"inflight": entry.users}
-    return json({"models": found})
+    pressure = memory_pressure()
+    memory = {**asdict(pressure), "used": pressure.used, "level": pressure.level}
+    return json({"models": found, "memory_pressure": memory})
 
 
 async def requests(request: Request) -> Response:

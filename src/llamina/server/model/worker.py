@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from llamina.backends.host import give_way
 from llamina.engine import load
 from llamina.errors import LlaminaError
 from llamina.server.model.describe import describe
@@ -18,6 +19,7 @@ from llamina.server.model.service import Service
 
 def main() -> None:
     """Load the model, answer frames until the connection ends."""
+    give_way(False)  # as the server does, which started it
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's: it ends its workers in order
     size = int.from_bytes(sys.stdin.buffer.read(4), "big")
     setup = msgspec.msgpack.decode(sys.stdin.buffer.read(size), type=Setup)

@@ -83,7 +83,7 @@ def _shown(entry: Entry, verbose: bool) -> dict[str, Any]:
         raise ApiError(404, f"the file of {entry.id!r} is not there: pull it first", "not_found_error")
     answer: dict[str, Any] = {
         "modelfile": "# Modelfile of this model; to build another on it, keep FROM\n" + modelfile.text(entry.id),
-        "template": modelfile.template or entry.profile.template or found.template,
+        "template": modelfile.template or entry.profile.chat_template or found.template,
         "details": found.details | {"parent_model": modelfile.parent},
         "model_info": metadata(found.path, verbose),
         "capabilities": found.capabilities,

@@ -26,12 +26,14 @@ def load_config(
     models: Sequence[tuple[str, str]] = (),
     aliases: Sequence[str] = (),
     mmproj: str | None = None,
+    changes: Mapping[str, Any] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Config:
     """The configuration. Without a file, LLAMINA_CONFIG's, else `config.toml` in the user's folder if it is there.
 
     `flags` are texts by key (`limits.messages`); `models` are names and files that come before those of the file, and
-    `aliases` other names of the first, `mmproj` its encoder of pictures. Raises InvalidConfig with all mistakes.
+    `aliases` other names of the first, `mmproj` its encoder of pictures, `changes` what else its profile says.
+    Raises InvalidConfig with all mistakes.
     """
     environ = os.environ if environ is None else environ
     mistakes: list[Mistake] = []
@@ -51,6 +53,8 @@ def load_config(
         mistakes.append(Mistake("--alias", "there is no model that it could be another name of: give one"))
     if mmproj:
         profiles[0].given["mmproj"] = mmproj
+    if changes:
+        profiles[0].given.update(changes)
     folder = found.parent if found is not None else None
 
     def wrong(key: str, message: str) -> None:

@@ -7,11 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from llamina.backends import BACKENDS
+from llamina.engine.request import check_names as check_option_names
 from llamina.errors import LlaminaError
+from llamina.hub.origin import is_url
+from llamina.models import RopeOverrides
+from llamina.models.rope_overrides import NAMES as ROPE_NAMES
 from llamina.sampling import Sampling
 from llamina.server.config import ModelProfile
 from llamina.server.settings.mistakes import Mistake, unknown
-from llamina.tokenizer import ChatTemplate
+from llamina.tokenizer import ChatTemplate, template_source
+from llamina.tokenizer.named_templates import TEMPLATES
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,7 @@ def finished(profile: Profile, folder: Path | None, mistakes: list[Mistake]) -> 
         mistakes.append(Mistake(profile.where((key,)), message))
 
     given["model"] = given.get("model") or profile.name
-    for key in ("model", "draft", "mmproj"):
+    for key in ("model", "draft", "mmproj", "tokenizer"):
         if given.get(key):
             given[key] = _file(given[key], folder)
             if _is_path(given[key]) and not os.path.exists(given[key]):
@@ -40,11 +45,16 @@ def finished(profile: Profile, folder: Path | None, mistakes: list[Mistake]) -> 
         given["adapters"] = {**given["adapters"], name: _file(file, folder)}
         if not os.path.exists(given["adapters"][name]):
             wrong("adapters", f"adapters.{name} is {file!r}: there is no such file")
-    if given.get("template"):
+    if given.get("chat_template"):
         try:
-            given["template"] = _template(given["template"], folder)
+            given["chat_template"] = _template(given["chat_template"], folder)
         except (LlaminaError, OSError, UnicodeDecodeError) as error:
-            wrong("template", f"template: {getattr(error, 'strerror', None) or error}")
+            wrong("chat_template", f"chat_template: {getattr(error, 'strerror', None) or error}")
+    try:
+        check_option_names(given.get("rope", {}), ROPE_NAMES)
+        RopeOverrides.take(given.get("rope", {}))
+    except LlaminaError as error:
+        wrong("rope", f"rope: {error}")
     check_defaults(given, wrong)
     return ModelProfile(**given)
 
@@ -85,11 +95,15 @@ def _file(name: str, folder: Path | None) -> str:
 
 
 def _is_path(name: str) -> bool:
-    return name.endswith(".gguf") or name.startswith(("/", "./", "../", "~"))
+    return not is_url(name) and (name.endswith(".gguf") or name.startswith(("/", "./", "../", "~")))
 
 
 def _template(text: str, folder: Path | None) -> str:
-    """The source of a template: the text itself if it is one, else that of the file. Raises TemplateError, OSError."""
-    source = text if "{{" in text or "{%" in text else Path(_file(text, folder)).read_text(encoding="utf-8")
+    """The source of a template by its name, the text itself if it is one, else that of the file.
+
+    Raises TemplateError, OSError.
+    """
+    given = text in TEMPLATES or "{{" in text or "{%" in text
+    source = template_source(text) if given else Path(_file(text, folder)).read_text(encoding="utf-8")
     ChatTemplate(source)
     return source

@@ -1,8 +1,8 @@
 """Gemma 3: SigLIP's ViT over one square, the mean of neighbouring patches, normed and projected."""
 
-from llamina.ops import Value, constant, flat, linear, norm, scale, split
+from llamina.ops import Value, constant, linear, norm
 from llamina.quant import decode
-from llamina.vision.encoder import Encoder, Part
+from llamina.vision.encoder import Encoder, Part, mean
 from llamina.vision.picture import Picture
 from llamina.vision.resize import fit
 
@@ -20,10 +20,4 @@ class Family(Encoder):
         return ["<start_of_image>", fit(picture.pixels, (self.side, self.side), "bilinear"), "<end_of_image>"]
 
     def project(self, x: Value) -> Value:
-        if self.merge > 1:
-            patches = split(flat(x), *[x.shape[1]] * x.shape[0])
-            x = patches[0]
-            for other in patches[1:]:
-                x = x + other
-            x = scale(x, 1 / len(patches))
-        return linear(norm(x, self.mm.soft_emb_norm, self.config.eps), self.projection)
+        return linear(norm(mean(x), self.mm.soft_emb_norm, self.config.eps), self.projection)

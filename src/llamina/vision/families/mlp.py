@@ -1,17 +1,17 @@
-"""LLaVA 1.5 and 1.6, BakLLaVA: CLIP's ViT without its last layer, and an MLP. 1.6 has a grid of tiles beside it all.
+"""LLaVA 1.5 and 1.6, BakLLaVA, Yi-VL: CLIP's ViT without its last layer, and an MLP, which Yi-VL norms.
+
+1.6 has a grid of tiles beside it all.
 
 As in llama.cpp, the class token stands behind the patches, rows are those from the second patch to it, and the picture
-as a whole comes after its tiles.
+as a whole comes after its tiles. Files that `llamina convert` has made say that rows are those of all patches.
 """
 
 from llamina.errors import UnsupportedModel
 from llamina.ops import Value, activate, linear
 from llamina.vision.encoder import Encoder, Part
 from llamina.vision.picture import Picture
-from llamina.vision.resize import fit, stretch
+from llamina.vision.resize import CLIP_GREY, fit, stretch
 from llamina.vision.tiles import best_resolution, cut
-
-GREY = (122, 116, 104)  # CLIP's mean
 
 
 class Family(Encoder):
@@ -19,7 +19,7 @@ class Family(Encoder):
         if self.config.get("feature_layer") is not None:
             raise UnsupportedModel("clip.vision.feature_layer is given: rows of several layers are not known here")
         self.layers = self.config.layers - 1
-        self.first_output = int("class_embd" in self.v)
+        self.first_output = int("class_embd" in self.v and not self.class_first)
         sides = [int(n) for n in self.config.get("image_grid_pinpoints", ())]
         self.grids = list(zip(sides[::2], sides[1::2], strict=False))
         if len(sides) % 2 or any(n < 1 or n % self.side for n in sides):
@@ -29,7 +29,7 @@ class Family(Encoder):
     def parts(self, picture: Picture) -> list[Part]:
         pixels, size = picture.pixels, (self.side, self.side)
         if not self.grids:
-            return [fit(pixels, size, "bicubic", GREY)]
+            return [fit(pixels, size, "bicubic", CLIP_GREY)]
         overview = stretch(pixels, size, "bicubic")
         if max(picture.width, picture.height) <= self.side:
             return [overview]
@@ -37,6 +37,9 @@ class Family(Encoder):
         return [*(tile for row in cut(refined, self.side) for tile in row), overview]
 
     def project(self, x: Value) -> Value:
-        x = activate(linear(x, getattr(self.mm, "0")), "gelu")
-        last = self.mm.get("2")
+        x, last, normed = linear(x, getattr(self.mm, "0")), self.mm.get("2"), self.mm.get("3")
+        if normed:
+            x = activate(self.norm(x, getattr(self.mm, "1")), "gelu")
+            return self.norm(linear(x, normed), getattr(self.mm, "4"))
+        x = activate(x, "gelu")
         return linear(x, last) if last else x

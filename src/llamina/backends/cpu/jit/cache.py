@@ -21,6 +21,7 @@ import llvmlite.binding as llvm
 
 from llamina.backends.cpu import features
 from llamina.backends.cpu.kernels import module_of
+from llamina.errors import KernelError
 from llamina.ops.batch import PAGE
 
 PACKAGE = Path(__file__).parents[3]
@@ -123,6 +124,21 @@ class KernelFiles:
                 )
             return False
         return True
+
+
+def stale(folder: Path) -> list[Path]:
+    """What this machine does not read: folders of other compilers and CPUs, and kernels of other sources."""
+    own = folder / machine()
+    others = [path for path in sorted(folder.glob("*")) if path != own]
+    return others + [path for path in sorted(own.glob("*.kernel")) if not _is_current(path.stem)]
+
+
+def _is_current(stem: str) -> bool:
+    name, _, digest = stem.rpartition("-")
+    try:
+        return digest == source(module_of(name))
+    except KernelError:  # there is no such kernel any more
+        return False
 
 
 def _write(folder: Path, data: bytes) -> Path:

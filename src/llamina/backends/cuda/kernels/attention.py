@@ -97,14 +97,26 @@ def look(b, low, last, table, keys, values, query, rest, head, position, token, 
 
 
 @triton.jit
+def join(top, total, result, t, s, r):
+    """What was found so far and what the next part of the keys has found, in operations that no compiler fuses."""
+    most = tl.maximum(top, t)
+    level = tl.where(most == NONE, 0.0, most)  # nothing seen yet
+    a, b = tl.exp2(top - level), tl.exp2(t - level)
+    return most, tl.fma(s, b, total * a), tl.fma(r, b[:, None], result * a[:, None])
+
+
+@triton.jit
 def attend(q, q_row, q_head, keys, values, tables, tables_row, positions, sequences, starts, spans, out, out_row,
            out_head, sinks, slopes, seen, seen_row, seen_head, partials, arrived, x8, xd, xs, behind, ahead, chunk,
            seen_block, scale, cap,
            KV_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, VALUE_ROW: tl.constexpr,
            GROUP: tl.constexpr, TILE: tl.constexpr, SEQUENCES: tl.constexpr, ROWS: tl.constexpr, KEY: tl.constexpr,
            MORE: tl.constexpr, VALUE: tl.constexpr, BLOCK: tl.constexpr, SPLITS: tl.constexpr, PADDED: tl.constexpr,
-           KIND: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
+           PART: tl.constexpr, KIND: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
     """One tile, key head and split of the keys; a split's result goes to `partials`.
+
+    With PART blocks, keys are summed in parts of so many, which begin at multiples of that, and parts are joined in
+    order: the same bits, whether each is a split or one program has all.
 
     With PADDED columns, which needs tiles of one token, the split that is done last merges them all, into 8-bit blocks.
 
@@ -128,8 +140,12 @@ def attend(q, q_row, q_head, keys, values, tables, tables_row, positions, sequen
     if chunk is not None:
         low = tl.maximum(low, start // chunk * chunk)
     low = low // BLOCK
+    if PART:
+        low = low // PART * PART
     blocks = last // BLOCK + 1 - low
     each = (blocks + SPLITS - 1) // SPLITS
+    if PART and SPLITS > 1:
+        each = PART
     stop = tl.minimum(blocks, (split + 1) * each)
 
     d, more, dv = tl.arange(0, KEY), KEY + tl.arange(0, MORE if MORE else 1), tl.arange(0, VALUE)
@@ -142,26 +158,40 @@ def attend(q, q_row, q_head, keys, values, tables, tables_row, positions, sequen
     top = tl.full([ROWS], NONE, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     result = tl.zeros([ROWS, VALUE], tl.float32)
-    if sinks is not None:
+    if sinks is not None and (not PART or SPLITS == 1):
         top = tl.where(split == 0, tl.load(sinks + head, mask=alive, other=0.0) * LOG2E, NONE)
         total += tl.where(split == 0, 1.0, 0.0)
     table = tables + sequence * tables_row
     begun = tl.minimum(split * each, stop)
-    if (TILE > 1) and (ahead is None) and (behind is None) and (chunk is None) and (seen is None):
-        every = tl.maximum(begun, tl.minimum((start + 1) // BLOCK - low, stop))  # all tokens see all of these keys
-        for b in range(begun, every):
+    whole_top, whole_total, whole_result = top, total, result
+    parts = 1
+    if PART and SPLITS == 1:
+        parts = (blocks + PART - 1) // PART
+    for p in range(parts):
+        if PART and SPLITS == 1:
+            begun, stop = p * PART, tl.minimum(blocks, (p + 1) * PART)
+            top = tl.full([ROWS], NONE, tl.float32)
+            total = tl.zeros([ROWS], tl.float32)
+            result = tl.zeros([ROWS, VALUE], tl.float32)
+        every = begun
+        if (TILE > 1) and (ahead is None) and (behind is None) and (chunk is None) and (seen is None):
+            every = tl.maximum(begun, tl.minimum((start + 1) // BLOCK - low, stop))  # all tokens see all of these keys
+            for b in range(begun, every):
+                top, total, result = look(
+                    b, low, last, table, keys, values, query, rest, head, position, token, alive, slopes, seen,
+                    seen_row, seen_head, kv_head, behind, ahead, chunk, seen_block, scale, cap, top, total, result,
+                    KV_HEADS, KEY_DIM, VALUE_DIM, VALUE_ROW, KEY, MORE, VALUE, BLOCK, False, KIND,
+                )  # fmt: skip
+        for b in range(every, stop):
             top, total, result = look(
                 b, low, last, table, keys, values, query, rest, head, position, token, alive, slopes, seen, seen_row,
                 seen_head, kv_head, behind, ahead, chunk, seen_block, scale, cap, top, total, result, KV_HEADS, KEY_DIM,
-                VALUE_DIM, VALUE_ROW, KEY, MORE, VALUE, BLOCK, False, KIND,
+                VALUE_DIM, VALUE_ROW, KEY, MORE, VALUE, BLOCK, True, KIND,
             )  # fmt: skip
-        begun = every
-    for b in range(begun, stop):
-        top, total, result = look(
-            b, low, last, table, keys, values, query, rest, head, position, token, alive, slopes, seen, seen_row,
-            seen_head, kv_head, behind, ahead, chunk, seen_block, scale, cap, top, total, result, KV_HEADS, KEY_DIM,
-            VALUE_DIM, VALUE_ROW, KEY, MORE, VALUE, BLOCK, True, KIND,
-        )  # fmt: skip
+        if PART and SPLITS == 1:
+            whole_top, whole_total, whole_result = join(whole_top, whole_total, whole_result, top, total, result)
+    if PART and SPLITS == 1:
+        top, total, result = whole_top, whole_total, whole_result
     if SPLITS == 1:
         target = out + token * out_row + head * out_head
         result = result / tl.where(alive, total, 1.0)[:, None]
@@ -220,3 +250,29 @@ def merge(partials, out, out_row, out_head, count, heads, value_dim,
         return
     result, d = merged(partials, row * heads + head, value_dim, SPLITS, VALUE), tl.arange(0, VALUE)
     tl.store(out + row * out_row + head * out_head + d, result, mask=d < value_dim)
+
+
+@triton.jit
+def merge_in_order(partials, sinks, out, out_row, out_head, count, splits, HEADS: tl.constexpr, VALUE_DIM: tl.constexpr,
+                   VALUE: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
+    """The same as `merge`, one split after the other as `attend` joins parts; BLOCK heads a program."""
+    begin(EARLY)
+    row, head = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    if row >= tl.load(count):
+        return
+    d, alive = tl.arange(0, VALUE), head < HEADS
+    top = tl.full([BLOCK], NONE, tl.float32)
+    total = tl.zeros([BLOCK], tl.float32)
+    result = tl.zeros([BLOCK, VALUE], tl.float32)
+    if sinks is not None:
+        top = tl.load(sinks + head, mask=alive, other=0.0) * LOG2E
+        total += 1.0
+    inside = alive[:, None] & (d < VALUE_DIM)[None, :]
+    for s in range(splits):
+        items = partials + ((row * HEADS + head) * splits + s) * (VALUE_DIM + 2)
+        t = tl.load(items + VALUE_DIM, mask=alive, other=0.0)
+        n = tl.load(items + VALUE_DIM + 1, mask=alive, other=1.0)
+        r = tl.load(items[:, None] + d[None, :], mask=inside, other=0.0)
+        top, total, result = join(top, total, result, t, n, r)
+    result = result / tl.where(alive, total, 1.0)[:, None]
+    tl.store(out + row * out_row + (head * out_head)[:, None] + d[None, :], result, mask=inside)

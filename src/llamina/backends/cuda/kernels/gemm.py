@@ -179,12 +179,12 @@ def gemm(
             for half in tl.static_range(HALVES):
                 tile = group * TILES + k * HALVES + half
                 a = weights(low, high, scale, tops, tile, half, gain, FORM)
-                acc = tl.dot(a, tl.trans(tl.load(xp + (k * HALVES + half) * 128)), acc)
+                acc = tl.dot(a, tl.trans(tl.load(xp + (k * HALVES + half) * 128, mask=here[:, None], other=0.0)), acc)
     else:
         for k in tl.range(part * UNITS // SPLIT * HALVES, (part + 1) * UNITS // SPLIT * HALVES, num_stages=STAGES):
             tops = load_tops(scale, top, group * UNITS + k // HALVES, scales_of(FORM))
             a = weights(low, high, scale, tops, group * TILES + k, k % HALVES, gain, FORM)
-            acc = tl.dot(a, tl.trans(tl.load(xp + k * 128)), acc)
+            acc = tl.dot(a, tl.trans(tl.load(xp + k * 128, mask=here[:, None], other=0.0)), acc)
     n = block * ROWS + tl.arange(0, ROWS)
     if SPLIT > 1:
         inside = (n < N)[:, None] & here[None, :]

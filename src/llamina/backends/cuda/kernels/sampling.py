@@ -2,7 +2,7 @@
 
     adjust    changes of single logits        mask      tokens that are not allowed
     peaks     the largest logit of each group of GROUP, and the first of the largest of each part of SPAN
-    choose    the token of a row              resolve   puts chosen tokens into the next step's batch
+    choose    the token of a row              `inputs.fetch` puts it into the next step's batch
 
 The k likeliest are in the k groups with the largest maxima, so few logits are looked at twice. The k-th largest of some
 numbers is found bit by bit. Sums of probabilities are float64, in any order; nothing is sorted, for a candidate's rank
@@ -135,9 +135,11 @@ def draw(logits, maxima, groups, found, row, k, top_p, least, temperature, numbe
 
 @triton.jit
 def choose(logits, rows, count, maxima, best, where, top_k, top_p, least, temperature, number, groups, found, ids,
-           vocab, parts, PARTS: tl.constexpr, GROUPS: tl.constexpr, LISTED: tl.constexpr,
+           answers, step, vocab, parts, distance, PARTS: tl.constexpr, GROUPS: tl.constexpr, LISTED: tl.constexpr,
            DRAWS: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
     """Grid (rows): a token for each row into `ids`; -1 if all logits are -inf, -2 if the largest is not finite.
+
+    It goes to the host as well, to the first or the second of two places for answers, as the step is even or odd.
 
     Without DRAWS it is the likeliest, as it is where `top_k` is 0.
     """
@@ -161,13 +163,4 @@ def choose(logits, rows, count, maxima, best, where, top_k, top_p, least, temper
             )  # fmt: skip
     token = tl.where(highest == float("inf"), -2, tl.where(highest == NONE, -1, token))
     tl.store(ids + row, token)
-
-
-@triton.jit
-def resolve(tokens, ids, count, BLOCK: tl.constexpr):
-    """Grid (tokens / BLOCK): the token -1 - i becomes the one that was chosen from row i."""
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < tl.load(count)
-    token = tl.load(tokens + at, mask=inside, other=0)
-    chosen = tl.load(ids - 1 - token, mask=inside & (token < 0), other=0)
-    tl.store(tokens + at, tl.maximum(chosen, 0), mask=inside & (token < 0))
+    tl.store(answers + (tl.load(step) & 1) * distance + row, token)

@@ -17,10 +17,8 @@ __all__ = ["OPS", "Calls", "Stop", "lower"]
 
 def lower(plan: Plan, calls: Calls, logits: Ref, ids: Ref) -> None:
     """Write the launches of a plan; logits go to `logits`, and `ids` are the tokens that were chosen last."""
-    calls.emit(
-        "sampling.resolve", (-(-calls.bucket.tokens // 128), 1, 1), 1, tokens=calls.inputs.refs["tokens"], ids=ids,
-        count=calls.inputs.refs["counts"], BLOCK=128,
-    )  # fmt: skip
+    grid, args = calls.inputs.fetching(calls.bucket.sequences)
+    calls.emit("inputs.fetch", grid, **args, ids=ids, EARLY=calls.early)
     for value, name in ((plan.tokens, "tokens"), (plan.positions, "positions")):
         calls.places[value.id] = Place(calls.inputs.refs[name], 1, 1, 1, 1)
     if plan.rows is not None:

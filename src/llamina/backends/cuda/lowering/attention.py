@@ -18,6 +18,7 @@ LONG = 2048  # positions from which on a token's blocks of keys are larger
 PROGRAMS = 2  # of attention for each processor, where sequences have one token each
 FEW = 4  # tokens up to which each head of them is rotated by a program of its own
 HEADS = 4  # that one program rotates otherwise
+PART = 512  # keys that are summed together, whatever the step, if bits are not to depend on it
 RUN = 32  # elements that may have a scale of their own
 BATCH = ("positions", "sequences", "starts")
 
@@ -68,7 +69,8 @@ def _attend(calls: Calls, step: Step) -> None:
         ahead=params.ahead or None, chunk=params.chunk or None, seen_block=params.block, scale=float(params.scale),
         cap=float(params.softcap) or None, GROUP=q.outer // kv_heads, TILE=shape.tile,
         SEQUENCES=calls.inputs.sequences if shape.tile > 1 else 1, ROWS=shape.rows, KEY=first, MORE=more,
-        VALUE=max(RUN, power(dim)), BLOCK=shape.block, SPLITS=shape.splits, KIND=kind, EARLY=calls.early,
+        VALUE=max(RUN, power(dim)), BLOCK=shape.block, SPLITS=shape.splits,
+        PART=PART // shape.block if calls.shared.exact else 0, KIND=kind, EARLY=calls.early,
         **_ending(calls, shape, merged, q.outer, kv_heads),
     )  # fmt: skip
     if merged and not _merges(shape, q.outer // kv_heads):
@@ -77,6 +79,12 @@ def _attend(calls: Calls, step: Step) -> None:
             "endings.merge", (calls.bucket.tokens, q.outer, 1), partials=partials, count=calls.count(value),
             x8=room["x8"], xd=room["xd"], xs=room["xs"], heads=q.outer, value_dim=dim, SPLITS=shape.splits,
             PADDED=wanted.padded, VALUE=power(dim), EARLY=calls.early,
+        )  # fmt: skip
+    elif partials and calls.shared.exact:
+        calls.emit(
+            "attention.merge_in_order", (calls.bucket.tokens, -(-q.outer // FEW), 1), 1, partials=partials,
+            sinks=calls.constant(step.weights[0]) if step.weights else None, **writing(out), count=calls.count(value),
+            splits=shape.splits, HEADS=q.outer, VALUE_DIM=dim, VALUE=max(RUN, power(dim)), BLOCK=FEW, EARLY=calls.early,
         )  # fmt: skip
     elif partials and not merged:
         calls.emit(
@@ -140,36 +148,39 @@ class Tiling:
 
 
 def tiling(calls: Calls, state: State, group: int) -> Tiling:
-    """So that no processor is idle, and that what a program holds fits it."""
+    """So that no processor is idle, and that a program's part fits it; rows, block and warps do not vary if exact."""
     kv_heads, key, dim = state.shape
     bucket, wide, half = calls.bucket, power(max(key, dim)), calls.capacity.kv_type != "f32"
-    alone = bucket.tokens == bucket.sequences  # a token of each sequence
-    tile = 1 if alone else max(1, ROWS // power(group))
+    alone, exact = bucket.tokens == bucket.sequences, calls.shared.exact  # alone: a token of each sequence
+    most = max(1, ROWS // power(group))
+    tile = 1 if alone else most
     tiles = min(bucket.tokens, bucket.tokens // tile + bucket.sequences)
-    rows = max(16, power(tile * group))
-    long = alone and wide <= 128 and bucket.context >= LONG
+    rows = max(16, power((most if exact else tile) * group))
+    long = alone and not exact and wide <= 128 and bucket.context >= LONG
     room = (128 if long else 64) if half else 32
     block = max(16, min(room, room * 256 // wide))
     programs = (PROGRAMS if alone else 1) * calls.shared.device.processors // max(1, tiles * kv_heads)
     splits = min(power(programs), MOST_SPLITS, bucket.context // 64)
-    warps = 8 if rows * wide > 8192 else 2 if alone and splits == 1 and wide <= 128 else 4
+    if exact:
+        splits = bucket.context // PART if programs > 1 else 1
+    warps = 8 if rows * wide > 8192 else 2 if alone and splits == 1 and wide <= 128 and not exact else 4
     return Tiling(tile, tiles, rows, block, splits, warps, 2)
+
+
+def _turns(calls: Calls, step: Step) -> bool:
+    """Whether queries and keys are rotated alike, and kept as they are then."""
+    state, (q, k, *_) = step.states[0], step.inputs
+    turns = [calls.turning.get(value.id) for value in (q, k)]
+    if state.kind != "kv" or rotation(calls, state) or q is k:
+        return False
+    return turns[0] is not None and turns[1] is not None and turns[0].angles == turns[1].angles
 
 
 def _turn_and_keep(calls: Calls, step: Step) -> None:
     """Keys and values into their pages; queries and keys are rotated before, all at once if they turn alike."""
     state, (q, k, *_) = step.states[0], step.inputs
-    turns = [calls.turning.get(value.id) for value in (q, k)]
-    if (
-        state.kind == "kv"
-        and not rotation(calls, state)
-        and turns[0]
-        and turns[1]
-        and turns[0].angles == turns[1].angles
-        and q is not k
-    ):
-        del calls.turning[q.id], calls.turning[k.id]
-        (from_q, angles), (from_k, _) = turns[0], turns[1]
+    if _turns(calls, step):
+        (from_q, angles), (from_k, _) = calls.turning.pop(q.id), calls.turning.pop(k.id)
         out, v, (keys, values) = calls.output(q), calls.place(step.inputs[2]), calls.shared.states.refs[state]
         kv_heads, key, dim = state.shape
         some = 1 if calls.rows(q) <= FEW else HEADS

@@ -69,8 +69,8 @@ def _experts(calls: Calls, step: Step) -> None:
 
 
 def _product(calls: Calls, matrix: Matrix, tokens: int, **how: bool) -> Product:
-    device = calls.shared.device
-    return Product(matrix.layout, tokens, matrix.gain, **how, processors=device.processors, early=device.early)
+    device, exact = calls.shared.device, calls.shared.exact
+    return Product(matrix.layout, tokens, matrix.gain, exact, **how, processors=device.processors, early=device.early)
 
 
 def _multiply(calls: Calls, value: Value, product: Product, matrix: Matrix, out: Ref, names: dict[str, Ref]) -> None:
@@ -129,7 +129,7 @@ def prepared_for(calls: Calls, value: Value) -> tuple[Wanted, dict[str, Argument
         if step.op == "linear":
             group = calls.readers.groups.get(index, (index,))
             layout = calls.shared.matrix([calls.readers.steps[i].weights[0] for i in group]).layout
-            kinds.add(Product(layout, calls.rows(value), 1.0).activation)
+            kinds.add(Product(layout, calls.rows(value), 1.0, calls.shared.exact).activation)
         else:
             others = True
     if layout is None or len(kinds) != 1 or kinds == {"f32"} or layout.padded > WIDEST:

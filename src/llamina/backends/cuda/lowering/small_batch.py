@@ -37,7 +37,7 @@ def _groups(calls: Calls, value: Value) -> list[int]:
 
 def _fits(calls: Calls, value: Value, index: int) -> bool:
     layout = calls.shared.matrix(products_at(calls, index).weights).layout
-    return calls.rows(value) <= TOKENS and fits(layout, calls.rows(value))
+    return not calls.shared.exact and calls.rows(value) <= TOKENS and fits(layout, calls.rows(value))
 
 
 def multiply(calls: Calls, step: Step) -> bool:

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from llamina.server.content import Content
 from llamina.server.model import Model
 from llamina.server.openai.assistants.objects import MESSAGE, STEP
+from llamina.server.openai.assistants.pictures import shown_parts
 from llamina.server.store import Kept
 
 Messages = list[dict[str, Any]]
@@ -12,7 +14,7 @@ Messages = list[dict[str, Any]]
 async def conversation(store: Any, run: Kept) -> Messages:
     """What the model is to answer in this run: everything said before, and what the run itself has done so far."""
     kept = await store.all(MESSAGE, parent=run.parent)
-    texts = {message.id: _text(message) for message in kept}
+    texts = {message.id: await _content(store, message) for message in kept}
     told: Messages = []
     runs: set[str] = set()
     for message in kept:
@@ -30,11 +32,15 @@ async def conversation(store: Any, run: Kept) -> Messages:
     return [{"role": "system", "content": instructions}, *told] if instructions else told
 
 
-def _text(message: Kept) -> str:
-    return "".join(part["text"]["value"] for part in message.body["content"])
+async def _content(store: Any, message: Kept) -> Content:
+    """A text, or parts where there are pictures among them."""
+    parts = await shown_parts(store, message)
+    if all(part["type"] == "text" for part in parts):
+        return "".join(part["text"] for part in parts)
+    return parts
 
 
-def _done(steps: list[Kept], texts: dict[str, str]) -> Messages:
+def _done(steps: list[Kept], texts: dict[str, Content]) -> Messages:
     """The messages and tool calls of a run. Calls without outputs, and messages that were deleted, are left out."""
     told: Messages = []
     for step in steps:

@@ -12,7 +12,7 @@ from llamina.server.caller import caller
 from llamina.server.errors import ApiError
 from llamina.server.http import json
 from llamina.server.ids import new_id
-from llamina.server.openai.assistants.request import MessageRequest, check_metadata, texts_of
+from llamina.server.openai.assistants.request import MessageRequest, check_metadata, parts_of
 from llamina.server.openai.lists import asked_page, cut_page, kept_page
 from llamina.server.store import Kept, Page
 from llamina.server.store.store import made
@@ -31,11 +31,11 @@ def new_message(asked: MessageRequest, thread: str, owner: str) -> Kept:
     """A message of a client. Raises ApiError for contents that no model here reads."""
     if asked.attachments:
         raise ApiError(400, "attachments are not supported: put their text into the content", param="attachments")
-    texts, metadata = texts_of(asked.content), check_metadata(asked.metadata)
-    return message(thread, owner, asked.role, texts, "completed", metadata=metadata)
+    parts, metadata = parts_of(asked.content), check_metadata(asked.metadata)
+    return message(thread, owner, asked.role, parts, "completed", metadata=metadata)
 
 
-def message(thread: str, owner: str, role: str, texts: list[str], status: str, **fields: Any) -> Kept:
+def message(thread: str, owner: str, role: str, parts: list[dict[str, Any]], status: str, **fields: Any) -> Kept:
     """A `thread.message`; `fields` are others than these."""
     id = new_id("msg_")
     body = {
@@ -48,18 +48,13 @@ def message(thread: str, owner: str, role: str, texts: list[str], status: str, *
         "completed_at": now() if status == "completed" else None,
         "incomplete_at": None,
         "role": role,
-        "content": [content(text) for text in texts],
+        "content": parts,
         "assistant_id": None,
         "run_id": None,
         "attachments": [],
         "metadata": {},
     }
     return made(MESSAGE, id, body | fields, owner, thread, status)
-
-
-def content(text: str) -> dict[str, Any]:
-    """A part of a message."""
-    return {"type": "text", "text": {"value": text, "annotations": []}}
 
 
 def new_step(run: Kept, type: Literal["message_creation", "tool_calls"], details: dict[str, Any]) -> Kept:

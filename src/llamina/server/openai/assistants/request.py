@@ -7,6 +7,7 @@ import msgspec
 from llamina.sampling import Sampling
 from llamina.server.config import Limits
 from llamina.server.errors import ApiError
+from llamina.server.openai.assistants.pictures import SOURCES, picture_part
 from llamina.server.openai.chat import ChatRequest, ResponseFormat
 
 PAIRS, KEY, VALUE = 16, 64, 512  # of metadata: how many, and how long
@@ -188,13 +189,21 @@ def check_counts(asked: RunRequest) -> None:
         raise ApiError(400, f"{where} is {truncation.last_messages}: must be at least 1", param=where)
 
 
-def texts_of(content: str | list[Any]) -> list[str]:
-    """The texts of a message's parts. Raises ApiError for parts that are not text."""
-    if isinstance(content, str):
-        return [content]
-    for index, part in enumerate(content):
-        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
-            kind = part.get("type") if isinstance(part, dict) else type(part).__name__
-            message = f"content[{index}] is {kind!r}: only parts of type 'text' with a text are supported"
+def parts_of(content: str | list[Any]) -> list[dict[str, Any]]:
+    """A message's parts as they are kept. Raises ApiError for parts that are neither text nor a picture."""
+    given = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    found = []
+    for index, part in enumerate(given):
+        kind = part.get("type") if isinstance(part, dict) else type(part).__name__
+        if isinstance(kind, str) and kind in SOURCES and isinstance(part, dict):
+            found.append(picture_part(part, f"content[{index}]"))
+        elif kind == "text" and isinstance(part.get("text"), str):
+            found.append(text_part(part["text"]))
+        else:
+            message = f"content[{index}] is {kind!r}: text with a text, image_url and image_file are known"
             raise ApiError(400, message, param=f"content[{index}]")
-    return [part["text"] for part in content]
+    return found
+
+
+def text_part(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": {"value": text, "annotations": []}}

@@ -22,6 +22,7 @@ from llamina.server.openai.assistants.objects import (
     new_message,
     now,
 )
+from llamina.server.openai.assistants.pictures import check_files
 from llamina.server.openai.assistants.request import (
     MetadataUpdate,
     RunRequest,
@@ -53,6 +54,7 @@ async def create(request: Request) -> Response:
     if before is not None and (await up_to_date(server, before)).status in ACTIVE:
         raise _busy(thread.id)
     messages = [new_message(message, thread.id, thread.owner) for message in asked.additional_messages or []]
+    await check_files(server, messages)
     await check_room(server, thread, len(messages))
 
     async def begin() -> Response:
@@ -75,6 +77,7 @@ async def create_with_thread(request: Request) -> Response:
     check_resources(asked.tool_resources)
     thread, *messages = thread_and_messages(request, asked.thread or ThreadRequest(), asked.additional_messages or ())
     server, run = request.app.state.server, await _new_run(request, asked, thread.id)
+    await check_files(server, messages)
 
     async def begin() -> Response:
         await server.store.insert_all([replace(thread, status=run.id), *messages, run])

@@ -22,6 +22,7 @@ from llamina.server.openai.assistants.objects import (
     new_message,
     now,
 )
+from llamina.server.openai.assistants.pictures import check_files
 from llamina.server.openai.assistants.request import (
     MessageRequest,
     MetadataUpdate,
@@ -41,6 +42,7 @@ async def create(request: Request) -> Response:
     depth = request.app.state.server.config.limits.depth
     asked = parse(await read_bytes(request) or b"{}", ThreadRequest, depth)
     new = thread_and_messages(request, asked)
+    await check_files(request.app.state.server, new[1:])
     await request.app.state.server.store.insert_all(new)
     return json(new[0].body)
 
@@ -92,6 +94,7 @@ async def create_message(request: Request) -> Response:
     server = request.app.state.server
     thread = await thread_of(request)
     message = new_message(await read(request, MessageRequest), thread.id, thread.owner)
+    await check_files(server, [message])
     run = await server.store.get(RUN, thread.status) if thread.status else None
     if run is not None and (await up_to_date(server, run)).status in ACTIVE:
         raise ApiError(400, f"no message can be added to {thread.id} while the run {run.id} is active: cancel it first")

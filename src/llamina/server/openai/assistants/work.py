@@ -9,8 +9,8 @@ from llamina.server.http import KEEP_ALIVE, event
 from llamina.server.model import Chunk, Model
 from llamina.server.openai.assistants import states
 from llamina.server.openai.assistants.conversation import conversation, fit
-from llamina.server.openai.assistants.objects import MESSAGE, STEP, content, message, new_step, now
-from llamina.server.openai.assistants.request import chat_options
+from llamina.server.openai.assistants.objects import MESSAGE, STEP, message, new_step, now
+from llamina.server.openai.assistants.request import chat_options, text_part
 from llamina.server.openai.assistants.states import changed, end, shown
 from llamina.server.openai.chat import Choice
 from llamina.server.store import Kept
@@ -150,7 +150,7 @@ class Work:
         """The message with its text, complete or cut at the limit."""
         assert self._message is not None
         latest = await self._store.get(MESSAGE, self._message.id) or self._message  # its metadata may be others now
-        text = {"content": [content(self._choice.text)] if self._choice.text else []}
+        text = {"content": [text_part(self._choice.text)] if self._choice.text else []}
         if cut:
             why = {"incomplete_details": {"reason": "max_tokens"}, "incomplete_at": now()}
             return changed(latest, "incomplete", **text, **why)
@@ -195,7 +195,7 @@ class Work:
         """End without an answer; what was said until then is kept."""
         if self._message is not None and self._choice.text:
             latest = await self._store.get(MESSAGE, self._message.id) or self._message
-            body = latest.body | {"content": [content(self._choice.text)]}
+            body = latest.body | {"content": [text_part(self._choice.text)]}
             await self._store.change(MESSAGE, latest.id, body=body, if_status=("in_progress",))
         for kept in await end(self._server, self._run, status, error):
             self._tell(kept)

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from llamina.convert.vocabulary import ADDED_SCORE, Kind, Vocabulary, merge_pairs
 from llamina.errors import ModelFileError, UnsupportedModel
+from llamina.tokenizer.huggingface.vocabulary import ADDED_SCORE, Kind, Vocabulary, merge_pairs
 
 Field: TypeAlias = tuple[int, int | bytes]
 # Numbers of fields in the protocol buffer, and of model types.

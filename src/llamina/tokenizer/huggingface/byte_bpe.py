@@ -9,9 +9,9 @@ from typing import Any
 
 from tokenizers import Tokenizer as RustTokenizer
 
-from llamina.convert.vocabulary import Vocabulary, merge_pairs
 from llamina.errors import RequestError, UnsupportedModel
 from llamina.tokenizer.bpe import cuts
+from llamina.tokenizer.huggingface.vocabulary import Vocabulary, merge_pairs
 from llamina.tokenizer.pretokenizers import PRETOKENIZERS, Pretokenizer, pretokenizer
 
 # Names that every reader of GGUF knows, preferred over others with the same effect.

@@ -1,19 +1,19 @@
-"""A folder's tokenizer as GGUF's `tokenizer.*` keys: vocabulary, special tokens, chat templates."""
+"""A tokenizer of Hugging Face as GGUF's `tokenizer.*` keys: vocabulary, special tokens, chat templates."""
 
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tokenizers import Tokenizer as RustTokenizer
 
-from llamina.convert import sentencepiece
-from llamina.convert.byte_bpe import MARKED, SAMPLES, byte_pairs
-from llamina.convert.safetensors import read_json
-from llamina.convert.settings import Settings
-from llamina.convert.vocabulary import Kind, Vocabulary
 from llamina.errors import LlaminaError, ModelFileError, UnsupportedModel
-from llamina.tokenizer import Tokenizer
+from llamina.tokenizer.huggingface import sentencepiece
+from llamina.tokenizer.huggingface.byte_bpe import MARKED, SAMPLES, byte_pairs
+from llamina.tokenizer.huggingface.json_file import parse_json, read_json
+from llamina.tokenizer.huggingface.vocabulary import Kind, Vocabulary
+from llamina.tokenizer.tokenizer import Tokenizer
 
 _ROLES = {
     "bos": "bos_token_id",
@@ -27,33 +27,50 @@ _ROLES = {
 _FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.txt")
 
 
-class Folder:
-    """The files of a tokenizer."""
+class Settings(Protocol):
+    """A model's config.json."""
 
-    def __init__(self, path: Path) -> None:
+    def get(self, names: str, default: Any = None, /) -> Any: ...
+
+
+class Folder:
+    """The files of a tokenizer. With `text`, the contents of a tokenizer.json, which has no others beside it."""
+
+    def __init__(self, path: Path, text: str | None = None) -> None:
         self.path = path
-        self.tokenizer = self._read("tokenizer.json")
+        self._text = text
+        self.tokenizer = self._read("tokenizer.json") if text is None else parse_json(text, "tokenizer.json")
         self.rules = {**self._read("special_tokens_map.json"), **self._read("tokenizer_config.json")}
         if not isinstance(self.tokenizer.get("model", {}), dict):
             raise ModelFileError(f"{path / 'tokenizer.json'} has no model: fetch it again")
 
     def _read(self, name: str) -> dict[str, Any]:
+        path = self.file(name)
+        return read_json(path) if path else {}
+
+    def file(self, name: str) -> Path | None:
+        """Return the path of a file, or None if there is none."""
         path = self.path / name
-        return read_json(path) if path.is_file() else {}
+        return path if self._text is None and path.is_file() else None
 
     def rust(self) -> RustTokenizer:
         """Return the tokenizer of Hugging Face's library. Raises ModelFileError."""
         try:
-            rust = RustTokenizer.from_file(str(self.path / "tokenizer.json"))
+            path = str(self.path / "tokenizer.json")
+            rust = RustTokenizer.from_file(path) if self._text is None else RustTokenizer.from_str(self._text)
         except Exception as error:  # the library raises plain Exception
             raise ModelFileError(f"{self.path / 'tokenizer.json'} cannot be read: {error}") from None
         rust.no_padding()
         rust.no_truncation()
         return rust
 
+    def files(self, pattern: str) -> list[Path]:
+        """Return the paths of files, in the order of their names."""
+        return sorted(self.path.glob(pattern)) if self._text is None else []
+
     def pieces(self) -> Path | None:
         """Return the path of the SentencePiece file, or None."""
-        return next((self.path / name for name in _FILES[1:3] if (self.path / name).is_file()), None)
+        return next((path for name in _FILES[1:3] if (path := self.file(name))), None)
 
     def added(self) -> Iterator[tuple[int, str, bool]]:
         """Yield (id, text, special) of each added token."""
@@ -66,25 +83,29 @@ class Folder:
 
     def named(self, role: str) -> str | None:
         """Return the text of the token with a role, or None."""
-        entry = self.rules.get(f"{role}_token")
+        entry = self.rules.get(f"{role}_token") or self.tokenizer.get("model", {}).get(f"{role}_token")
+        for step in sentencepiece.steps(self.tokenizer.get("post_processor")):
+            entry = entry or (step.get(role) or [None])[0]  # BERT's has its tokens in it
         entry = entry.get("content") if isinstance(entry, dict) else entry
         return entry if isinstance(entry, str) else None
 
 
 def tokenizer_metadata(
-    path: Path, settings: Settings, size: int, pre: str | None, notes: list[str]
+    path: Path, settings: Settings, size: int | None, pre: str | None, notes: list[str], contents: str | None = None
 ) -> dict[str, object]:
-    """Return all `tokenizer.*` keys for a model with `size` embeddings. What is left out goes to `notes`.
+    """Return all `tokenizer.*` keys for a model with `size` embeddings, or with as many as there are tokens.
 
+    The tokenizer is that of a folder, or of the `contents` of a tokenizer.json. What is left out goes to `notes`.
     Raises ModelFileError for a damaged tokenizer or one of another model, UnsupportedModel if GGUF cannot hold it.
     """
-    folder = Folder(path)
+    folder = Folder(path, contents)
     vocabulary = _vocabulary(folder, pre)
     for token, text, special in folder.added():
-        if token < size:
+        if size is None or token < size:
             vocabulary.add(token, text, special)
         else:
             notes.append(f"token {token} ({text}) is left out: the model has {size} embeddings")
+    size = len(vocabulary.texts) if size is None else size
     if len(vocabulary.texts) > size:
         raise ModelFileError(
             f"the tokenizer has {len(vocabulary.texts)} tokens, and the model {size}: they do not belong together"
@@ -93,6 +114,20 @@ def tokenizer_metadata(
     keys = vocabulary.metadata() | _roles(folder, settings, vocabulary)
     keys |= _affixes(folder, vocabulary) | _templates(folder)
     notes += _compare(folder, keys)
+    return keys
+
+
+def vocabulary_keys(path: Path, contents: str | None = None, size: int | None = None) -> dict[str, object]:
+    """Return all `tokenizer.*` keys of a folder, or of the contents of a tokenizer.json, without a model.
+
+    With `size`, unused tokens are added up to as many. Warns if texts become other tokens than with the tokenizer's own
+    library. Raises as `tokenizer_metadata` does.
+    """
+    config, notes = path / "config.json", list[str]()
+    settings = read_json(config) if contents is None and config.is_file() else dict[str, Any]()
+    keys = tokenizer_metadata(path, settings, size, None, notes, contents)
+    for note in notes:
+        warnings.warn(note, stacklevel=4)
     return keys
 
 
@@ -112,7 +147,7 @@ def _vocabulary(folder: Folder, pre: str | None) -> Vocabulary:
             return sentencepiece.from_pairs(folder.tokenizer)
         if kind == "Unigram":
             return sentencepiece.from_unigram(folder.tokenizer)
-        if kind == "WordPiece" or (folder.path / "vocab.txt").is_file():
+        if kind == "WordPiece" or folder.file("vocab.txt"):
             return _word_pieces(folder)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, LlaminaError):
@@ -195,11 +230,11 @@ def _templates(folder: Folder) -> dict[str, object]:
         templates["default"] = template
     elif isinstance(template, list):
         templates |= {str(entry["name"]): str(entry["template"]) for entry in template}
-    if (path := folder.path / "chat_template.json").is_file():
+    if path := folder.file("chat_template.json"):
         templates.setdefault("default", str(read_json(path).get("chat_template", "")))
-    if (path := folder.path / "chat_template.jinja").is_file():
+    if path := folder.file("chat_template.jinja"):
         templates["default"] = path.read_text(encoding="utf-8")
-    for path in sorted((folder.path / "additional_chat_templates").glob("*.jinja")):
+    for path in folder.files("additional_chat_templates/*.jinja"):
         templates[path.stem] = path.read_text(encoding="utf-8")
     others = {re.sub(r"\W", "_", name): text for name, text in templates.items() if name != "default"}
     keys: dict[str, object] = {f"tokenizer.chat_template.{name}": text for name, text in others.items()}

@@ -1,0 +1,195 @@
+"""Make facts of `transformers`: what tiny models that see make of tiles, and what processors cut pictures into.
+
+    python tools/transformers_pictures.py [NAME ...]     # needs torch and transformers; not part of the tests
+
+The models are in tests/convert/encoders.json, rows in encoders.npz. Weights are not stored: seeing_folders.py draws
+them by name and shape. A folder is written with them, loaded by `transformers` as any other would be, and the rows that
+take the place of a tile in the prompt are kept. Tiles are those of the processors that agree with llama.cpp
+(tests/golden/vision_processors.npz): every other pixel of every other line of the golden pictures.
+"""
+
+import json
+import re
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers as hf
+from PIL import Image
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "convert"))
+
+import seeing_folders as folders
+
+from golden import vision_models
+
+KEPT = re.compile(r"vision|visual|projector|connector|embed_tokens|image_newline")
+TEXT = {
+    "vocab_size": 64,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "pad_token_id": 0,
+}
+VIT = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "image_size": folders.SIDE,
+    "patch_size": 14,
+}
+SECTIONS = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3]}
+QWEN = {"num_heads": 4, "patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2}
+QWEN2 = {"depth": 3, "embed_dim": 32, "hidden_size": 64, "mlp_ratio": 2, **QWEN}
+QWEN25 = {
+    "depth": 4,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "out_hidden_size": 64,
+    "fullatt_block_indexes": [1, 3],
+}
+PIXTRAL = {**VIT, "image_size": 224, "hidden_act": "silu", "head_dim": 8}
+PROCESSOR = {"image_mean": [0.48, 0.46, 0.41], "image_std": [0.27, 0.26, 0.28]}
+Model = Any
+
+
+def llama() -> Any:
+    return hf.LlamaConfig(**TEXT)
+
+
+MODELS: dict[str, Callable[[], Any]] = {
+    "llava": lambda: hf.LlavaConfig(vision_config=hf.CLIPVisionConfig(**VIT), text_config=llama()),
+    "llava_next": lambda: hf.LlavaNextConfig(
+        vision_config=hf.CLIPVisionConfig(**VIT),
+        text_config=llama(),
+        image_grid_pinpoints=[[56, 112], [112, 56], [112, 112]],
+    ),
+    "qwen2vl": lambda: hf.Qwen2VLConfig(text_config={**TEXT, "rope_parameters": SECTIONS}, vision_config=QWEN2),
+    "qwen25vl": lambda: hf.Qwen2_5_VLConfig(
+        text_config={**TEXT, "rope_parameters": SECTIONS}, vision_config={**QWEN25, **QWEN}
+    ),
+    "gemma3": lambda: hf.Gemma3Config(
+        text_config=hf.Gemma3TextConfig(**TEXT, head_dim=16),
+        vision_config=hf.SiglipVisionConfig(**VIT, vision_use_head=False),
+        mm_tokens_per_image=4,
+    ),
+    "idefics3": lambda: hf.Idefics3Config(vision_config=VIT, text_config=llama(), scale_factor=2),
+    "pixtral": lambda: hf.LlavaConfig(
+        vision_config=hf.PixtralVisionConfig(**PIXTRAL),
+        text_config=llama(),
+        vision_feature_layer=-1,
+        vision_feature_select_strategy="full",
+    ),
+    "mistral3": lambda: hf.Mistral3Config(
+        vision_config=hf.PixtralVisionConfig(**PIXTRAL), text_config=hf.MistralConfig(**TEXT), spatial_merge_size=2
+    ),
+}
+
+
+def main() -> None:
+    specs = dict(folders.MODELS)
+    facts = dict(np.load(folders.FACTS)) if folders.FACTS.exists() else {}
+    for name in sys.argv[1:] or MODELS:
+        specs[name] = folders.MODELS[name] = describe(name)
+        for k, rows in enumerate(compute(name)):
+            facts[f"{name}.{k}"] = rows
+            print(f"{name:12} {rows.shape} {np.abs(rows).mean():.3f}")
+    np.savez_compressed(Path(vision_models.__file__).parent / "vision_processors.npz", **processed())
+    folders.SPECS.write_text(json.dumps(specs, indent=1, sort_keys=True) + "\n")
+    np.savez_compressed(folders.FACTS, **facts)
+
+
+def processed() -> dict[str, Any]:
+    """Tiles in units of 255, in the order of the processors."""
+    colours = {"image_mean": vision_models.MEAN, "image_std": vision_models.DEVIATION}
+    side = {"height": folders.SIDE, "width": folders.SIDE}
+    grids = [[112, 56], [56, 112], [112, 112], [56, 168]]  # height and width
+    processors = {
+        "llava16": hf.LlavaNextImageProcessorPil(
+            size={"shortest_edge": folders.SIDE}, crop_size=side, image_grid_pinpoints=grids, **colours
+        ),
+        "idefics3": hf.Idefics3ImageProcessorPil(
+            size={"longest_edge": 2 * folders.SIDE}, max_image_size={"longest_edge": folders.SIDE}, **colours
+        ),
+    }
+    found = {}
+    for name, processor in processors.items():
+        for k, pixels in enumerate(vision_models.pictures()):
+            values = np.array(processor(images=Image.fromarray(pixels), return_tensors="np")["pixel_values"])
+            tiles = values.reshape(-1, *values.shape[-3:]).transpose(0, 2, 3, 1)[:, ::2, ::2]
+            units = (tiles * np.float32(vision_models.DEVIATION) + np.float32(vision_models.MEAN)) * 255
+            found[f"{name}.{k}"] = np.round(units).astype(np.uint8)
+    return found
+
+
+def describe(name: str) -> dict[str, Any]:
+    """A model's settings, and the tensors of its encoder as `transformers` saves them."""
+    config = MODELS[name]()
+    model = hf.AutoModelForImageTextToText.from_config(config)
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        saved = json.loads((Path(folder) / "config.json").read_text())
+        data = (Path(folder) / "model.safetensors").read_bytes()
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    tensors = {key: header[key]["shape"] for key in sorted(header) if KEPT.search(key)}
+    longest = {"size": {"longest_edge": 2 * folders.SIDE}} if name == "idefics3" else {}
+    return {"config": saved, "processor": PROCESSOR | longest, "tensors": tensors}
+
+
+def compute(name: str) -> list[Any]:
+    """The rows of each tile."""
+    with tempfile.TemporaryDirectory() as top:
+        folder = folders.folder(Path(top) / name, name)
+        model = hf.AutoModelForImageTextToText.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="eager"
+        ).eval()
+    with torch.no_grad():
+        return [rows_of(name, model.model, tile).numpy() for tile in folders.tiles(name)]
+
+
+def rows_of(name: str, model: Model, tile: Any) -> Any:
+    pixels = (tile.astype(np.float32) / 255 - np.float32(PROCESSOR["image_mean"])) / np.float32(PROCESSOR["image_std"])
+    planes = torch.tensor(pixels).permute(2, 0, 1)[None]
+    if name.startswith("llava"):
+        seen = model.vision_tower(planes, output_hidden_states=True).hidden_states[-2][:, 1:]
+        return model.multi_modal_projector(seen)[0]
+    if name.startswith("qwen"):
+        return film(model, planes[0])
+    if name == "gemma3":
+        return model.get_image_features(planes).pooler_output[0]
+    if name == "idefics3":
+        return model.get_image_features(planes[None]).pooler_output[0]
+    size = torch.tensor([tile.shape[:2]])
+    seen = model.vision_tower(planes, image_sizes=size.tolist(), output_hidden_states=True).hidden_states[-1]
+    if name == "mistral3":
+        return broken(model, model.multi_modal_projector(seen[0], size), tile, 28)
+    return broken(model, model.multi_modal_projector(seen)[0], tile, 14)
+
+
+def film(model: Model, planes: Any) -> Any:
+    """Two frames of patches, those together that are merged."""
+    lines, columns = planes.shape[1] // 14, planes.shape[2] // 14
+    parts = planes.reshape(3, lines // 2, 2, 14, columns // 2, 2, 14).permute(1, 4, 2, 5, 0, 3, 6)
+    patches = parts.reshape(lines * columns, 3, 1, 14, 14).repeat(1, 1, 2, 1, 1).reshape(lines * columns, -1)
+    out = model.visual(patches, grid_thw=torch.tensor([[1, lines, columns]]))
+    return out.pooler_output
+
+
+def broken(model: Model, rows: Any, tile: Any, step: int) -> Any:
+    """With the embedding of a break between lines."""
+    lines = rows.reshape(tile.shape[0] // step, -1, rows.shape[-1])
+    ending = model.language_model.embed_tokens.weight[folders.BREAK].expand(len(lines), 1, -1)
+    return torch.cat([lines, ending], 1).reshape(-1, rows.shape[-1])[:-1]
+
+
+if __name__ == "__main__":
+    main()
