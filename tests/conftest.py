@@ -82,7 +82,7 @@ def talker(golden: Callable[[str], Path], tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="session")
 def mmproj(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """The mmproj file of a family in vision_models.py, for a text model of some width."""
+    """The mmproj file of a family in vision_models.py or sound_models.py, for a text model of some width."""
     folder = tmp_path_factory.mktemp("mmproj")
 
     def find(family: str, width: int = 64) -> Path:

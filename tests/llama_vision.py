@@ -21,7 +21,14 @@ Pixels = npt.NDArray[np.uint8]
 class _ContextParams(ctypes.Structure):
     """The head of `struct llama_context_params`, and room for the rest."""
 
-    _fields_ = (("n_ctx", c_uint32), ("n_batch", c_uint32), ("n_ubatch", c_uint32), ("rest", c_uint8 * 500))
+    _fields_ = (
+        ("n_ctx", c_uint32),
+        ("n_batch", c_uint32),
+        ("n_ubatch", c_uint32),
+        ("between", c_uint32 * 10),
+        ("flash_attn_type", c_int32),
+        ("rest", c_uint8 * 456),
+    )
 
 
 class _VisionParams(ctypes.Structure):
@@ -72,7 +79,8 @@ class _Text(ctypes.Structure):
     _fields_ = (("text", c_char_p), ("text_len", c_size_t), ("add_special", c_bool), ("parse_special", c_bool))
 
 
-def _declared() -> Any:
+def declared() -> Any:
+    """llama.cpp, its functions for pictures and sounds declared."""
     c = library()
     c.llama_context_default_params.restype = _ContextParams
     c.mtmd_context_params_default.restype = _VisionParams
@@ -86,6 +94,7 @@ def _declared() -> Any:
         ("mtmd_init_from_file", c_void_p, c_char_p, c_void_p, _VisionParams),
         ("mtmd_free", None, c_void_p),
         ("mtmd_bitmap_init", c_void_p, c_uint32, c_uint32, c_void_p),
+        ("mtmd_bitmap_init_from_audio", c_void_p, c_size_t, c_void_p),
         ("mtmd_bitmap_free", None, c_void_p),
         ("mtmd_input_chunks_init", c_void_p),
         ("mtmd_input_chunks_free", None, c_void_p),
@@ -108,23 +117,31 @@ def _declared() -> Any:
     return c
 
 
-@contextmanager
-def _tokenized(
-    path: Path, mmproj: Path, text: str, pictures: list[Pixels], watch: Any = None
-) -> Iterator[tuple[Any, int, int, int]]:
-    """llama.cpp, the model, the encoder, and the chunks of a text with markers in it.
-
-    `watch` is called before and after each step of the encoder's graph.
-    """
-    c = _declared()
-    model = load(c, str(path))
+def context(c: Any, model: int, mmproj: Path, watch: Any = None) -> int:
+    """The handle of an encoder; `watch` is called before and after each step of its graph."""
     params = c.mtmd_context_params_default()
     params.use_gpu, params.print_timings, params.n_threads, params.warmup = False, False, 2, False
     params.cb_eval = ctypes.cast(watch, c_void_p) if watch else None
     encoder = c.mtmd_init_from_file(os.fsencode(mmproj), model, params)
     assert encoder, f"llama.cpp cannot load {mmproj}"
+    return int(encoder)
+
+
+@contextmanager
+def _tokenized(
+    path: Path, mmproj: Path, text: str, pictures: list[Pixels], watch: Any = None
+) -> Iterator[tuple[Any, int, int, int]]:
+    """llama.cpp, the model, the encoder, and the chunks of a text with markers in it; `watch` as `context` takes it."""
+    c = declared()
+    model = load(c, str(path))
+    encoder = context(c, model, mmproj, watch)
     arrays = [np.ascontiguousarray(pixels) for pixels in pictures]
-    bitmaps = [c.mtmd_bitmap_init(x.shape[1], x.shape[0], x.ctypes.data) for x in arrays]
+    bitmaps = [
+        c.mtmd_bitmap_init(x.shape[1], x.shape[0], x.ctypes.data)
+        if x.ndim == 3
+        else c.mtmd_bitmap_init_from_audio(len(x), x.ctypes.data)
+        for x in arrays
+    ]
     chunks = c.mtmd_input_chunks_init()
     data = text.encode()
     given = _Text(data, len(data), False, True)
@@ -143,7 +160,7 @@ def rows_of(path: Path, mmproj: Path, pixels: Pixels, width: int) -> list[Rows]:
         found = []
         for i in range(c.mtmd_input_chunks_size(chunks)):
             chunk = c.mtmd_input_chunks_get(chunks, i)
-            if c.mtmd_input_chunk_get_type(chunk) != 1:
+            if c.mtmd_input_chunk_get_type(chunk) == 0:  # text
                 continue
             assert c.mtmd_encode_chunk(encoder, chunk) == 0
             n = c.mtmd_input_chunk_get_n_tokens(chunk)
@@ -179,7 +196,7 @@ def logits_after(path: Path, mmproj: Path, text: str, pictures: list[Pixels]) ->
     """The logits after a text with a marker for each picture, and the position after it."""
     with _tokenized(path, mmproj, text, pictures) as (c, model, encoder, chunks):
         params = c.llama_context_default_params()
-        params.n_ctx = 1024
+        params.n_ctx, params.flash_attn_type = 1024, 0  # flash attention sums in half precision
         run = c.llama_init_from_model(model, params)
         assert run, f"llama.cpp cannot run {path}"
         position = c_int32()

@@ -1,10 +1,10 @@
-"""Tiny models that see: mmproj files of each family, and text models with a vocabulary to speak of pictures."""
+"""Tiny models that see and hear: mmproj files of each family, and text models with a vocabulary to speak of it."""
 
 from pathlib import Path
 
 import numpy as np
 
-from golden import vision_models
+from golden import sound_models, vision_models
 from llamina.gguf import Kind, ValueType, open_model, write
 
 SPECIAL = (
@@ -25,21 +25,26 @@ SPECIAL = (
 )
 PIXELS = ("image_min_pixels", "image_max_pixels")  # which a newer llama.cpp minds than the golden facts are of
 TEMPLATE = "{% for m in messages %}<1>{{ m.content }}<2>{% endfor %}{% if add_generation_prompt %}<3>{% endif %}"
+HEARING = ("<|audio_bos|>", "<|audio_eos|>", "[BEGIN_AUDIO]", "<sound>", "<|audio_start|>", "<|audio_end|>")
 
 
 def write_encoder(family: str, path: Path, width: int) -> None:
-    """The mmproj file of a family in vision_models.py, for a text model of some width."""
+    """The mmproj file of a family in vision_models.py or sound_models.py, for a text model of some width."""
+    if family in sound_models.FAMILIES:
+        sound_models.write(family, path, width)
+        return
     newer = () if width == vision_models.TEXT else PIXELS
     vision_models.write(family, path, width, newer)
 
 
 def write_talking(source: Path, path: Path) -> None:
-    """A tiny text model as a file with a vocabulary, `<0>`, `<1>` and so on, and what is around pictures."""
+    """A tiny text model as a file with a vocabulary, `<0>`, `<1>` and so on, and what is around pictures and sounds."""
     file = open_model(source)
     size = file.tensors["token_embd.weight"].shape[0]
+    around = SPECIAL + HEARING
     texts = {
         "tokenizer.ggml.model": "llama",
-        "tokenizer.ggml.tokens": [f"<{i}>" for i in range(size - len(SPECIAL))] + list(SPECIAL),
+        "tokenizer.ggml.tokens": [f"<{i}>" for i in range(size - len(around))] + list(around),
         "tokenizer.ggml.scores": np.zeros(size, np.float32),
         "tokenizer.ggml.token_type": np.full(size, 4, np.int32),
         "tokenizer.ggml.bos_token_id": 1,

@@ -18,7 +18,7 @@ SOURCE = ROOT / "src" / "llamina"
 SECTIONS = {
     "Start": ["index.md", "recipes.md", "tour.md"],
     "Use": [
-        "python.md", "command-line.md", "terminal.md", "tools.md", "pictures.md", "models.md", "quality.md",
+        "python.md", "command-line.md", "terminal.md", "tools.md", "pictures.md", "sound.md", "models.md", "quality.md",
     ],
     "Serve": ["serving.md", "llama-server.md", "responses.md", "protection.md", "metrics.md", "page.md"],
     "Inside": ["architecture.md", "add-a-model.md"],

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import llamina
+from llamina import sound
 from llamina.backends import BACKENDS, backend
 from llamina.convert.encoders import ENCODERS
 from llamina.convert.families import FAMILIES
@@ -94,6 +95,14 @@ def document(errors: Mapping[str, tuple[str, float | None]]) -> str:
         "| projector | covers | `llamina convert --mmproj` makes it of |",
         "| --- | --- | --- |",
         *(f"| `{name}` | {about_projector(name)} | {_encoders(name)} |" for name in projectors()),
+        "",
+        "## Encoders of sounds",
+        "",
+        f"{len(sound.projectors())} kinds of `mmproj` files ([sound.md](sound.md)), known as those of pictures are.",
+        "",
+        "| projector | covers |",
+        "| --- | --- |",
+        *(f"| `{name}` | {sound.about(name)} |" for name in sound.projectors()),
         "",
     ]
     return "\n".join(lines)

@@ -11,6 +11,7 @@ LlaminaError
 │   ├── InvalidSampling     a sampling parameter is out of range
 │   ├── InvalidGrammar      a grammar, schema or expression cannot be followed
 │   ├── InvalidPicture      a picture is damaged, of an unknown format, or larger than may be
+│   ├── InvalidSound        a sound is damaged, of an unknown format, or longer than may be
 │   └── TemplateError       the chat template failed or refused the messages
 ├── SnapshotError           the snapshot is damaged, or of another version or model
 ├── CapacityError           no pages, slots or memory left
@@ -70,6 +71,10 @@ class InvalidGrammar(RequestError):
 
 class InvalidPicture(RequestError):
     """A picture is damaged, of an unknown format, or larger than may be."""
+
+
+class InvalidSound(RequestError):
+    """A sound is damaged, of an unknown format, or longer than may be."""
 
 
 class TemplateError(RequestError):

@@ -10,7 +10,7 @@ import pytest
 import llamina
 from fake_hub import COMMIT, TOKEN, Asked, FakeHub
 from llamina import hub
-from llamina.engine.runner.pictures import encoder_beside
+from llamina.engine.runner.encoders import encoder_beside
 from llamina.errors import DownloadError, ModelNotFound, RequestError
 from llamina.gguf import write
 from llamina.hub import huggingface

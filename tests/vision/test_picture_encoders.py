@@ -14,9 +14,9 @@ from llamina.backends import backend
 from llamina.engine.runner.load import weights_of
 from llamina.errors import InvalidPicture, ModelFileError, UnsupportedModel
 from llamina.gguf import GGUF, open_model
+from llamina.media.runner import LEAST
 from llamina.ops import constant
 from llamina.vision import LIMITS, Encoder, EncoderRunner, Rows, read_picture
-from llamina.vision.runner import LEAST
 
 DEEP = ("qwen3vl",)  # whose text models get more than embeddings: twice as much
 PICTURES = list(vision_models.pictures())
@@ -136,7 +136,7 @@ def test_bits_do_not_depend_on_threads(family: str, mmproj: Callable[..., Path])
     """Nor on how much room there is: these have rows beside those of patches, and convolutions along them."""
     file = open_model(mmproj(family, 256))
     alone, other = (EncoderRunner(encoder_of(file), backend("cpu", threads=n)) for n in (1, 2))
-    other._ready(2048)
+    other._whole._ready(2048)
     found = [runner.encode(read_picture(PICTURES[0])).parts for runner in (alone, other)]
     for first, second in zip(*found, strict=True):
         assert first == second or np.array_equal(first.values, second.values)  # type: ignore[union-attr]
@@ -150,7 +150,7 @@ def test_pictures_are_kept_by_their_contents(mmproj: Callable[[str], Path], monk
     found = runner.encode(first)
     assert runner.encode(read_picture(PICTURES[0].copy())) is found
     assert runner.encode(second) is not found
-    monkeypatch.setattr("llamina.vision.runner.KEPT", 1)
+    monkeypatch.setattr("llamina.media.runner.KEPT", 1)
     runner.encode(read_picture(PICTURES[2]))
     assert runner.encode(first) is not found
 

@@ -109,7 +109,7 @@ def test_embeddings_of_pictures(engine: llamina.Engine) -> None:
     assert (len(both), len(alone)) == (17, 16)
     vectors = engine.embed([both, alone, "<9>"])
     assert np.array_equal(engine.embed(both)[0], vectors[0]) and not np.allclose(vectors[0], vectors[1])
-    with pytest.raises(RequestError, match="'input_audio'"):
+    with pytest.raises(RequestError, match="input_audio has no data"):
         engine.encode([{"type": "input_audio"}])
 
 
@@ -144,7 +144,7 @@ def test_a_talk_about_a_picture(engine: llamina.Engine) -> None:
         ({"type": "image", "image": Path("/nowhere.png")}, InvalidPicture, "cannot be read"),
         ({"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}, InvalidPicture, "none of PNG"),
         ({"type": "image_url"}, RequestError, "no image_url"),
-        ({"type": "input_audio"}, RequestError, "'input_audio': text, image_url and image"),
+        ({"type": "video_url"}, RequestError, "'video_url': text, image_url, image, input_audio and audio"),
     ],
 )
 def test_what_cannot_be_shown(

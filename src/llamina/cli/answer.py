@@ -22,12 +22,15 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 
 
-def check_template(file: "GGUF", system: str | None, session: str | None, pictures: bool = False) -> None:
-    """Raises if the file has no chat template where one is needed. The metadata tells: nothing is compiled for it."""
+def check_template(file: "GGUF", system: str | None, session: str | None, media: str | None = None) -> None:
+    """Raises if the file has no chat template where one is needed, as by the option `media`.
+
+    The metadata tells: nothing is compiled for it.
+    """
     if "tokenizer.chat_template" in file.metadata:
         return
-    if pictures:
-        raise click.UsageError("the model has no chat template to put --image into: it reads text only")
+    if media:
+        raise click.UsageError(f"the model has no chat template to put {media} into: it reads text only")
     if session is not None:
         raise click.UsageError("the model has no chat template, and --session is a conversation: leave it out")
     if system is not None:
@@ -35,28 +38,28 @@ def check_template(file: "GGUF", system: str | None, session: str | None, pictur
 
 
 def begin(
-    engine: Engine, prompt: str, system: str | None, raw: bool, options: dict[str, Any], pictures: Sequence[Any] = ()
+    engine: Engine, prompt: str, system: str | None, raw: bool, options: dict[str, Any], media: Sequence[Any] = ()
 ) -> Generation | Turn:
     """Submit the prompt, rendered by the model's chat template if it has one and `raw` is not asked for.
 
-    Pictures stand in front of it.
+    Pictures and sounds stand in front of it.
     """
     with advised(SHIFT):
         if raw or engine.tokenizer.chat_template is None:
             return engine.stream(prompt, **options)
-        messages = [*_system(system), {"role": "user", "content": _content(prompt, pictures)}]
+        messages = [*_system(system), {"role": "user", "content": _content(prompt, media)}]
         return engine.stream_chat(messages, **options)
 
 
-def proceed(session: Session, prompt: str, options: dict[str, Any], pictures: Sequence[Any] = ()) -> Turn:
+def proceed(session: Session, prompt: str, options: dict[str, Any], media: Sequence[Any] = ()) -> Turn:
     """Submit the next message of a conversation."""
     with advised(SHIFT):
-        return session.ask(_content(prompt, pictures), **options)
+        return session.ask(_content(prompt, media), **options)
 
 
-def _content(prompt: str, pictures: Sequence[Any]) -> str | list[Any]:
+def _content(prompt: str, media: Sequence[Any]) -> str | list[Any]:
     text = prompt.rstrip("\n")
-    return [*pictures, {"type": "text", "text": text}] if pictures else text
+    return [*media, {"type": "text", "text": text}] if media else text
 
 
 def open_session(engine: Engine, path: str, system: str | None) -> Session:

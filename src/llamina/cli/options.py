@@ -85,7 +85,7 @@ def mmproj_option(function: Function) -> Function:
         "--mmproj",
         type=click.Path(exists=True, dir_okay=False),
         metavar="FILE",
-        help="The encoder of pictures that belongs to the model; by default the mmproj file beside it.",
+        help="The encoder of pictures or sounds that belongs to the model; by default the mmproj file beside it.",
     )(function)
 
 
@@ -302,6 +302,13 @@ def picture(place: str) -> Any:
     from llamina.vision.fetch import fetch
 
     return {"type": "image", "image": read_picture(fetch(place))}
+
+
+def recording(path: str) -> Any:
+    """The sound of a file, as a part of a message. Raises InvalidSound if there is none."""
+    from llamina.sound import read_sound
+
+    return {"type": "audio", "audio": read_sound(Path(path))}
 
 
 def find_file(name: str) -> Path:

@@ -23,6 +23,7 @@ from llamina.cli.options import (
     open_file,
     picture,
     piped,
+    recording,
 )
 from llamina.cli.override_options import override_options, overrides
 from llamina.cli.sampling import SampledCommand, given, sampling_options
@@ -54,6 +55,7 @@ def _mode(ctx: click.Context, param: click.Parameter, value: str) -> str | int:
 @click.option(
     "--image", "images", multiple=True, metavar="FILE|URL", help="Show a picture with the prompt. May be repeated."
 )
+@click.option("--audio", "sounds", multiple=True, metavar="FILE", help="Let the model hear a sound. May be repeated.")
 @mmproj_option
 @click.option(
     "-sys",
@@ -157,6 +159,7 @@ def command(
     model: str | None,
     hf: str | None,
     images: tuple[str, ...],
+    sounds: tuple[str, ...],
     mmproj: str | None,
     system: str | None,
     session: str | None,
@@ -198,6 +201,7 @@ def command(
       llamina run -hf user/repo:Q8_0 "Tell me a joke" --json
       llamina run --session talk.llamina "And why is that?"
       llamina run -m llava.gguf --image cat.jpg "What is this?"
+      llamina run -m ultravox.gguf --audio speech.wav "What is said?"
       llamina run -m base.gguf --chat-template chatml "Who are you?"
       llamina run -m model.gguf --lora pirate.gguf --lora brief.gguf=0.5 "Who are you?"
     """
@@ -209,19 +213,20 @@ def command(
         raise click.UsageError("--system is part of the chat template, which --raw leaves out: drop one of them")
     if raw and session:
         raise click.UsageError("--session is a conversation, and --raw leaves the chat template out: drop one of them")
-    if images and raw:
-        raise click.UsageError("--image is part of the chat template, which --raw leaves out: drop one of them")
+    media = "--image" if images else "--audio" if sounds else None
+    if media and raw:
+        raise click.UsageError(f"{media} is part of the chat template, which --raw leaves out: drop one of them")
     if options["logprobs"] is not None and not as_json:
         raise click.UsageError("--logprobs are printed as JSON: add --json")
     options = {"max_tokens": max_tokens, "adapters": adapters, **take_constraint(options), **_window(options)}
     request_of([0], options)  # mistakes are told before any download
     changes = {"pin": pin, "prefetch": prefetch, **overrides()}
     question = _prompt(argument, file)
-    shown = [picture(image) for image in images]
+    shown = [*map(picture, images), *map(recording, sounds)]
     path = locate(model, hf, quiet)
     weights = open_file(path)
     if "chat_template" not in changes:
-        check_template(weights, system, session, bool(images))
+        check_template(weights, system, session, media)
     from llamina.engine import load
 
     start = time.perf_counter()

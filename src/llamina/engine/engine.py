@@ -26,7 +26,7 @@ from llamina.engine.tasks.completion import Completion
 from llamina.engine.tasks.fork import fork, rewind
 from llamina.engine.tasks.generation import Generation
 from llamina.engine.tasks.manual import ManualSequence
-from llamina.engine.tasks.pictures import prompt_of, rendered, shown_prompt
+from llamina.engine.tasks.media import prompt_of, rendered, shown_prompt
 from llamina.engine.tasks.pooling import Array, Pooling, pooling_of
 from llamina.engine.tasks.scoring import Scales, Score, Text
 from llamina.engine.tasks.tools import Rounds, ToolRun
@@ -128,7 +128,7 @@ class Engine:
     # ---- conversations -----------------------------------------------------------------------------------
 
     def render_chat(self, messages: Messages, **kwargs: Any) -> str:
-        """The model's own chat template applied to messages, ready for its answer; pictures are marks in it."""
+        """The model's own chat template applied to messages, ready for its answer; pictures and sounds are marks."""
         return rendered(self.tokenizer, conversation(messages), kwargs)
 
     def chat_tokens(self, rendered: str) -> list[int]:

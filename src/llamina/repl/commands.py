@@ -155,6 +155,14 @@ def image(desk: "Desk", arguments: str) -> None:
 
 
 @command("FILE", takes_path=True)
+def audio(desk: "Desk", arguments: str) -> None:
+    """Send a sound with the next message."""
+    path = _path(arguments)
+    desk.talk.attach_sound(path)
+    desk.tell(f"{path.name} goes with the next message")
+
+
+@command("FILE", takes_path=True)
 def file(desk: "Desk", arguments: str) -> None:
     """Send a text file with the next message."""
     path = _path(arguments)

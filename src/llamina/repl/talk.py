@@ -88,7 +88,9 @@ class Talk:
         try:
             text = _read(path).decode("utf-8")
         except UnicodeDecodeError:
-            raise RequestError(f"{path} is not text in UTF-8: a picture is sent with /image") from None
+            raise RequestError(
+                f"{path} is not text in UTF-8: a picture is sent with /image, a sound with /audio"
+            ) from None
         self._attached.append({"type": "text", "text": f"{path.name}:\n```\n{text.rstrip()}\n```"})
         return len(text)
 
@@ -99,6 +101,14 @@ class Talk:
             raise RequestError(f"{path} is {kind or 'of an unknown kind'}: it must be a picture, as .png or .jpg")
         data = base64.b64encode(_read(path)).decode()
         self._attached.append({"type": "image_url", "image_url": {"url": f"data:{kind};base64,{data}"}})
+
+    def attach_sound(self, path: Path) -> None:
+        """Send a sound with the next message, as OpenAI's API has it. Raises RequestError if it cannot be read."""
+        kind = path.suffix.lower().removeprefix(".")
+        if kind not in ("wav", "mp3", "flac"):
+            raise RequestError(f"{path} is {kind or 'of an unknown kind'}: it must be a sound, .wav, .mp3 or .flac")
+        data = base64.b64encode(_read(path)).decode()
+        self._attached.append({"type": "input_audio", "input_audio": {"data": data, "format": kind}})
 
     def load_tools(self, path: Path) -> list[str]:
         """Let the model call the functions of a Python file; their names. Raises RequestError if there are none."""
@@ -135,7 +145,7 @@ def _read(path: Path) -> bytes:
 
 
 def text_of(message: Message) -> str:
-    """The words of a message, without its pictures."""
+    """The words of a message, without its pictures and sounds."""
     content = message["content"]
     if isinstance(content, str):
         return content

@@ -26,7 +26,7 @@ from llamina.server.native import aliases, completion, embedding, infill, lora, 
 from llamina.server.ollama import chat as ollama_chat
 from llamina.server.ollama import embed, generate, manage
 from llamina.server.ollama import models as ollama_models
-from llamina.server.openai import batch_jobs, batches, chat, chat_ws, completions, embeddings, files
+from llamina.server.openai import batch_jobs, batches, chat, chat_ws, completions, embeddings, files, transcriptions
 from llamina.server.openai import models as openai_models
 from llamina.server.openai.assistants import assistants, runs, threads
 from llamina.server.openai.responses import conversations
@@ -44,7 +44,7 @@ OLLAMA = (ollama_chat, generate, embed, ollama_models, manage)
 ASSISTANTS = (assistants, runs, threads)  # runs first: /v1/threads/runs is no thread
 KEPT = (responses, conversations, files, batches, batch_jobs, *ASSISTANTS)
 NATIVE = (aliases, completion, embedding, infill, tokens, props, slots, lora, rerank, score)
-OPENAI = (openai_models, chat, chat_ws, completions, embeddings, *KEPT)
+OPENAI = (openai_models, chat, chat_ws, completions, embeddings, transcriptions, *KEPT)
 APIS = (page, dashboard, health, docs, metrics, *OPENAI, messages, *NATIVE, *OLLAMA)
 
 

@@ -98,7 +98,8 @@ class ModelProfile(ModelDefaults, forbid_unknown_fields=True, frozen=True):
     aliases: Annotated[list[str], about("Other names that clients may use.")] = []
     draft: Annotated[str | None, about("A smaller model that drafts tokens (speculative decoding).")] = None
     mmproj: Annotated[
-        str | None, about("The encoder of pictures that belongs to the model; by default the mmproj file beside it.")
+        str | None,
+        about("The encoder of pictures or sounds that belongs to the model; by default the mmproj file beside it."),
     ] = None
     adapters: Annotated[dict[str, str], about("LoRA adapters that requests may name: names and files.")] = {}
     tokenizer: Annotated[

@@ -1,4 +1,4 @@
-"""Contents of messages: a text, or parts where there are pictures among them."""
+"""Contents of messages: a text, or parts where there are pictures or sounds among them."""
 
 from typing import Any
 
@@ -13,6 +13,11 @@ def picture(url: str) -> Content:
 def encoded_picture(data: str) -> Content:
     """A picture in base64, of whichever kind."""
     return picture(f"data:application/octet-stream;base64,{data}")
+
+
+def sound(data: str) -> Content:
+    """A sound in base64, of whichever kind."""
+    return [{"type": "input_audio", "input_audio": {"data": data}}]
 
 
 def joined(first: Content, second: Content, between: str) -> Content:

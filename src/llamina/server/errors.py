@@ -41,6 +41,7 @@ BAD_INPUT = {
     "InvalidSampling",
     "InvalidGrammar",
     "InvalidPicture",
+    "InvalidSound",
     "TemplateError",
     "UnsupportedModel",
     "MissingTensor",

@@ -1,14 +1,13 @@
-"""Forms with a file (`multipart/form-data`), read as they come: the file goes to disk, never into memory."""
+"""Forms with a file (`multipart/form-data`), read as they come: the file goes where it belongs piece by piece."""
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Protocol
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect, Request
 
 from llamina.server.errors import ApiError
-from llamina.server.store.contents import Writing
 
 PARTS = 16  # that a form may have
 FIELD_BYTES = 64 << 10  # of all fields that are no file
@@ -19,6 +18,17 @@ NEWS = (  # that the parser tells
 )  # fmt: skip
 
 
+class Sink(Protocol):
+    """Where a file goes as it comes."""
+
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+
+    async def write(self, data: bytes) -> None:
+        """Take some more."""
+
+
 class Form:
     """The fields of a form; `filename` is what the client calls the file that was written, None if there was none."""
 
@@ -27,7 +37,7 @@ class Form:
         self.filename: str | None = None
 
 
-async def receive(request: Request, writing: Writing, limit: int) -> Form:
+async def receive(request: Request, writing: Sink, limit: int) -> Form:
     """Write the part `file` to `writing`. Raises ApiError for a form that is none, or has more than is allowed."""
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > limit + (1 << 20):

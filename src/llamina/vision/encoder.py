@@ -5,92 +5,50 @@ stand side by side, so that a group of them is picked as a whole; attention sees
 """
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from llamina.errors import UnsupportedModel
-from llamina.models import Config, Weights
-from llamina.models.blocks import query_key_value
-from llamina.ops import (
-    Activation,
-    Attention,
-    Value,
-    Weight,
-    activate,
-    attend,
-    constant,
-    embed,
-    flat,
-    gated,
-    heads,
-    linear,
-    norm,
-    pick,
-    scale,
-    split,
-)
+from llamina.media import Encoder as Frame
+from llamina.media import Patches as Patches
+from llamina.models import Weights
+from llamina.ops import Value, Weight, constant, embed, flat, linear, pick, scale, split
 from llamina.quant import decode
 from llamina.vision.interpolation import Interpolation, stretched
 from llamina.vision.picture import Picture, Pixels
 
 Part = str | Pixels  # text of the prompt, or a tile
-PREFIX = "clip.vision"
 
 
-@dataclass(frozen=True, slots=True)
-class Patches:
-    """A tile as the plan sees it: pixels [n, 3 · side²], learned positions, places (y, x), and which rows come out."""
+class Encoder(Frame[Picture]):
+    """The part of an mmproj file that sees."""
 
-    rows: npt.NDArray[np.float32]
-    tokens: list[int]
-    places: npt.NDArray[np.int32]
-    outputs: list[int]
-    grid: tuple[int, int]  # columns and rows of what comes out
-    windows: npt.NDArray[np.int32] | None = None  # [2, n]: the first and the last row of each one's window
-
-
-def projector_of(metadata: Mapping[str, Any]) -> str:
-    """The kind of projector that an mmproj file has, which tells its family."""
-    return str(metadata.get(f"{PREFIX}.projector_type") or metadata.get("clip.projector_type"))
-
-
-class Encoder(ABC):
-    """One mmproj file. `forward` is recorded by running it; `parts` says what stands in the prompt for a picture."""
-
-    norm_kind: Literal["rms", "layer"] = "layer"
-    both_ways = False  # whether a picture's rows attend to each other in the text model, too
-    grid_positions = False  # whether M-RoPE counts a picture's rows in two dimensions
+    kind = "vision"
     resized: Interpolation | None = None  # how learned positions are stretched to each tile: they come with its pixels
     merge = 1  # patches of a side that become one row, unless the file says otherwise
 
     def __init__(self, metadata: Mapping[str, Any], weights: Weights) -> None:
-        self.config = Config({**metadata, "general.architecture": PREFIX})
-        self.metadata, self.projector = metadata, projector_of(metadata)
+        super().__init__(metadata)
+        self.metadata = metadata
         self.v, self.mm, self.resampler = (weights.part(name) for name in ("v", "mm", "resampler"))
         self.patch, self.side = self.config.count("patch_size"), self.config.count("image_size")
         self.merge = self.config.count("projector.scale_factor", self.merge)
-        self.layers = self.config.layers
-        self.activation: Activation = (
+        self.activation = (
             "gelu" if metadata.get("clip.use_gelu") else "silu" if metadata.get("clip.use_silu") else "gelu_quick"
         )
         self.mean, self.deviation = self._colours("image_mean"), self._colours("image_std")
-        self.attention = Attention(self.config.head_dim**-0.5, causal=False)
         self.class_first = self.config.flag("class_token_first")  # in learned positions, as transformers has it
         self.setup()
         self.table = None if self.carried else self.learned_table()
 
-    def setup(self) -> None:  # noqa: B027 (most have nothing of their own to read)
-        """Read what is particular to the family, once."""
-
     def _colours(self, key: str) -> npt.NDArray[np.float32]:
         value = self.config.get(key)
         if value is None or len(value) < 3 or not np.isfinite(value).all():
-            raise UnsupportedModel(f"{PREFIX}.{key} is {value!r}: three numbers are expected")
+            raise UnsupportedModel(f"clip.vision.{key} is {value!r}: three numbers are expected")
         return np.array(value[:3], np.float32)
 
     # ---- from a picture to patches -----------------------------------------------------------------------
@@ -124,10 +82,6 @@ class Encoder(ABC):
         return Patches(np.ascontiguousarray(rows), tokens, places.astype(np.int32), outputs, (width // m, height // m))
 
     first_output = 0  # the first row that comes out
-
-    def arrange(self, rows: npt.NDArray[np.float32], grid: tuple[int, int]) -> npt.NDArray[np.float32]:
-        """The rows of a tile as they stand in the prompt."""
-        return rows
 
     @property
     def row_width(self) -> int:
@@ -208,37 +162,6 @@ class Encoder(ABC):
             table[n] += decode(special.data, special.format, special.shape).reshape(-1)
         return constant("v.position_embd", table)
 
-    def block(self, x: Value, w: Weights, layer: int) -> Value:
-        q, k, v = query_key_value(self.norm(x, w.ln1), w, self.config, layer)
-        q, k = (self.rotate(self.head_norm(h, w.get(name))) for h, name in ((q, "attn_q_norm"), (k, "attn_k_norm")))
-        h = linear(flat(attend(q, k, v, layer, self.attention_of(layer))), w.attn_out)
-        x = x + _scaled(h, w.get("ls1"))
-        return x + _scaled(self.mlp(self.norm(x, w.ln2), w), w.get("ls2"))
-
-    def attention_of(self, layer: int) -> Attention:
-        return self.attention
-
-    def mlp(self, h: Value, w: Weights) -> Value:
-        up, down = w.ffn_up, w.ffn_down
-        if up.shape[0] == self.config.width != up.shape[1]:  # files of old converters have the names swapped
-            up, down = down, up
-        if gate := w.get("ffn_gate"):
-            return linear(gated(linear(h, gate), linear(h, up), self.activation), down)
-        return linear(activate(linear(h, up), self.activation), down)
-
-    def norm(self, x: Value, w: Weight) -> Value:
-        return norm(x, w, self.config.eps, self.norm_kind)
-
-    def head_norm(self, x: Value, w: Weight | None) -> Value:
-        """q or k, normed head by head or as a whole, where the file has a norm for it."""
-        if w is None:
-            return x
-        return self.norm(x, w) if w.size == x.shape[1] else heads(self.norm(flat(x), w), x.shape[0])
-
-    def rotate(self, x: Value) -> Value:
-        """q or k, rotated by its place, in families that have no learned positions."""
-        return x
-
 
 def channels_last(w: Weight, group: int) -> Weight:
     """The matrix of a convolution over a group of patches: its inputs are channels, then places; ours the other way."""
@@ -254,7 +177,3 @@ def mean(x: Value) -> Value:
     for other in others:
         first = first + other
     return scale(first, 1 / x.shape[0])
-
-
-def _scaled(x: Value, w: Weight | None) -> Value:
-    return x * w if w else x

@@ -56,7 +56,7 @@ def load(
     most 8192.
     Sampling parameters that requests leave out are those that the file (`general.sampling.*`) or the catalogue gives.
 
-    `mmproj` is the file of a picture encoder; without it, the one beside the model is used when a picture comes.
+    `mmproj` is the file of an encoder of pictures or sounds; without it, the one beside the model is used.
     Pictures at web addresses are fetched from `picture_hosts` alone, which are none unless given.
 
     `draft` is a smaller model with the same vocabulary that drafts tokens, or a folder to choose one from. `kv_type`

@@ -14,8 +14,8 @@ from llamina.engine.embedded import Embedded
 from llamina.engine.limits import Limits
 from llamina.engine.runner.adapters import Adapters
 from llamina.engine.runner.devices import GpuLayers, choose_backend, divide_backend, parts_of
+from llamina.engine.runner.encoders import HOSTS, MediaEncoder
 from llamina.engine.runner.memory import Wanted, find_room
-from llamina.engine.runner.pictures import HOSTS, PictureEncoder
 from llamina.engine.runner.programs import Programs
 from llamina.engine.samplers import Samplers
 from llamina.engine.schedule import Budget
@@ -95,7 +95,9 @@ class ModelRunner:
             raise RequestError(message, "gpu_layers")
         check_kv_type(self.backend, kv_type)
         hosts = picture_hosts or ()
-        self.pictures = PictureEncoder(file.source, mmproj, self.backend, model.row_width, progress, hosts)
+        encoding = (file.source, mmproj, self.backend, model.row_width, progress)
+        self.pictures = MediaEncoder("vision", *encoding, hosts)
+        self.sounds = MediaEncoder("audio", *encoding)
         if self.backend.weight_bytes(self.weight_bytes) == self.weight_bytes <= self.backend.free_bytes():
             file.read_ahead()
         room = find_room(parts_of(self.backend, self.plan, self.weight_bytes), wanted)
@@ -201,6 +203,7 @@ class ModelRunner:
             self.samplers.close()
         self.programs.close()
         self.pictures.close()
+        self.sounds.close()
         self._closed = True
 
 

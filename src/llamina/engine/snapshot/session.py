@@ -8,7 +8,7 @@ from llamina.engine.snapshot.file import read_file, write_file
 from llamina.engine.snapshot.format import Snapshot
 from llamina.engine.snapshot.transfer import resume, take_snapshot
 from llamina.engine.tasks.chat import Message, Turn, conversation
-from llamina.engine.tasks.pictures import written
+from llamina.engine.tasks.media import written
 from llamina.errors import RequestError, SnapshotError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Session:
         return [*self._messages, *([self._turn.message()] if self._turn else [])]
 
     def ask(self, content: str | Sequence[Any], **options: Any) -> Turn:
-        """The answer to a text, or to parts with pictures, as it comes; options are those of `Engine.stream_chat`."""
+        """The answer to a text, or to parts, as it comes; options are those of `Engine.stream_chat`."""
         messages = [*self.messages, *conversation([{"role": "user", "content": content}])]
         turn = self._engine.stream_chat(messages, **options)
         self._messages, self._turn = messages, turn

@@ -11,7 +11,7 @@ from llamina.engine.delta import Delta, FinishReason
 from llamina.engine.request import OPTIONS, SAMPLING, check_names
 from llamina.engine.tasks.completion import Completion, Usage
 from llamina.engine.tasks.generation import Generation
-from llamina.engine.tasks.pictures import content_of, in_parts, marked, prompt_of
+from llamina.engine.tasks.media import content_of, in_parts, marked, prompt_of
 from llamina.errors import InvalidGrammar, RequestError
 from llamina.grammar import KINDS, Source
 from llamina.sampling import TokenLogprob
@@ -165,7 +165,7 @@ class Turn:
 
 def conversation(messages: Messages) -> list[dict[str, Any]]:
     """Messages as dictionaries; a text alone is the user's. Text parts of OpenAI's API become plain text, and parts of
-    messages with pictures are of two kinds, `text` and `image`.
+    messages with pictures or sounds are of three kinds, `text`, `image` and `audio`.
 
     Raises RequestError for anything else.
     """
@@ -210,7 +210,7 @@ def prepare(engine: "Engine", messages: Messages, options: dict[str, Any]) -> tu
     if taken := [name for name in RESERVED if name in settings.template_options]:
         raise RequestError(f"template_options has {taken[0]}: that is not an option of a template", "template_options")
     tools, must = chosen(Tools(settings.tools), settings.tool_choice)
-    prompt, template, format, pictures = render(engine, messages, settings, tools)
+    prompt, template, format, media = render(engine, messages, settings, tools)
     thinking = format.reasoning is not None and prompt.rstrip().endswith(format.reasoning[0])
     tokens = _control_tokens(engine.tokenizer, format)
     if must:
@@ -220,23 +220,23 @@ def prepare(engine: "Engine", messages: Messages, options: dict[str, Any]) -> tu
         options |= {"lark": call_grammar(format, tools, tokens, thinks, settings.parallel_tool_calls)}
     elif len(tools) and not any(options.get(kind) is not None for kind in KINDS):
         options |= _lazy(engine, format, tools, tokens, thinking)
-    return prompt_of(engine, prompt, pictures), options | {"markers": format.markers}, Parser(format, tools, thinking)
+    return prompt_of(engine, prompt, media), options | {"markers": format.markers}, Parser(format, tools, thinking)
 
 
 def render(
     engine: "Engine", messages: Messages, settings: ChatSettings, tools: Tools
 ) -> tuple[str, ChatTemplate, Format, dict[str, Any]]:
-    """A conversation as text, the template that it was rendered by, the format of answers, and pictures by mark."""
+    """A conversation as text, the template that it was rendered by, the format of answers, and media by mark."""
     template = engine.tokenizer.chat_template_for(tools=len(tools) > 0)
     format = choose(template.source, settings.format, settings.reasoning, knows_tools=template.knows_tools)
-    said, pictures = marked(conversation(messages))
+    said, media = marked(conversation(messages))
     said = adapted(said, template, format, tools)
     prompt = template.render(
         in_parts(said) if template.takes_parts else said,
         tools.described if template.knows_tools else None,
         **settings.template_options,
     )
-    return prompt, template, format, pictures
+    return prompt, template, format, media
 
 
 def _lazy(engine: "Engine", format: Format, tools: Tools, tokens: Mapping[str, int], thinking: bool) -> dict[str, Any]:

@@ -37,6 +37,7 @@ def describe(engine: Engine) -> ModelInfo:
         bos=text(bos) if text and bos is not None else "",
         eos=text(eos) if text and eos is not None else "",
         sees=runner.pictures.there,
+        hears=runner.sounds.there,
     )
 
 

@@ -173,6 +173,7 @@ class ModelInfo(msgspec.Struct, omit_defaults=True, frozen=True):
     bos: str = ""
     eos: str = ""
     sees: bool = False  # whether it can be shown pictures
+    hears: bool = False  # whether it can be given sounds
 
 
 class Ready(Frame, frozen=True):

@@ -10,7 +10,7 @@ from llamina.engine import Engine
 from llamina.engine.embedded import Prompt, join
 from llamina.engine.status import sequences, stats
 from llamina.engine.tasks.chat import ChatSettings, prepare, render
-from llamina.engine.tasks.pictures import shown
+from llamina.engine.tasks.media import shown
 from llamina.engine.tasks.scoring import pair_tokens
 from llamina.errors import RequestError
 from llamina.server.model.infill import infill
@@ -108,7 +108,7 @@ def chat_prompt(
 ) -> dict[str, Any]:
     """{"tokens", "prompt"} of a conversation, as `Generate` would put it to the model."""
     tokens = joined(engine, None, prepare(engine, messages, options)[0], prefill)
-    said = [token for token in tokens if token >= 0]  # rows of pictures have no text
+    said = [token for token in tokens if token >= 0]  # rows of pictures and sounds have no text
     return {"tokens": tokens, "prompt": engine.tokenizer.decode(said, skip_special=False)}
 
 
@@ -116,8 +116,8 @@ def chat_prompt(
 def rendered_chat(engine: Engine, messages: list[dict[str, Any]], options: dict[str, Any]) -> str:
     """The text of a conversation by the model's chat template; `options` are `template_options` and `tools`."""
     settings = ChatSettings(**options)
-    rendered, _, _, pictures = render(engine, messages, settings, Tools(settings.tools))
-    return shown(rendered, pictures)
+    rendered, _, _, media = render(engine, messages, settings, Tools(settings.tools))
+    return shown(rendered, media)
 
 
 @verb
@@ -169,7 +169,9 @@ def joined(engine: Engine, before: str | list[int] | None, conversation: list[in
         return tokens
     again = engine.tokenizer.add_bos and tokens[:1] == [engine.tokenizer.bos]
     if again and isinstance(tokens, Prompt):
-        raise RequestError("a conversation with pictures cannot follow other tokens: leave the prompt out", "prompt")
+        raise RequestError(
+            "a conversation with pictures or sounds cannot follow other tokens: leave the prompt out", "prompt"
+        )
     return join(engine.encode(before), tokens[1:] if again else tokens)
 
 

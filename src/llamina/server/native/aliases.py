@@ -2,9 +2,10 @@
 
 from starlette.routing import Route
 
-from llamina.server.openai import chat, models
+from llamina.server.openai import chat, models, transcriptions
 
 routes = [
     Route("/chat/completions", chat.create, methods=["POST"]),
+    Route("/audio/transcriptions", transcriptions.create, methods=["POST"]),
     Route("/models", models.list_models, methods=["GET"]),
 ]

@@ -24,7 +24,7 @@ async def props(request: Request) -> Response:
             "total_slots": info.max_sequences,
             "model_alias": entry.id,
             "model_path": info.path,
-            "modalities": {"vision": info.sees, "video": False, "audio": False},
+            "modalities": {"vision": info.sees, "video": False, "audio": info.hears},
             "endpoint_slots": True,
             "endpoint_props": False,
             "endpoint_metrics": True,

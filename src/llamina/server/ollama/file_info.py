@@ -10,8 +10,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from llamina.engine.runner.encoders import encoder_beside
 from llamina.engine.runner.load import locate
-from llamina.engine.runner.pictures import encoder_beside
 from llamina.errors import LlaminaError
 from llamina.gguf import GGUF, fingerprint, open_model
 from llamina.hub.shards import shards_of

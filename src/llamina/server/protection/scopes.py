@@ -58,6 +58,7 @@ TABLE: tuple[tuple[str, Need], ...] = (
     ("/completion", "chat"),
     ("/completions", "chat"),
     ("/chat/completions", "chat"),
+    ("/audio/transcriptions", "chat"),
     ("/infill", "chat"),
     ("/tokenize", "chat"),
     ("/detokenize", "chat"),

@@ -27,7 +27,7 @@ class Family(Encoder):
         if self.merge != 2:
             raise UnsupportedModel(f"clip.vision.spatial_merge_size is {self.merge}: 2 is known here")
         self.rope, self.periods = grid_rope(self.config.head_dim, neox=True)
-        self.norm_kind = "rms" if self.projector == "qwen2.5vl_merger" else "layer"
+        self.norm_kind = "layer" if self.projector == "qwen2vl_merger" else "rms"
         self.period = self.config.count("n_wa_pattern", 0, least=0)  # the last layer of so many attends to everything
 
     def parts(self, picture: Picture) -> list[Part]:

@@ -15,6 +15,7 @@ ROLES = ("user", "assistant", "system", "developer")
 STATUSES = ("in_progress", "completed", "incomplete")
 PHASES = ("commentary", "final_answer")
 PICTURE = ("type", "image_url", "detail")
+SOUND, FORMATS = ("data", "format"), ("wav", "mp3", "flac")  # llama.cpp reads the last, too
 DETAILS = ("auto", "low", "high", "original")  # a model's encoder has one way to see
 HEX = 24  # digits that a response's id and those of its items have in common
 
@@ -109,13 +110,15 @@ def _string(item: Item, key: str, path: str) -> str:
 
 
 def _parts(content: Any, role: str, path: str) -> list[Item]:
-    """The texts and pictures of a message."""
+    """The texts, pictures and sounds of a message."""
     if role == "assistant" or not isinstance(content, list):
         return [_output_text(x) if role == "assistant" else _input_text(x) for x in _texts(content, path)]
     found = []
     for i, part in enumerate(content):
         if isinstance(part, dict) and part.get("type") == "input_image":
             found.append(_input_image(part, f"{path}[{i}]"))
+        elif isinstance(part, dict) and part.get("type") == "input_audio":
+            found.append(_input_audio(part, f"{path}[{i}]"))
         else:
             found += [_input_text(text) for text in _texts([part], path, i)]
     return found
@@ -132,6 +135,18 @@ def _input_image(part: Item, path: str) -> Item:
     return {"type": "input_image", "image_url": part["image_url"], "detail": detail}
 
 
+def _input_audio(part: Item, path: str) -> Item:
+    check_known(part, ("type", "input_audio"), path)
+    given, path = part.get("input_audio"), f"{path}.input_audio"
+    if not isinstance(given, dict) or not isinstance(given.get("data"), str):
+        raise ApiError(400, f"{path}.data must be a string: a sound in base64", param=f"{path}.data")
+    check_known(given, SOUND, path)
+    if given.get("format") not in FORMATS:
+        message = f"{path}.format is {given.get('format')!r}: must be one of {', '.join(FORMATS)}"
+        raise ApiError(400, message, param=f"{path}.format")
+    return {"type": "input_audio", "input_audio": {"data": given["data"], "format": given["format"]}}
+
+
 def _texts(content: Any, path: str, first: int = 0) -> list[str]:
     """The texts of a content's parts. Raises ApiError for a part that a text model cannot read."""
     if isinstance(content, str):
@@ -143,7 +158,8 @@ def _texts(content: Any, path: str, first: int = 0) -> list[str]:
         kind = part.get("type") if isinstance(part, dict) else None
         key = "refusal" if kind == "refusal" else "text"
         if not isinstance(kind, str) or kind not in PARTS:
-            message = f"{path}[{i}] has the type {kind!r}: text (input_text, output_text) and input_image are read"
+            read = "text (input_text, output_text), input_image and input_audio are read"
+            message = f"{path}[{i}] has the type {kind!r}: {read}"
             raise ApiError(400, message, param=f"{path}[{i}].type")
         check_known(part, PARTS[kind], f"{path}[{i}]")
         if not isinstance(part.get(key), str):

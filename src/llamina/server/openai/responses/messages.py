@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from llamina.server.content import Content, joined, picture
+from llamina.server.content import Content, joined, picture, sound
 from llamina.server.errors import ApiError
 from llamina.server.openai.responses.items import Item
 
@@ -49,8 +49,18 @@ def _text(content: str | list[Item]) -> str:
 def _content(parts: list[Item]) -> Content:
     found: Content = ""
     for part in parts:
-        found = joined(found, picture(part["image_url"]) if part["type"] == "input_image" else part["text"], "\n")
+        found = joined(found, _part(part), "\n")
     return found
+
+
+def _part(part: Item) -> Content:
+    match part["type"]:
+        case "input_image":
+            return picture(part["image_url"])
+        case "input_audio":
+            return sound(part["input_audio"]["data"])
+        case _:
+            return str(part["text"])
 
 
 def _append(messages: list[Message], new: Message) -> None:
