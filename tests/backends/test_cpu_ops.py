@@ -142,6 +142,8 @@ RNG_CONV, RNG_A = RNG.standard_normal((21, 4)), RNG.standard_normal((21, 11))
 RNG_DECAY = RNG.uniform(0.5, 1, (4, 1))
 
 PLANS: dict[str, Forward] = {
+    "reshape at the end": lambda tokens, positions: flat(heads(pick(start(tokens)), 6)),
+    "slice at the end": lambda tokens, positions: split(pick(start(tokens)), 20, 40)[1],
     "add": elementwise(lambda x: add(x, x)),
     "add weight": elementwise(lambda x: add(x, constant("b", 60))),
     "add per head": elementwise(lambda x: add(heads(x, 6), constant("b", 10))),

@@ -125,6 +125,13 @@ class Emitter:
     def has(self, value: Value) -> bool:
         return value.id in self._places
 
+    def alias(self, value: Value, place: Place) -> None:
+        """Let a value be what is at a place already; the logits, which have a place of their own, are copied there."""
+        if self.has(value):
+            self.copy(value, place, self.place(value))
+        else:
+            self.put(value, place)
+
     def output(self, value: Value) -> Place:
         """Where a value is to be written: new memory, unless a place was put for it."""
         if not self.has(value):

@@ -119,12 +119,12 @@ def sinkhorn(e: Emitter, step: Step) -> None:
 
 @lowers("reshape")
 def reshape(e: Emitter, step: Step) -> None:
-    e.put(step.outputs[0], e.contiguous(step.inputs[0]).shaped(step.outputs[0].shape))
+    e.alias(step.outputs[0], e.contiguous(step.inputs[0]).shaped(step.outputs[0].shape))
 
 
 @lowers("slice")
 def slice_(e: Emitter, step: Step) -> None:
-    e.put(step.outputs[0], e.place(step.inputs[0]).sliced(step.attrs["start"], step.outputs[0].shape[-1]))
+    e.alias(step.outputs[0], e.place(step.inputs[0]).sliced(step.attrs["start"], step.outputs[0].shape[-1]))
 
 
 @lowers("concat")
