@@ -1,4 +1,4 @@
-"""llama.cpp itself, by the C functions that xllamacpp's library exports."""
+"""llama.cpp itself, by the C functions that xllamacpp's library exports, or a library that $LLAMA_LIBRARY names."""
 
 import ctypes
 import os
@@ -36,10 +36,7 @@ class ModelParams(ctypes.Structure):
 
 def library() -> Any:
     """The shared library, its loading of models declared; the test skips without xllamacpp."""
-    xllamacpp = import_peer("xllamacpp")
-    folder = os.path.dirname(xllamacpp.__file__)
-    name = next(name for name in os.listdir(folder) if name.startswith("xllamacpp") and name.endswith(".so"))
-    library = ctypes.CDLL(os.path.join(folder, name))
+    library = ctypes.CDLL(os.environ.get("LLAMA_LIBRARY") or _xllamacpp())
     library.llama_model_default_params.restype = ModelParams
     library.llama_model_load_from_file.argtypes = (c_char_p, ModelParams)
     library.llama_model_load_from_file.restype = c_void_p
@@ -48,6 +45,12 @@ def library() -> Any:
     library.llama_log_set(QUIET, None)
     library.llama_backend_init()
     return library
+
+
+def _xllamacpp() -> str:
+    folder = os.path.dirname(import_peer("xllamacpp").__file__)
+    name = next(name for name in os.listdir(folder) if name.startswith("xllamacpp") and name.endswith(".so"))
+    return os.path.join(folder, name)
 
 
 def load(library: Any, path: str, vocab_only: bool = False) -> int:

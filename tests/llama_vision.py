@@ -117,24 +117,24 @@ def declared() -> Any:
     return c
 
 
-def context(c: Any, model: int, mmproj: Path, watch: Any = None) -> int:
-    """The handle of an encoder; `watch` is called before and after each step of its graph."""
+def context(c: Any, model: int, mmproj: Path, watch: Any = None, flash: int = -1) -> int:
+    """The handle of an encoder; `watch` is called before and after each step of its graph; `flash` is llama.cpp's."""
     params = c.mtmd_context_params_default()
     params.use_gpu, params.print_timings, params.n_threads, params.warmup = False, False, 2, False
-    params.cb_eval = ctypes.cast(watch, c_void_p) if watch else None
+    params.cb_eval, params.flash_attn_type = ctypes.cast(watch, c_void_p) if watch else None, flash
     encoder = c.mtmd_init_from_file(os.fsencode(mmproj), model, params)
     assert encoder, f"llama.cpp cannot load {mmproj}"
     return int(encoder)
 
 
 @contextmanager
-def _tokenized(
-    path: Path, mmproj: Path, text: str, pictures: list[Pixels], watch: Any = None
+def tokenized(
+    path: Path, mmproj: Path, text: str, pictures: list[Pixels], watch: Any = None, flash: int = -1
 ) -> Iterator[tuple[Any, int, int, int]]:
     """llama.cpp, the model, the encoder, and the chunks of a text with markers in it; `watch` as `context` takes it."""
     c = declared()
     model = load(c, str(path))
-    encoder = context(c, model, mmproj, watch)
+    encoder = context(c, model, mmproj, watch, flash)
     arrays = [np.ascontiguousarray(pixels) for pixels in pictures]
     bitmaps = [
         c.mtmd_bitmap_init(x.shape[1], x.shape[0], x.ctypes.data)
@@ -156,7 +156,7 @@ def _tokenized(
 
 def rows_of(path: Path, mmproj: Path, pixels: Pixels, width: int) -> list[Rows]:
     """The rows of each tile of a picture, in the order of the prompt, of so many numbers each."""
-    with _tokenized(path, mmproj, MARKER, [pixels]) as (c, _, encoder, chunks):
+    with tokenized(path, mmproj, MARKER, [pixels]) as (c, _, encoder, chunks):
         found = []
         for i in range(c.mtmd_input_chunks_size(chunks)):
             chunk = c.mtmd_input_chunks_get(chunks, i)
@@ -181,7 +181,7 @@ def tiles_of(path: Path, mmproj: Path, pixels: Pixels) -> list[Rows]:
                 seen.append(values.transpose(1, 2, 0).copy())
         return False
 
-    with _tokenized(path, mmproj, MARKER, [pixels], _Watch(watch)) as (c, _, encoder, chunks):
+    with tokenized(path, mmproj, MARKER, [pixels], _Watch(watch)) as (c, _, encoder, chunks):
         found = []
         for i in range(c.mtmd_input_chunks_size(chunks)):
             chunk = c.mtmd_input_chunks_get(chunks, i)
@@ -194,7 +194,7 @@ def tiles_of(path: Path, mmproj: Path, pixels: Pixels) -> list[Rows]:
 
 def logits_after(path: Path, mmproj: Path, text: str, pictures: list[Pixels]) -> tuple[Rows, int]:
     """The logits after a text with a marker for each picture, and the position after it."""
-    with _tokenized(path, mmproj, text, pictures) as (c, model, encoder, chunks):
+    with tokenized(path, mmproj, text, pictures) as (c, model, encoder, chunks):
         params = c.llama_context_default_params()
         params.n_ctx, params.flash_attn_type = 1024, 0  # flash attention sums in half precision
         run = c.llama_init_from_model(model, params)
