@@ -11,6 +11,7 @@ from llamina.errors import LlaminaError
 if TYPE_CHECKING:
     from llamina.engine import ChatDelta, Completion, Delta, Embedded, Engine, Request, Session, load, progress
     from llamina.engine.aio import AsyncEngine
+    from llamina.engine.importances import imatrix
     from llamina.quantization import quantize
     from llamina.sampling import Sampling
     from llamina.tokenizer import Tokenizer
@@ -25,6 +26,7 @@ _PLACES = {
     "Engine": "engine",
     "Request": "engine",
     "Session": "engine",
+    "imatrix": "engine.importances",
     "load": "engine",
     "progress": "engine",
     "quantize": "quantization",
@@ -59,6 +61,7 @@ __all__ = [
     "Session",
     "Tokenizer",
     "__version__",
+    "imatrix",
     "load",
     "progress",
     "quantize",

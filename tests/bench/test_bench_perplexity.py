@@ -1,7 +1,6 @@
 """Perplexity by llama.cpp's definition: windows, the estimate, and llama.cpp's own figures."""
 
 import math
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +9,7 @@ import pytest
 import llamina
 from llamina.bench.perplexity import Window, estimate, measure_perplexity, windows
 from llamina.errors import RequestError
-
-WHO = ("The little girl", "A big dog", "Tim", "The old cat", "Her friend Lily")
-DID = ("went to", "was happy at", "played in", "saw a bird near", "ran home from")
-WHERE = ("the park.", "the shop.", "a red house.", "the tall tree.")
-TALE = "\n".join(f"{who} {did} {where}" for who, did, where in product(WHO, DID, WHERE))
+from tales import TALE
 
 # llama-perplexity (ggml 0c1e570) -m stories260K.gguf -f tale.txt -c N, where tale.txt is TALE and a newline:
 # "Final estimate: PPL = 6.6632 +/- 0.47787" and so on, and the number of chunks.

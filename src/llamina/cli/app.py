@@ -32,6 +32,7 @@ VERBS = {
     "verify": "Check that a GGUF file is sound.",
     "convert": "Convert a Hugging Face folder to a GGUF file.",
     "quantize": "Quantize a GGUF file.",
+    "imatrix": "Measure the importance matrix of a model, for quantizing.",
     "tokenize": "Show the tokens of a text.",
     "detokenize": "Show the text of tokens.",
     "plan": "Inspect the steps by which a model is computed.",

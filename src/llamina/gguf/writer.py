@@ -51,7 +51,7 @@ def write(
         pairs["general.alignment"] = step
     kinds = {**(metadata_types or {}), "general.alignment": Kind(ValueType.UINT32)}
     header = _header(Encoder(version, byteorder), version, pairs, kinds, pending, step)
-    with _replacing(Path(path)) as file:
+    with replacing(Path(path)) as file:
         size = file.write(header)
         if pending:
             _pad(file, size, step)
@@ -150,7 +150,7 @@ def _pad(file: BinaryIO, written: int, alignment: int) -> None:
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
+def replacing(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file beside `path`, which replaces it at the end, or is deleted on an error."""
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
