@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import llamina
-from llamina.bench.perplexity import Window, estimate, measure_perplexity, windows
+from llamina.bench.perplexity import Window, cut, estimate, measure_perplexity, split
 from llamina.errors import RequestError
 from tales import TALE
 
@@ -24,23 +24,21 @@ def quiet(done: int, total: int) -> None:
 
 def test_windows() -> None:
     """Whole windows only; what is scored comes after the first half and one more."""
-    assert windows(range(10, 29), 8, None) == [
-        Window([10, 11, 12, 13, 14], [15, 16, 17]),
-        Window([18, 19, 20, 21, 22], [23, 24, 25]),
-    ]
-    assert windows(range(10, 24), 7, 1) == [
-        Window([1, 11, 12, 13], [14, 15, 16]),
-        Window([1, 18, 19, 20], [21, 22, 23]),
-    ]
+    first, second = cut(range(10, 29), 8)
+    assert split(first, None) == Window([10, 11, 12, 13, 14], [15, 16, 17])
+    assert split(second, None) == Window([18, 19, 20, 21, 22], [23, 24, 25])
+    first, second = cut(range(10, 24), 7)
+    assert split(first, 1) == Window([1, 11, 12, 13], [14, 15, 16])
+    assert split(second, 1) == Window([1, 18, 19, 20], [21, 22, 23])
 
 
 def test_what_cannot_be_cut_into_windows() -> None:
     with pytest.raises(
         RequestError, match="the text has 15 tokens, and at least two windows of 8 are needed, 16 tokens"
     ):
-        windows(range(15), 8, None)
+        cut(range(15), 8)
     with pytest.raises(RequestError, match="at least 4 are needed"):
-        windows(range(15), 3, None)
+        cut(range(15), 3)
 
 
 def test_the_estimate() -> None:

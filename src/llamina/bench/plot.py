@@ -2,9 +2,12 @@
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llamina.errors import RequestError
+
+if TYPE_CHECKING:
+    from llamina.bench.divergence import Divergence
 
 
 def check_plot() -> None:
@@ -55,4 +58,23 @@ def draw_loads(record: dict[str, Any], path: Path) -> None:
     for panel in (rates, *panels):
         panel.tick_params(axis="x", labelrotation=30, labelsize=8)
     figure.suptitle(f"{record['settings']['model']} at {record['settings']['url']}", fontsize=10)
+    figure.savefig(path, dpi=150)
+
+
+def draw_divergence(found: "Divergence", title: str, path: Path) -> None:
+    """Write a PNG with the percentiles of the KL divergence and of changes in the probability of tokens."""
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    spread, changes = figure.subplots(1, 2)
+    percent = np.linspace(0, 100, len(found.divergences))
+    spread.plot(percent, np.sort(np.maximum(found.divergences, 1e-9)))
+    spread.axhline(found.mean, color="C7", linestyle="--", label=f"mean {found.mean:.4g}")
+    spread.set(title="KL divergence", xlabel="percent of tokens", yscale="log")
+    spread.legend(fontsize=9)
+    changes.plot(percent, 100 * np.sort(found.changes))
+    changes.axhline(0, color="C7", linewidth=0.8)
+    changes.set(title="change of a token's probability, %", xlabel="percent of tokens")
+    figure.suptitle(f"{title}: {100 * found.same.mean():.2f} % of top tokens are the same", fontsize=10)
     figure.savefig(path, dpi=150)
