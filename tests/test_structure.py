@@ -63,7 +63,7 @@ ONLY = {
     "chat": {"errors", "tokenizer", "grammar"},
     "hub": {"errors", "places", "gguf"},
     "convert": {"errors", "gguf", "quant", "tokenizer"},
-    "quantization": {"errors", "gguf", "quant", "backends"},
+    "quantization": {"errors", "places", "gguf", "quant", "backends"},
     "adapters": {"errors", "gguf", "quant", "ops", "convert"},
     "vision": {"errors", "quant", "ops", "models", "plan", "backends"},
 }

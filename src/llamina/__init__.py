@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from llamina.engine import ChatDelta, Completion, Delta, Embedded, Engine, Request, Session, load, progress
     from llamina.engine.aio import AsyncEngine
     from llamina.engine.importances import imatrix
-    from llamina.quantization import quantize
+    from llamina.quantization import auto_quantize, quantize
     from llamina.sampling import Sampling
     from llamina.tokenizer import Tokenizer
 
@@ -32,6 +32,7 @@ _PLACES = {
     "quantize": "quantization",
     "Sampling": "sampling",
     "Tokenizer": "tokenizer",
+    "auto_quantize": "quantization",
 }
 
 
@@ -61,6 +62,7 @@ __all__ = [
     "Session",
     "Tokenizer",
     "__version__",
+    "auto_quantize",
     "imatrix",
     "load",
     "progress",

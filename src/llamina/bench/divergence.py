@@ -27,7 +27,7 @@ PERCENTILES = (0.1, 1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9)
 AT_ONCE = 1 << 23  # logits that are compared in one go
 
 
-class Base(Protocol):
+class Predictions(Protocol):
     """The predictions that others are compared with: windows of tokens, and rows of log-probabilities for each."""
 
     @property
@@ -121,7 +121,7 @@ def _spread(values: Numbers) -> dict[str, Any]:
 
 
 def measure_divergence(
-    engine: "Engine", base: Base, progress: Progress, adapters: Mapping[str, float] | None = None
+    engine: "Engine", base: Predictions, progress: Progress, adapters: Mapping[str, float] | None = None
 ) -> Divergence:
     """Compare a model with its base, window by window. `progress` is called with those done and their number.
 

@@ -61,7 +61,7 @@ class SavedLogits:
             raise ModelFileError(f"{path} is empty: make it again") from None
         if bytes(self._data[:8]) != MAGIC or len(self._data) < 20:
             raise ModelFileError(f"{path} holds no logits: give a file that --save-logits wrote")
-        self.size, self.vocab, count = struct.unpack("<3i", self._data[8:20])
+        self.size, self.vocab, count = struct.unpack("<3i", self._data[8:20].tobytes())
         width = 4 + self.vocab + self.vocab % 2
         self._shape = (self.size - 1 - self.size // 2, width)
         self._start = 20 + 4 * count * self.size

@@ -32,6 +32,7 @@ VERBS = {
     "verify": "Check that a GGUF file is sound.",
     "convert": "Convert a Hugging Face folder to a GGUF file.",
     "quantize": "Quantize a GGUF file.",
+    "auto-quantize": "Quantize a GGUF file to a number of bits per weight, with types chosen by measured error.",
     "imatrix": "Measure the importance matrix of a model, for quantizing.",
     "tokenize": "Show the tokens of a text.",
     "detokenize": "Show the text of tokens.",
@@ -65,7 +66,7 @@ class Verbs(click.Group):
         name = ALIASES.get(cmd_name, cmd_name)
         if name not in VERBS and name not in HIDDEN:
             return None
-        command: click.Command = import_module(f"{__package__}.{name}").command
+        command: click.Command = import_module(f"{__package__}.{name.replace('-', '_')}").command
         if not any(param.name == "debug" for param in command.params):
             command.params.append(_debug())
         return command

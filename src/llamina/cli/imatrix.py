@@ -81,7 +81,7 @@ def command(
 
     The text, without one newline at its end, is cut into chunks of -c tokens, each beginning with BOS where the model
     wants it. For each matrix of a layer the squares of what it is multiplied with are added up, of experts each by
-    itself: what llama-imatrix writes. `llamina quantize --imatrix` needs it for types of few bits.
+    itself: what llama-imatrix writes. `llamina quantize --imatrix` needs it for types of few bits. The CPU computes it.
 
     \b
     Examples:

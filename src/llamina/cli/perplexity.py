@@ -14,7 +14,7 @@ from llamina.cli.reading import load_model, reading_options
 from llamina.cli.terminal import Meter, busy, tidy
 
 if TYPE_CHECKING:
-    from llamina.bench.divergence import Base
+    from llamina.bench.divergence import Predictions
     from llamina.bench.saved_logits import SavedLogits
     from llamina.engine import Engine
 
@@ -114,7 +114,7 @@ def command(
     with advised(), load_model(model, hf, quiet, **loading) as engine, ExitStack() as others:
         used = load_adapters(engine, adapters)
         if base is not None:
-            against: Base | None = known
+            against: Predictions | None = known
             if against is None:
                 second = others.enter_context(load_model(base, None, quiet, **loading))
                 against = _base(engine, second, text, chunks)
@@ -161,7 +161,7 @@ def _saved(base: str | None, file: Any, context: int | None, chunks: int | None)
     return known
 
 
-def _base(engine: "Engine", other: "Engine", text: str, chunks: int | None) -> "Base":
+def _base(engine: "Engine", other: "Engine", text: str, chunks: int | None) -> "Predictions":
     """Another model as the base. Raises RequestError if it has other tokens."""
     from llamina.bench.divergence import ModelBase
     from llamina.errors import RequestError
@@ -173,7 +173,13 @@ def _base(engine: "Engine", other: "Engine", text: str, chunks: int | None) -> "
 
 
 def _diverge(
-    engine: "Engine", base: "Base", adapters: dict[str, float], name: str, plot: Path | None, quiet: bool, as_json: bool
+    engine: "Engine",
+    base: "Predictions",
+    adapters: dict[str, float],
+    name: str,
+    plot: Path | None,
+    quiet: bool,
+    as_json: bool,
 ) -> None:
     """Compare with the base, and tell."""
     from llamina.bench.divergence import measure_divergence

@@ -9,6 +9,7 @@ import click
 from llamina.cli.advice import advised
 from llamina.cli.constraints import constraint_options, take_constraint
 from llamina.cli.llama_cpp import always, batch_options, flash_option
+from llamina.cli.on_load import on_load_options, quantized
 from llamina.cli.options import (
     decode,
     device_options,
@@ -137,6 +138,7 @@ def _mode(ctx: click.Context, param: click.Parameter, value: str) -> str | int:
     help="Speculative decoding: auto, ngram (prompt lookup), draft, off, or a number of draft tokens. The answer is "
     "the same.",
 )
+@on_load_options
 @device_options
 @kv_option
 @batch_options
@@ -171,6 +173,8 @@ def command(
     offload: str,
     memory_budget: int | None,
     draft: str | None,
+    on_load: str | None,
+    on_load_tensors: dict[str, str],
     as_json: bool,
     verbose: bool,
     quiet: bool,
@@ -193,6 +197,7 @@ def command(
       llamina run -hf user/repo:Q8_0 "Tell me a joke" --json
       llamina run --session talk.llamina "And why is that?"
       llamina run -m llava.gguf --image cat.jpg "What is this?"
+      llamina run -m model-F16.gguf --quantize-on-load q4_k "Why is the sky blue?"
       llamina run -m model.gguf --lora pirate.gguf --lora brief.gguf=0.5 "Who are you?"
     """
     from llamina.cli.answer import Answer, Circumstances, begin, check_template, open_session, proceed
@@ -214,6 +219,7 @@ def command(
     path = locate(model, hf, quiet)
     weights = open_file(path)
     check_template(weights, system, session, bool(images))
+    weights = quantized(weights, on_load, on_load_tensors, threads, quiet)
     from llamina.engine import load
 
     start = time.perf_counter()

@@ -111,3 +111,5 @@ class LoadOptions(TypedDict, total=False):
     sampling: Mapping[str, Any] | None
     template: str | None
     picture_hosts: Sequence[str] | None
+    quantize: str | None
+    quantize_tensors: Mapping[str, str] | None

@@ -100,6 +100,12 @@ class ModelProfile(ModelDefaults, forbid_unknown_fields=True, frozen=True):
     template: Annotated[
         str | None, about("A chat template (Jinja) in place of the model's own, or a file that holds one.")
     ] = None
+    quantize: Annotated[
+        str | None, about("Load a copy in fewer bits, such as q4_k; it is made once, and kept in the cache.")
+    ] = None
+    quantize_tensors: Annotated[
+        dict[str, str] | None, about("With `quantize`: types of tensors by regular expressions found in their names.")
+    ] = None
 
     def load_options(self) -> dict[str, object]:
         """The options of `llamina.load` that are given."""
@@ -116,6 +122,7 @@ class ModelProfile(ModelDefaults, forbid_unknown_fields=True, frozen=True):
 LOADED = (
     "context", "threads", "backend", "device", "gpu_layers", "tensor_parallel", "kv_type", "max_sequences",
     "max_waiting", "step_tokens", "cache_tokens", "draft", "mmproj", "picture_hosts", "template",
+    "quantize", "quantize_tensors",
 )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from llamina.sampling import Sampling
 
 DEFAULT_CONTEXT = 8192
 MAX_CONTEXT = 1 << 24  # no trained context comes near this
+BEFORE = ("max_waiting", "quantize", "quantize_tensors")  # options that are no business of the runner
 NAMED = {"backend", "device", "threads", "context", "draft", "mmproj", "progress"}
 Progress = Callable[[str, int, int], None]
 
@@ -59,6 +60,9 @@ def load(
     with "auto", those that fit the GPU's free memory. `tensor_parallel` divides every layer among so many GPUs, from
     `device` on, each with its heads and its rows or columns of the weights. `template` is a chat template in place of
     the file's; `sampling` are parameters that requests have unless they say otherwise, before the file's.
+    `quantize` loads a copy in that type (q4_k, Q8_0, …), which is made once and kept in the cache; `quantize_tensors`
+    are types of tensors in whose names a pattern is found.
+
     `progress(what, done, total)` is told of fetching and compiling; without it a bar is shown, on a terminal or as a
     widget of a notebook.
     """
@@ -72,11 +76,12 @@ def load(
     file = model if isinstance(model, GGUF) else open_model(locate(model, progress))
     if file.metadata.get("general.type") == "adapter":
         raise UnsupportedModel(f"{file.source} is a LoRA adapter: load its model, then give it to load_adapter")
+    file = _in_fewer_bits(file, options, threads, progress)
     weights = weights_of(file)
     trained = build(file.metadata, weights).config.trained_context
     built = build(file.metadata, weights, context or min(trained, DEFAULT_CONTEXT))
     smaller = None if draft is None else open_draft(locate(draft, progress), file)
-    own: dict[str, Any] = {name: value for name, value in options.items() if name != "max_waiting"}
+    own: dict[str, Any] = {name: value for name, value in options.items() if name not in BEFORE}
     own |= {"sampling": {**sampling_for(file), **given}, "mmproj": mmproj}
     shown = progress_bar("parts") if progress is None else None
     with shown or nullcontext():
@@ -93,6 +98,21 @@ def load(
         drafts = load(smaller, progress=progress, **same)  # type: ignore[arg-type]
         engine.core.speculation.drafter = Drafter(drafts.core, runner.plan.vocab)
     return engine
+
+
+def _in_fewer_bits(file: GGUF, options: LoadOptions, threads: int | None, progress: Progress | None) -> GGUF:
+    """The model that is to be loaded: quantized, if that is asked for."""
+    kind, tensors = options.get("quantize"), options.get("quantize_tensors")
+    if kind is None:
+        if tensors:
+            raise RequestError("quantize_tensors needs a type for the other tensors: give quantize", "quantize")
+        return file
+    from llamina.quantization.cached import quantized_copy
+
+    shown = progress_bar("bytes", "quantizing") if progress is None else None
+    with shown or nullcontext():
+        told = progress or shown
+        return quantized_copy(file, kind, tensors, threads=threads, progress=told, compiling=progress)
 
 
 def _check_whole(name: str, value: object, least: int, most: int | None = None) -> None:

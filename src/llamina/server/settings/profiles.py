@@ -8,6 +8,7 @@ from typing import Any
 
 from llamina.backends import BACKENDS
 from llamina.errors import LlaminaError
+from llamina.quantization.types import file_type
 from llamina.sampling import Sampling
 from llamina.server.config import ModelProfile
 from llamina.server.settings.mistakes import Mistake, unknown
@@ -45,6 +46,11 @@ def finished(profile: Profile, folder: Path | None, mistakes: list[Mistake]) -> 
             given["template"] = _template(given["template"], folder)
         except (LlaminaError, OSError, UnicodeDecodeError) as error:
             wrong("template", f"template: {getattr(error, 'strerror', None) or error}")
+    if given.get("quantize"):
+        try:
+            file_type(given["quantize"])
+        except LlaminaError as error:
+            wrong("quantize", f"quantize: {error}")
     check_defaults(given, wrong)
     return ModelProfile(**given)
 
