@@ -12,17 +12,16 @@ from llamina.tokenizer import Tokenizer
 from tales import TALE
 
 WINDOW = 256
-# llama-quantize (ggml 0c1e570) --allow-requantize SmolLM2-135M-Instruct.Q4_1.gguf out.gguf TYPE, then
+# llama-quantize (ggml 0c1e570) --allow-requantize SmolLM2-135M-Instruct.Q4_1.gguf out.gguf Q4_K_M, then
 # llama-perplexity -m out.gguf -f tale.txt -c 256 --chunks 1, where tale.txt is TALE and a newline.
-PERPLEXITY = {"Q4_K_M": 0.0, "IQ3_S": 0.0}
+PERPLEXITY = 1.6805
 
 
-@pytest.mark.parametrize("kind", PERPLEXITY)
-def test_perplexity_in_llama_cpp(smollm2: Path, tmp_path: Path, kind: str) -> None:
+def test_perplexity_in_llama_cpp(smollm2: Path, tmp_path: Path) -> None:
     from convert_peer import Peer
 
     path = tmp_path / "out.gguf"
-    llamina.quantize(smollm2, path, kind, requantize=True)
+    llamina.quantize(smollm2, path, "Q4_K_M", requantize=True)
     with open_model(path) as file:
         tokens = Tokenizer.from_metadata(file.metadata).encode(TALE)[:WINDOW]
     peer = Peer(path, WINDOW)
@@ -37,4 +36,4 @@ def test_perplexity_in_llama_cpp(smollm2: Path, tmp_path: Path, kind: str) -> No
     )
     scored = range(WINDOW // 2, WINDOW - 1)
     found = estimate([float(logs[i, tokens[i + 1]]) for i in scored])
-    assert found.perplexity == pytest.approx(PERPLEXITY[kind], rel=5e-3)
+    assert found.perplexity == pytest.approx(PERPLEXITY, rel=5e-3)

@@ -35,7 +35,7 @@ def measure_sensitivities(
     *,
     imatrix: Imatrix | None = None,
     size: int = 512,
-    chunks: int = 4,
+    chunks: int = 2,
     threads: int | None = None,
     progress: Progress | None = None,
     **loading: Any,

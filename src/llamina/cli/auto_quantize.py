@@ -41,7 +41,7 @@ def _types(ctx: click.Context, param: click.Parameter, value: str | None) -> lis
     help="Measure on this text which matrices matter most, by damaging some at a time; takes a while.",
 )
 @click.option(
-    "--chunks", type=click.IntRange(min=1), default=4, show_default=True, help="With --text: windows of 512 tokens."
+    "--chunks", type=click.IntRange(min=1), default=2, show_default=True, help="With --text: windows of 512 tokens."
 )
 @click.option("--types", metavar="TYPE,…", callback=_types, help="Choose from these types only.")
 @click.option(
