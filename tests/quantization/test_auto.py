@@ -91,6 +91,8 @@ def test_hard_tensors_and_sensitive_ones_get_more(model: Path) -> None:
     size = {name: kind.nbytes / kind.block for name, kind in chosen.types.items()}
     assert size["blk.1.attn_v.weight"] < size["blk.0.attn_v.weight"]
     assert chosen.errors["blk.1.attn_v.weight"] < 1e-4 and "output_norm.weight" not in chosen.types
+    even = choose_types(model, 5.0, sensitivities={})
+    assert even.errors["token_embd.weight"] > chosen.errors["token_embd.weight"], "which is the output matrix as well"
     told = choose_types(model, 5.0, sensitivities={"blk.0.attn_q.weight": 1e3})
     assert (
         told.types["blk.0.attn_q.weight"].nbytes / told.types["blk.0.attn_q.weight"].block > size["blk.0.attn_q.weight"]

@@ -23,7 +23,7 @@ from llamina.errors import RequestError
 from llamina.gguf import GGUF, Tensor, TensorType, tensor_type
 from llamina.quant import decode
 from llamina.quantization.imatrix import Imatrix
-from llamina.quantization.tensors import is_quantized
+from llamina.quantization.tensors import is_quantized, role_of
 from llamina.quantization.types import FILE_TYPES, Facts, Options, needs_importances, writable
 from llamina.quantization.write import Quantized, importances_of, opened, quantize
 
@@ -31,6 +31,9 @@ SUPER_BLOCKS = (
     "IQ2_XXS", "IQ2_XS", "IQ2_S", "Q2_K", "IQ3_XXS", "IQ3_S", "Q3_K", "IQ4_XS", "Q4_K", "Q5_K", "Q6_K", "Q8_0",
 )  # fmt: skip
 SMALL_BLOCKS = ("Q2_0", "MXFP4", "IQ4_NL", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")  # where rows are no multiples of 256
+USUAL = {"query": 0.5, "key": 0.5, "attention output": 0.5, "value": 1.0, "gate": 1.0, "up": 1.5, "down": 2.0}
+"""Sensitivities of matrices of a layer, as measured of SmolLM2 and rounded; of others 1."""
+OF_OUTPUT = 2.0  # that of the output matrix, for each layer: what it gets wrong, no layer can put right
 SAMPLE = 1 << 19  # numbers of a tensor that its errors are measured on
 FEWEST = 16  # rows of it, at least
 Progress = Callable[[str, int, int], None]
@@ -75,10 +78,11 @@ def choose_types(
 ) -> Chosen:
     """Types by which a model has at most `target` bits per weight, and least damage.
 
-    `sensitivities` say how much a relative error in a tensor matters, by its name; those of others are 1. `types` are
-    the only ones to choose from, where given, and `overrides` are (pattern, type) of tensors that are not chosen.
-    `progress` is told (tensor, done, in all). Raises RequestError if no choice is within the budget, and for tensors
-    that are quantized already unless `requantize` is set.
+    `sensitivities` say how much a relative error in a tensor matters, by its name, and 1 for others; without them,
+    what is usual for tensors of a kind (`USUAL`). `types` are the only ones to choose from, where given, and
+    `overrides` are (pattern, type) of tensors that are not chosen. `progress` is told (tensor, done, in all). Raises
+    RequestError if no choice is within the budget, and for tensors that are quantized already unless `requantize` is
+    set.
     """
     with opened(source) as file:
         wanted = _Wanted(file, imatrix, [writable(name, "types") for name in types], overrides)
@@ -101,8 +105,17 @@ def choose_types(
             progress("all tensors", len(tensors), len(tensors))
         numbers = sum(prod(tensor.shape) for tensor in file.tensors.values())
         kept = sum(tensor.nbytes for tensor in file.tensors.values() if tensor.name not in found)
-    chosen = spend(found, target * numbers / 8 - kept, sensitivities or {}, lambda least: 8 * (least + kept) / numbers)
+        matter = usual_sensitivities(file) if sensitivities is None else sensitivities
+    chosen = spend(found, target * numbers / 8 - kept, matter, lambda least: 8 * (least + kept) / numbers)
     return Chosen({n: c.type for n, c in chosen.items()}, {n: c.error for n, c in chosen.items()}, _mix(chosen))
+
+
+def usual_sensitivities(file: GGUF) -> dict[str, float]:
+    """What is usual for tensors of a kind, by their names."""
+    output = OF_OUTPUT * Facts.of(file.metadata, importances=False).layers
+    roles = {name: role_of(name) for name in file.tensors}
+    last = "output" if "output" in roles.values() else "embedding"  # one matrix may be both
+    return {name: output if role == last else USUAL.get(role, 1.0) for name, role in roles.items()}
 
 
 def _mix(chosen: Mapping[str, Candidate]) -> str:
