@@ -76,7 +76,8 @@ def command(
     """Write the GGUF file IN to OUT in at most --target bits per weight, and print the path of the file.
 
     Each tensor gets the type that the budget does most for: what errors the types make is measured on the tensor
-    itself, with its columns weighed by --imatrix, and how much errors matter by --text.
+    itself, with its columns weighed by --imatrix. How much errors matter is measured by --text; without it, it is what
+    is usual for matrices of a kind.
 
     \b
     Examples:
