@@ -6,7 +6,7 @@
 MODEL is an F16, BF16 or F32 file, or a quantized one that is widened to F16 first: then figures tell of the loss beside
 the quantized file, not beside the original. With --calibration an importance matrix is measured on that text and used
 for all types. --auto are targets of `llamina auto-quantize`, with sensitivities measured on the calibration text;
---exclude are types that it must not choose, such as the one that a widened file came from. Prints a Markdown table.
+--exclude are types that it must not choose, such as those a widened file came from. Prints a Markdown table.
 """
 
 import argparse
