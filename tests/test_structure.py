@@ -66,7 +66,7 @@ ONLY = {
     "sampling": {"errors", "backends", "grammar", "tokenizer"},
     "chat": {"errors", "tokenizer", "grammar"},
     "hub": {"errors", "places", "gguf"},
-    "quantization": {"errors", "gguf", "quant", "backends"},
+    "quantization": {"errors", "places", "gguf", "quant", "backends"},
     "convert": {"errors", "gguf", "quant", "tokenizer", "quantization"},
     "adapters": {"errors", "gguf", "quant", "tokenizer", "ops", "convert"},
     "media": {"errors", "ops", "models", "plan", "backends"},

@@ -25,10 +25,11 @@ if TYPE_CHECKING:
         snapshot_info,
     )
     from llamina.engine.aio import AsyncEngine
+    from llamina.engine.importances import imatrix
     from llamina.grammar import Grammar
     from llamina.models import register_architecture
     from llamina.quant.arrays import GGUF
-    from llamina.quantization import quantize
+    from llamina.quantization import auto_quantize, quantize
     from llamina.sampling import Sampling
     from llamina.tokenizer import Tokenizer
 
@@ -49,12 +50,14 @@ _PLACES = {
     "Session": "engine",
     "SnapshotInfo": "engine",
     "snapshot_info": "engine",
+    "imatrix": "engine.importances",
     "load": "engine",
     "progress": "engine",
     "quantize": "quantization",
     "register_architecture": "models",
     "Sampling": "sampling",
     "Tokenizer": "tokenizer",
+    "auto_quantize": "quantization",
 }
 
 
@@ -89,6 +92,8 @@ __all__ = [
     "SnapshotInfo",
     "Tokenizer",
     "__version__",
+    "auto_quantize",
+    "imatrix",
     "load",
     "memory_pressure",
     "progress",

@@ -1,5 +1,6 @@
 """The compiled encoders against bytes that ggml computed, and what they refuse."""
 
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,10 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import llamina.backends.encode as encode_rows
+from llamina.backends.cpu.jit import Kernel
 from llamina.backends.encode import ENCODED, IGNORES_IMPORTANCES, NEEDS_IMPORTANCES, Encoder, Job
 from llamina.errors import RequestError, UnsupportedModel
 from llamina.gguf import tensor_type
 from llamina.quant import FORMATS, decode, encode, format_of
+from llamina.quant.neighbours import search_tables
 
 Array = np.ndarray[Any, Any]
 F32 = tensor_type("F32")
@@ -128,3 +132,24 @@ def test_smaller_error_with_importances() -> None:
     for kind in set(ENCODED) - set(IGNORES_IMPORTANCES) - set(NEEDS_IMPORTANCES):
         plain, weighted = (decode(quantized(values, kind, w), format_of(kind)) for w in (None, importances))
         assert (importances * (weighted - values) ** 2).sum() < 1.02 * (importances * (plain - values) ** 2).sum(), kind
+
+
+def test_tables_are_held_while_a_kernel_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that ask for them at once may each get tables of their own, which nothing else holds."""
+    alive: list[bool] = []
+    made: list[weakref.ref[Array]] = []
+
+    def own(name: str) -> Array:
+        tables = np.array(search_tables(name))
+        made.append(weakref.ref(tables))
+        return tables
+
+    def call(kernel: Kernel, **args: int) -> None:
+        alive.append(made[-1]() is not None)
+        compiled(kernel, **args)
+
+    compiled = encode_rows._call
+    monkeypatch.setattr(encode_rows, "search_tables", own)
+    monkeypatch.setattr(encode_rows, "_call", call)
+    quantized(np.zeros((4, 256)), "IQ3_S")
+    assert alive == [True]

@@ -1,20 +1,15 @@
 """Perplexity by llama.cpp's definition: windows, the estimate, and llama.cpp's own figures."""
 
 import math
-from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import llamina
-from llamina.bench.perplexity import Window, estimate, measure_perplexity, windows
+from llamina.bench.perplexity import Window, cut, estimate, measure_perplexity, split
 from llamina.errors import RequestError
-
-WHO = ("The little girl", "A big dog", "Tim", "The old cat", "Her friend Lily")
-DID = ("went to", "was happy at", "played in", "saw a bird near", "ran home from")
-WHERE = ("the park.", "the shop.", "a red house.", "the tall tree.")
-TALE = "\n".join(f"{who} {did} {where}" for who, did, where in product(WHO, DID, WHERE))
+from tales import TALE
 
 # llama-perplexity (ggml 0c1e570) -m stories260K.gguf -f tale.txt -c N, where tale.txt is TALE and a newline:
 # "Final estimate: PPL = 6.6632 +/- 0.47787" and so on, and the number of chunks.
@@ -29,23 +24,21 @@ def quiet(done: int, total: int) -> None:
 
 def test_windows() -> None:
     """Whole windows only; what is scored comes after the first half and one more."""
-    assert windows(range(10, 29), 8, None) == [
-        Window([10, 11, 12, 13, 14], [15, 16, 17]),
-        Window([18, 19, 20, 21, 22], [23, 24, 25]),
-    ]
-    assert windows(range(10, 24), 7, 1) == [
-        Window([1, 11, 12, 13], [14, 15, 16]),
-        Window([1, 18, 19, 20], [21, 22, 23]),
-    ]
+    first, second = cut(range(10, 29), 8)
+    assert split(first, None) == Window([10, 11, 12, 13, 14], [15, 16, 17])
+    assert split(second, None) == Window([18, 19, 20, 21, 22], [23, 24, 25])
+    first, second = cut(range(10, 24), 7)
+    assert split(first, 1) == Window([1, 11, 12, 13], [14, 15, 16])
+    assert split(second, 1) == Window([1, 18, 19, 20], [21, 22, 23])
 
 
 def test_what_cannot_be_cut_into_windows() -> None:
     with pytest.raises(
         RequestError, match="the text has 15 tokens, and at least two windows of 8 are needed, 16 tokens"
     ):
-        windows(range(15), 8, None)
+        cut(range(15), 8)
     with pytest.raises(RequestError, match="at least 4 are needed"):
-        windows(range(15), 3, None)
+        cut(range(15), 3)
 
 
 def test_the_estimate() -> None:

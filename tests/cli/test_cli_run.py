@@ -361,3 +361,19 @@ def test_guessing_ahead(invoke: Invoke, stories: Path) -> None:
     told = json.loads(invoke(*common, "--speculate", "4", "--draft", stories, "--json").stdout)["speculation"]
     assert told["drafted_tokens"] == told["accepted_tokens"] > 20 and told["acceptance_rate"] == 1
     assert invoke(*common, "--speculate", "draft").exit_code == 2
+
+
+def test_quantized_on_load(invoke: Invoke, stories: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llamina.quantization.cached.cache_dir", lambda: tmp_path)
+    common = ("run", "-m", stories, "--raw", "Once upon", "-n", "5", "--temp", "0")
+    first = invoke(*common, "--quantize-on-load", "q8_0", "--quantize-tensor", "attn_v=q4_0")
+    assert first.exit_code == 0 and "quantizing stories260K-Q8_0-" in first.stderr
+    again = invoke(*common, "--quantize-on-load", "q8_0", "--quantize-tensor", "attn_v=q4_0")
+    assert again.stdout == first.stdout and "quantizing" not in again.stderr
+    for flags, message in {
+        ("--quantize-tensor", "attn_v=q4_0"): "--quantize-tensor says what --quantize-on-load does otherwise",
+        ("--quantize-on-load", "q8_0", "--quantize-tensor", "x"): "'x' is not PATTERN=TYPE",
+        ("--quantize-on-load", "q9"): "type is 'q9': must be one of",
+    }.items():
+        refused = invoke(*common, *flags)
+        assert refused.exit_code == 2 and message in refused.stderr

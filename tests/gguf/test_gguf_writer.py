@@ -25,6 +25,7 @@ from llamina.gguf import (
     tensor_type,
     write,
 )
+from llamina.gguf.writer import replacing
 from skips import import_peer
 
 F32 = tensor_type("F32")
@@ -306,3 +307,18 @@ def test_parts_that_are_not_the_whole(parts: int, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"t: (36|60) bytes, where F32 \(4, 3\) takes 48"):
         write(tmp_path / "a.gguf", {}, [("t", (4, 3), F32, lambda: iter([row] * parts))])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_killed_writers_left_is_deleted(tmp_path: Path) -> None:
+    """What others still write stays, and what is of another file."""
+    left, other = tmp_path / ".a.gguf.0123abcd.part", tmp_path / ".b.gguf.0123abcd.part"
+    left.write_bytes(b"half")
+    other.write_bytes(b"half")
+    with replacing(tmp_path / "a.gguf") as file:
+        assert not left.exists()
+        file.write(b"first")
+        with replacing(tmp_path / "a.gguf") as second:
+            second.write(b"second")
+        assert (tmp_path / "a.gguf").read_bytes() == b"second"
+    assert (tmp_path / "a.gguf").read_bytes() == b"first"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [other.name, "a.gguf"]

@@ -61,3 +61,26 @@ def test_refusals(tmp_path: Path) -> None:
     )
     with pytest.raises(ModelFileError, match="a holds NaN"):
         Imatrix.read(tmp_path / "nan.gguf")
+
+
+def test_sums_are_added_up(tmp_path: Path) -> None:
+    first, second = Imatrix(SUMS, COUNTS, ["one"], 2, 512), Imatrix(SUMS, COUNTS, ["two"], 3, 512)
+    both = first.plus(second)
+    assert (both.datasets, both.chunks, both.chunk_size) == (["one", "two"], 5, 512)
+    assert all((both.sums[name] == 2 * SUMS[name]).all() for name in SUMS)
+    assert all((both.counts[name] == 2 * COUNTS[name]).all() for name in SUMS)
+    narrow = Imatrix({"a.weight": np.ones((2, 2), np.float32)}, {"a.weight": np.ones(2, np.float32)}, [], 1, 512)
+    with pytest.raises(ModelFileError, match=r"a\.weight has 4 columns in None, and 6 in the others"):
+        first.plus(narrow)
+
+
+def test_older_files_are_written_and_added(tmp_path: Path) -> None:
+    """They have means times chunks, and one count for all experts; 1 for those that saw no token."""
+    Imatrix(SUMS, COUNTS, ["text"], 2, 2).save(tmp_path / "i.dat", legacy=True)
+    older = Imatrix.read(tmp_path / "i.dat")
+    assert (older.datasets, older.chunks, older.chunk_size) == (["text"], 2, 0)
+    found = older.importances("a.weight")
+    assert found is not None and found.tolist() == [[0, 0.5, 1, 1, 1, 1]]
+    both = Imatrix(SUMS, COUNTS, [], 2, 2).plus(older)
+    assert both.sums["a.weight"].tolist() == [[0, 2, 4], [5, 6, 7]] and both.counts["a.weight"].tolist() == [4, 2]
+    assert both.sums["b.weight"].tolist() == [[2, 2, 2, 2]] and both.counts["b.weight"].tolist() == [8]

@@ -104,6 +104,7 @@ adapters = { a = "x.gguf" }
 [models.big]
 contexts = 5
 sampling.top_p = 7
+quantize = "q9"
 """
     )
     found = [text.removeprefix(str(tmp_path) + "/") for text in mistakes(file, environ={"LLAMINA_MAX_MODELS": "none"})]
@@ -120,6 +121,7 @@ sampling.top_p = 7
         "config.toml:19": "adapters.a is 'x.gguf'",
         "config.toml:22": "did you mean models.big.context?",
         "config.toml:23": "top_p",
+        "config.toml:24": "type is 'q9': must be one of",
         "models/broken.toml:2": "not valid TOML",
         "models/other.toml:2": "context is 'many'",
         "models/small.toml:1": "there is a model 'small'",

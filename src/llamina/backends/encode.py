@@ -119,9 +119,10 @@ def _encode(job: Job, rows: slice, out: Bytes) -> None:
     weights = job.importances
     kernel = library()[kernel_name(job.target, weights is not None)]
     factors = 0 if weights is None else weights.ctypes.data
-    tables = search_tables(job.target.name).ctypes.data if "tables" in kernel.params else 0
+    # Held until the kernel is done: threads that ask at once may each get tables of their own.
+    tables = search_tables(job.target.name) if "tables" in kernel.params else None
     rows_of = {"x": values.ctypes.data, "out": out.ctypes.data, "rows": len(values), "width": values.shape[1]}
-    _call(kernel, **rows_of, w=factors, tables=tables)
+    _call(kernel, **rows_of, w=factors, tables=0 if tables is None else tables.ctypes.data)
     blocks = out.reshape(-1, job.target.nbytes)
     for at in HALVES.get(job.target.name, ()):
         if (blocks[:, at + 1] & 0x7C == 0x7C).any():

@@ -47,11 +47,8 @@ class Measured:
     logprobs: list[float]
 
 
-def windows(tokens: Sequence[int], size: int, bos: int | None) -> list[Window]:
-    """The windows of `size` tokens; `bos` is None where the model wants no BOS.
-
-    Raises RequestError if there are fewer than two, or if windows are too small.
-    """
+def cut(tokens: Sequence[int], size: int) -> list[list[int]]:
+    """Whole windows of `size` tokens. Raises RequestError if there are fewer than two, or if they are too small."""
     if size < LEAST:
         raise RequestError(f"the window has {size} tokens: at least {LEAST} are needed", "context")
     if len(tokens) < 2 * size:
@@ -60,12 +57,19 @@ def windows(tokens: Sequence[int], size: int, bos: int | None) -> list[Window]:
             "give a longer text, or make windows smaller with -c, or use --method overlap",
             "text",
         )
-    first = size // 2 + 1
-    starts = range(0, len(tokens) - size + 1, size)
-    heads = [list(tokens[start : start + first]) for start in starts]
-    begun = heads if bos is None else [[bos, *head[1:]] for head in heads]
-    scored = [list(tokens[start + first : start + size]) for start in starts]
-    return [Window(*parts) for parts in zip(begun, scored, strict=True)]
+    return [list(tokens[start : start + size]) for start in range(0, len(tokens) - size + 1, size)]
+
+
+def split(tokens: Sequence[int], bos: int | None) -> Window:
+    """What is scored of a window, and what comes before; `bos` is None where the model wants no BOS."""
+    first = len(tokens) // 2 + 1
+    before, scored = list(tokens[:first]), list(tokens[first:])
+    return Window(before if bos is None else [bos, *before[1:]], scored)
+
+
+def window(tokens: Sequence[int], engine: "Engine") -> Window:
+    """A window as a model reads it."""
+    return split(tokens, engine.tokenizer.bos if engine.tokenizer.add_bos else None)
 
 
 def estimate(logprobs: Sequence[float]) -> Estimate:
@@ -83,18 +87,33 @@ def measure_perplexity(
     size: int,
     progress: Callable[[int, int], None],
     adapters: Mapping[str, float] | None = None,
+    chunks: int | None = None,
 ) -> Measured:
-    """Score a text in windows of `size` tokens. `progress` is called with the windows done and their number.
+    """Score a text in windows of `size` tokens, the first `chunks` of them.
 
-    Raises RequestError if the text is too short.
+    `progress` is called with the windows done and their number. Raises RequestError if the text is too short.
     """
-    bos = engine.tokenizer.bos if engine.tokenizer.add_bos else None
-    found = windows(engine.encode(text, parse_special=False), size, bos)
+
+    def score(part: list[int], scored: list[int]) -> list[float]:
+        return engine.score(window(part, engine).before, scored, adapters=adapters).logprobs
+
+    found = cut(engine.encode(text, parse_special=False), size)[:chunks]
+    return in_windows(engine, found, score, progress)
+
+
+def in_windows(
+    engine: "Engine",
+    found: Sequence[list[int]],
+    score: Callable[[list[int], list[int]], list[float]],
+    progress: Callable[[int, int], None],
+) -> Measured:
+    """The estimate of windows, by a function that gives the log-probabilities of what is scored of one."""
     tokens: list[int] = []
     logprobs: list[float] = []
-    for done, window in enumerate(found):
+    for done, part in enumerate(found):
         progress(done, len(found))
-        logprobs += engine.score(window.before, window.scored, adapters=adapters).logprobs
-        tokens += window.scored
+        scored = window(part, engine).scored
+        logprobs += score(part, scored)
+        tokens += scored
     progress(len(found), len(found))
     return Measured(estimate(logprobs), len(found), tokens, logprobs)

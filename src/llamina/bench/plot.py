@@ -2,9 +2,12 @@
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llamina.errors import RequestError
+
+if TYPE_CHECKING:
+    from llamina.bench.divergence import Divergence
 
 LEGIBLE = 0.05  # part of the time axis from which a phase has room for its name
 
@@ -101,4 +104,23 @@ def draw_sweep(record: dict[str, Any], path: Path) -> None:
     panel.set_ylabel("speed-up over decoding one by one")
     panel.legend(fontsize=9)
     panel.set_title(record["file"]["name"], fontsize=10)
+    figure.savefig(path, dpi=150)
+
+
+def draw_divergence(found: "Divergence", title: str, path: Path) -> None:
+    """Write a PNG with the percentiles of the KL divergence and of changes in the probability of tokens."""
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    spread, changes = figure.subplots(1, 2)
+    percent = np.linspace(0, 100, len(found.divergences))
+    spread.plot(percent, np.sort(np.maximum(found.divergences, 1e-9)))
+    spread.axhline(found.mean, color="C7", linestyle="--", label=f"mean {found.mean:.4g}")
+    spread.set(title="KL divergence", xlabel="percent of tokens", yscale="log")
+    spread.legend(fontsize=9)
+    changes.plot(percent, 100 * np.sort(found.changes))
+    changes.axhline(0, color="C7", linewidth=0.8)
+    changes.set(title="change of a token's probability, %", xlabel="percent of tokens")
+    figure.suptitle(f"{title}: {100 * found.same.mean():.2f} % of top tokens are the same", fontsize=10)
     figure.savefig(path, dpi=150)

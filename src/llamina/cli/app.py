@@ -39,6 +39,8 @@ VERBS = {
     "convert": "Convert a Hugging Face folder or safetensors file to a GGUF file.",
     "quantize": "Quantize a GGUF file.",
     "export-lora": "Merge LoRA adapters into a model.",
+    "auto-quantize": "Quantize a GGUF file to a number of bits per weight, with types chosen by measured error.",
+    "imatrix": "Measure the importance matrix of a model, for quantizing.",
     "tokenize": "Show the tokens of a text.",
     "detokenize": "Show the text of tokens.",
     "plan": "Inspect the steps by which a model is computed.",

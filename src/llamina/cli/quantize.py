@@ -6,19 +6,10 @@ from typing import Any
 
 import click
 
+from llamina.cli.on_load import overrides
 from llamina.cli.options import json_option, threads_option
 from llamina.cli.table import Table
 from llamina.cli.terminal import Meter, bytes_text, note, tidy
-
-
-def _overrides(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[tuple[str, str]]:
-    pairs = []
-    for value in values:
-        pattern, sign, kind = value.rpartition("=")
-        if not (sign and pattern and kind):
-            raise click.BadParameter(f"{value!r} is not PATTERN=TYPE, such as ffn_down=q6_k")
-        pairs.append((pattern, kind))
-    return pairs
 
 
 @click.command("quantize")
@@ -35,7 +26,7 @@ def _overrides(ctx: click.Context, param: click.Parameter, values: tuple[str, ..
     "overrides",
     metavar="PATTERN=TYPE",
     multiple=True,
-    callback=_overrides,
+    callback=overrides,
     help="Type of the tensors whose names a regular expression is found in; repeatable, the first match counts.",
 )
 @click.option("--allow-requantize", "requantize", is_flag=True, help="Quantize what is quantized already.")
@@ -70,6 +61,7 @@ def command(
     from llamina.quantization import Imatrix, Options, plan, quantize
     from llamina.quantization.write import Quantized
 
+    wanted["overrides"] = list(wanted["overrides"].items())
     options, known = Options(**wanted), Imatrix.read(imatrix) if imatrix else None
     if dry_run:
         made = Quantized(out, kind.upper(), plan(source, kind, imatrix=known, options=options), ())

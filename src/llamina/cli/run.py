@@ -9,6 +9,7 @@ import click
 from llamina.cli.advice import advised
 from llamina.cli.constraints import constraint_options, take_constraint
 from llamina.cli.llama_cpp import always, batch_options, flash_option
+from llamina.cli.on_load import on_load_options, quantized
 from llamina.cli.options import (
     decode,
     device_options,
@@ -140,6 +141,7 @@ def _mode(ctx: click.Context, param: click.Parameter, value: str) -> str | int:
     help="Speculative decoding: auto, ngram (prompt lookup), draft, off, or a number of draft tokens. The answer is "
     "the same.",
 )
+@on_load_options
 @device_options
 @kv_option
 @batch_options
@@ -179,6 +181,8 @@ def command(
     pin: list[int | str] | None,
     prefetch: int | None,
     draft: str | None,
+    on_load: str | None,
+    on_load_tensors: dict[str, str],
     as_json: bool,
     verbose: bool,
     quiet: bool,
@@ -203,6 +207,7 @@ def command(
       llamina run -m llava.gguf --image cat.jpg "What is this?"
       llamina run -m ultravox.gguf --audio speech.wav "What is said?"
       llamina run -m base.gguf --chat-template chatml "Who are you?"
+      llamina run -m model-F16.gguf --quantize-on-load q4_k "Why is the sky blue?"
       llamina run -m model.gguf --lora pirate.gguf --lora brief.gguf=0.5 "Who are you?"
     """
     from llamina.cli.answer import Answer, Circumstances, begin, check_template, open_session, proceed
@@ -227,6 +232,7 @@ def command(
     weights = open_file(path)
     if "chat_template" not in changes:
         check_template(weights, system, session, media)
+    weights = quantized(weights, on_load, on_load_tensors, threads, quiet)
     from llamina.engine import load
 
     start = time.perf_counter()

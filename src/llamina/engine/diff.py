@@ -3,30 +3,20 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from llamina.backends import Program
 from llamina.backends.reference import ReferenceBackend
 from llamina.engine.engine import Engine
+from llamina.engine.tracing import lay_out, seated, traced
 from llamina.errors import RequestError
 from llamina.ops import Step
-from llamina.ops.batch import PAGE, Batch, Span
+from llamina.ops.batch import PAGE, Batch
 from llamina.ops.reference import Array
 
 EXACT = 1e-6
 ROUNDED = 5e-3  # activations are rounded to 8 bits before they meet weights in blocks
 PLAIN = ("F32", "F16", "BF16")
-
-
-@runtime_checkable
-class Traced(Protocol):
-    """A program whose intermediate values can be seen."""
-
-    def trace(self, batch: Batch) -> Iterator[tuple[int, dict[int, Array]]]:
-        """The index of each step after it ran, and its outputs by the ids of their values."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +38,7 @@ def compare(engine: Engine, tokens: Sequence[int], tolerance: float | None = Non
 
     Without `tolerance`, a step with weights in blocks may differ by `ROUNDED` and any other by `EXACT`.
     """
-    program, plan = _traced(engine.runner.program), engine.runner.plan
+    program, plan = traced(engine.runner.program), engine.runner.plan
     with _laid_out(engine, tokens) as batch:
         reference = ReferenceBackend().compile(plan, batch, engine.runner.capacity).reference
         n, last = batch.n_tokens, plan.last_uses()
@@ -90,19 +80,6 @@ def _laid_out(engine: Engine, tokens: Sequence[int]) -> Iterator[Batch]:
     room = min(engine.runner.budget.tokens, engine.runner.context, PAGE * engine.runner.pages.free)
     if not 0 < len(tokens) <= room:
         raise RequestError(f"{len(tokens)} tokens were given: from 1 to {room} can be compared", "prompt")
-    lease = engine.runner.pages.admit()
-    if lease is None:
-        raise RequestError("the engine is busy: compare when it has nothing to do")
-    try:
-        engine.runner.pages.extend(lease, 0, len(tokens))
+    with seated(engine.runner) as lease:
         outputs = range(len(tokens))[-engine.runner.budget.outputs :]
-        window = engine.runner.pages.window_pages(lease)
-        yield engine.runner.batch.fill([Span(tokens, 0, lease.pages, lease.slot, outputs, window_pages=window)])
-    finally:
-        engine.runner.pages.release(lease)
-
-
-def _traced(program: Program) -> Traced:
-    if not isinstance(program, Traced):
-        raise RequestError(f"{type(program).__name__} cannot be traced: use backend='cpu'", "backend")
-    return program
+        yield lay_out(engine.runner, lease, tokens, 0, outputs)

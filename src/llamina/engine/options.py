@@ -125,3 +125,5 @@ class LoadOptions(TypedDict, total=False):
     tokenizer: str | os.PathLike[str] | None
     chat_template: str | None
     picture_hosts: Sequence[str] | None
+    quantize: str | None
+    quantize_tensors: Mapping[str, str] | None

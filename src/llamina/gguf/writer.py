@@ -2,9 +2,11 @@
 
 import os
 import secrets
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from glob import escape
 from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
@@ -176,11 +178,53 @@ def _pad(file: BinaryIO, written: int, alignment: int) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a temporary file beside `path`, which replaces it at the end, or is deleted on an error."""
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    """Open a temporary file beside `path`, which replaces it at the end, or is deleted on an error.
+
+    What writers that were killed have left of such files is deleted.
+    """
+    _sweep(path)
+    part, file = _claimed(path)
     try:
-        with open(part, "xb") as file:
+        with file:
             yield file
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def _claimed(path: Path) -> tuple[Path, BinaryIO]:
+    """A new temporary file, locked, so that others can tell that it is being written."""
+    while True:
+        part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        file = open(part, "xb")  # noqa: SIM115 (the caller closes it)
+        locked = True
+        with suppress(OSError):  # a file system without locks has no sweeping either
+            locked = _lock(file)
+        if locked and part.exists():  # else another writer came in between, and took it for one that was left
+            return part, file
+        file.close()
+
+
+def _sweep(path: Path) -> None:
+    """Delete temporary files of `path` that nobody writes any more."""
+    for left in path.parent.glob(f".{escape(path.name)}.{'[0-9a-f]' * 8}.part"):
+        with suppress(OSError):
+            if sys.platform == "win32":
+                left.unlink()  # fails while it is open anywhere
+                continue
+            with open(left, "rb+") as file:
+                if _lock(file):
+                    left.unlink()
+
+
+def _lock(file: BinaryIO) -> bool:
+    """Lock a file as long as it is open; False if another has locked it. Raises OSError where there are no locks."""
+    if sys.platform == "win32":
+        return True
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

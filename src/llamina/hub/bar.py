@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Literal, Self
 
-Unit = Literal["bytes", "parts", "windows", "requests"]  # parts: what loading a model takes, kernel by kernel
+Unit = Literal["bytes", "parts", "windows", "tensors", "requests"]  # parts: what loading takes, kernel by kernel
 Surface = Literal["terminal", "widget", "lines"]
 
 
@@ -95,6 +95,7 @@ def _drawn(unit: Unit) -> Any:
         "bytes": [DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()],
         "parts": [MofNCompleteColumn()],
         "windows": [MofNCompleteColumn(), TimeRemainingColumn()],
+        "tensors": [MofNCompleteColumn(), TimeRemainingColumn()],
         "requests": [MofNCompleteColumn(), TimeRemainingColumn()],
     }
     title = TextColumn("{task.description}", markup=False)

@@ -7,7 +7,7 @@ tokens `NAME.counts` [experts, 1]. Its older files (`.dat`) are read as well.
 import os
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,8 +16,10 @@ import numpy.typing as npt
 
 from llamina.errors import ModelFileError, ModelNotFound
 from llamina.gguf import GGUF, Kind, ValueType, tensor_type, write
+from llamina.gguf.writer import replacing
 
 Floats: TypeAlias = npt.NDArray[np.float32]
+CHUNK = 512  # tokens of a chunk, where a file does not say
 _SUMS, _COUNTS = ".in_sum2", ".counts"
 _KINDS = {
     "imatrix.datasets": Kind(ValueType.ARRAY, ValueType.STRING),
@@ -48,8 +50,10 @@ class Imatrix:
             raise ModelNotFound(f"{where}: no such file: check the path") from None
         return _read_gguf(where) if magic == b"GGUF" else _read_dat(where)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a GGUF file as llama-imatrix does; it appears when it is complete."""
+    def save(self, path: str | os.PathLike[str], *, legacy: bool = False) -> None:
+        """Write a GGUF file as llama-imatrix does, or one of the older kind; it appears when it is complete."""
+        if legacy:
+            return _write_dat(Path(path), self)
         metadata: dict[str, object] = {
             "general.type": "imatrix",
             "imatrix.datasets": list(self.datasets),
@@ -62,6 +66,33 @@ class Imatrix:
             sums, counts = self.sums[name], self.counts[name].reshape(-1, 1)
             tensors += [(name + _SUMS, sums.shape, kind, sums), (name + _COUNTS, counts.shape, kind, counts)]
         write(path, metadata, tensors, metadata_types=_KINDS)
+
+    def plus(self, other: "Imatrix") -> "Imatrix":
+        """Both added up, the texts of this one first. Raises ModelFileError if a matrix has other columns there."""
+        size = self.chunk_size or other.chunk_size or CHUNK
+        mine, more = self._counted(size), other._counted(size)
+        sums, counts = dict(mine.sums), dict(mine.counts)
+        for name, theirs in more.sums.items():
+            if name not in sums:
+                sums[name], counts[name] = theirs, more.counts[name]
+            elif sums[name].size != theirs.size:
+                raise ModelFileError(
+                    f"{name} has {theirs.size} columns in {other.path}, and {sums[name].size} in the others: these are "
+                    "importance matrices of different models"
+                )
+            else:
+                experts = max(len(sums[name]), len(theirs))  # older files have one count for all
+                sums[name] = sums[name].reshape(experts, -1) + theirs.reshape(experts, -1)
+                counts[name] = np.broadcast_to(counts[name], experts) + np.broadcast_to(more.counts[name], experts)
+        return Imatrix(sums, counts, [*self.datasets, *other.datasets], self.chunks + other.chunks, size)
+
+    def _counted(self, size: int) -> "Imatrix":
+        """With counts of tokens; older files count chunks."""
+        if self.chunk_size:
+            return self
+        times = np.float32(size)
+        sums, counts = ({name: x * times for name, x in part.items()} for part in (self.sums, self.counts))
+        return replace(self, sums=sums, counts=counts, chunk_size=size)
 
     def importances(self, name: str) -> Floats | None:
         """Mean squares [experts, columns]; ones for an expert that saw no token. None for an unknown tensor."""
@@ -121,6 +152,22 @@ def _read_dat(path: Path) -> Imatrix:
     chunks = number() if at < len(data) else 0
     datasets = [take(number()).decode(errors="replace")] if at < len(data) else []
     return _checked(Imatrix(sums, counts, datasets, chunks, 0, path))
+
+
+def _write_dat(path: Path, made: Imatrix) -> None:
+    """What `_read_dat` reads; `calls` are chunks, and experts that saw no token have importances of 1."""
+    size = made.chunk_size or 1
+    data = [struct.pack("<i", len(made.sums))]
+    for name in sorted(made.sums):
+        importances, key = made.importances(name), name.encode()
+        calls = max(1, -(-int(made.counts[name].max()) // size))
+        assert importances is not None
+        data += [struct.pack("<i", len(key)), key, struct.pack("<ii", calls, importances.size)]
+        data.append((importances * np.float32(calls)).astype("<f4").tobytes())
+    dataset = (made.datasets[-1] if made.datasets else "").encode()
+    data.append(struct.pack("<ii", made.chunks, len(dataset)) + dataset)
+    with replacing(path) as file:
+        file.write(b"".join(data))
 
 
 def _checked(found: Imatrix) -> Imatrix:

@@ -116,10 +116,10 @@ class _Mix:
         self.default = FILE_TYPES[mix][1]
         self.values = 0
         self._seen: Counter[str] = Counter()
-        self._output_type = _writable(options.output_type, "output_type") if options.output_type else None
-        self._embedding_type = _writable(options.embedding_type, "embedding_type") if options.embedding_type else None
+        self._output_type = writable(options.output_type, "output_type") if options.output_type else None
+        self._embedding_type = writable(options.embedding_type, "embedding_type") if options.embedding_type else None
         try:
-            self._overrides = [(re.compile(p), _writable(kind, "overrides")) for p, kind in options.overrides]
+            self._overrides = [(re.compile(p), writable(kind, "overrides")) for p, kind in options.overrides]
         except re.error as error:
             raise RequestError(f"{error.pattern!r} is no regular expression: {error}", "overrides") from None
 
@@ -299,7 +299,7 @@ class _Mix:
         return chosen.get(self.mix, self.default)
 
 
-def _writable(name: str, param: str) -> TensorType:
+def writable(name: str, param: str) -> TensorType:
     """The type of tensors that a caller asks for. Raises RequestError if there is none that can be written."""
     able = ("F32", "F16", "BF16", *ENCODED)
     if name.upper() not in able:

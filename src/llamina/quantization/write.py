@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -61,11 +61,16 @@ class Quantized:
 
 
 def plan(
-    source: str | os.PathLike[str], type: str, *, imatrix: Imatrix | None = None, options: Options | None = None
+    source: str | os.PathLike[str] | GGUF, type: str, *, imatrix: Imatrix | None = None, options: Options | None = None
 ) -> tuple[Change, ...]:
     """What `quantize` would do to each tensor, in the order of the new file. Raises as it does; writes nothing."""
-    with open_model(source) as file:
+    with opened(source) as file:
         return _changes(file, file_type(type), imatrix, options)
+
+
+def opened(source: str | os.PathLike[str] | GGUF) -> AbstractContextManager[GGUF]:
+    """The model of a file, for a `with` block; one that is open already stays so."""
+    return nullcontext(source) if isinstance(source, GGUF) else open_model(source)
 
 
 def quantize(
@@ -81,7 +86,7 @@ def quantize(
     progress: Progress | None = None,
     compiling: Progress | None = None,
 ) -> Quantized:
-    """Write the model `source` to the file `out`, quantized to a file type such as Q4_K_M.
+    """Write the model `source`, a file or one that is open, to the file `out`, quantized to a type such as Q4_K_M.
 
     `source` is a file, or the contents of one, which may be computed as they are read. `imatrix` gives importances to
     columns; some types need it. Tensors that are quantized already are refused unless `requantize` is set. The file
@@ -91,10 +96,10 @@ def quantize(
     mix, path = file_type(type), Path(out)
     known = imatrix if isinstance(imatrix, Imatrix) or imatrix is None else Imatrix.read(imatrix)
     check_output(path, overwrite, source.source if isinstance(source, GGUF) else source)
-    with nullcontext(source) if isinstance(source, GGUF) else open_model(source) as file:
+    with opened(source) as file:
         changes = _changes(file, mix, known, options)
         _check(changes, known, requantize)
-        kinds = {(c.after, _importances(known, c) is not None) for c in changes if c.before != c.after}
+        kinds = {(c.after, importances_of(known, c.name, c.shape) is not None) for c in changes if c.before != c.after}
         prepare(sorted(kinds, key=lambda pair: pair[0].id), compiling)
         metadata, types = _metadata(file, mix, known)
         with Encoder(threads or os.cpu_count() or 1) as encoder:
@@ -131,7 +136,7 @@ def _check(changes: tuple[Change, ...], imatrix: Imatrix | None, requantize: boo
                 "BF16 or F32 file, or allow requantizing",
                 "requantize",
             )
-        if change.needs_imatrix and _importances(imatrix, change) is None:
+        if change.needs_imatrix and importances_of(imatrix, change.name, change.shape) is None:
             lacks = "has none of it" if imatrix else "was not given"
             raise RequestError(
                 f"{change.name} in {change.after.name} needs an importance matrix, which {lacks}: give --imatrix",
@@ -139,25 +144,24 @@ def _check(changes: tuple[Change, ...], imatrix: Imatrix | None, requantize: boo
             )
 
 
-def _importances(imatrix: Imatrix | None, change: Change) -> npt.NDArray[np.float32] | None:
-    """Importances [experts, columns], or None. Raises ModelFileError if they are of another shape."""
-    found = imatrix.importances(change.name) if imatrix else None
+def importances_of(imatrix: Imatrix | None, name: str, shape: tuple[int, ...]) -> npt.NDArray[np.float32] | None:
+    """Importances [experts, columns] of a tensor, or None. Raises ModelFileError if they are of another shape."""
+    found = imatrix.importances(name) if imatrix else None
     if found is None:
         return None
-    experts = change.shape[0] if len(change.shape) > 2 else 1
-    if found.size != experts * change.shape[-1]:
-        if role_of(change.name) == "embedding":
+    experts = shape[0] if len(shape) > 2 else 1
+    if found.size != experts * shape[-1]:
+        if role_of(name) == "embedding":
             return None
         raise ModelFileError(
-            f"{change.name} has {experts} x {change.shape[-1]} columns, the importance matrix {found.size}: it is of "
-            "another model"
+            f"{name} has {experts} x {shape[-1]} columns, the importance matrix {found.size}: it is of another model"
         )
     return found.reshape(experts, -1)
 
 
 def _parts(tensor: Tensor, change: Change, imatrix: Imatrix | None, encoder: Encoder) -> Iterator[Bytes]:
     """Yield the tensor's new bytes."""
-    importances = _importances(imatrix, change)
+    importances = importances_of(imatrix, change.name, change.shape)
     rows = tensor.data.reshape(prod(change.shape[:-1]), -1)
     groups = [rows] if importances is None else np.split(rows, len(importances))
     try:
@@ -194,7 +198,7 @@ def _notes(changes: tuple[Change, ...], mix: str, imatrix: Imatrix | None, optio
         notes.append(f"{len(odd)} tensors are F16: their rows do not divide into blocks ({odd[0].name})")
     if imatrix is not None:
         changed = [c for c in changes if c.before != c.after and role_of(c.name) not in ("output", "embedding")]
-        blind = [c for c in changed if _importances(imatrix, c) is None]
+        blind = [c for c in changed if importances_of(imatrix, c.name, c.shape) is None]
         if blind:
             notes.append(f"the importance matrix has nothing of {len(blind)} tensors ({blind[0].name})")
     return tuple(notes)

@@ -112,6 +112,12 @@ class ModelProfile(ModelDefaults, forbid_unknown_fields=True, frozen=True):
     rope: Annotated[
         dict[str, Any], about("RoPE settings in place of the file's, under the names of `llamina.load`'s options.")
     ] = {}
+    quantize: Annotated[
+        str | None, about("Load a copy in fewer bits, such as q4_k; it is made once, and kept in the cache.")
+    ] = None
+    quantize_tensors: Annotated[
+        dict[str, str] | None, about("With `quantize`: types of tensors by regular expressions found in their names.")
+    ] = None
 
     def load_options(self) -> dict[str, object]:
         """The options of `llamina.load` that are given."""
@@ -128,6 +134,7 @@ class ModelProfile(ModelDefaults, forbid_unknown_fields=True, frozen=True):
 LOADED = (
     "context", "threads", "backend", "device", "gpu_layers", "tensor_parallel", "exact", "kv_type", "max_sequences",
     "max_waiting", "step_tokens", "cache_tokens", "draft", "mmproj", "picture_hosts", "tokenizer", "chat_template",
+    "quantize", "quantize_tensors",
 )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 import ctypes
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from itertools import accumulate
 from typing import Any
 
@@ -113,8 +113,13 @@ class CpuProgram:
         for name, table in self._adapters.items():
             table.put(slot, pairs.get(name))
 
-    def trace(self, batch: Batch) -> Iterator[tuple[int, dict[int, npt.NDArray[Any]]]]:
-        """Walk step by step: the index of each step of the plan, and copies of its outputs by their ids."""
+    def trace(
+        self, batch: Batch, wanted: Container[int] | None = None
+    ) -> Iterator[tuple[int, dict[int, npt.NDArray[Any]]]]:
+        """Walk step by step: the index of each step of the plan, and copies of its outputs by their ids.
+
+        With `wanted`, the copies of these values alone.
+        """
         alone = [1] * len(self._calls)
         chains = rows_of(self._calls, alone)
         singly, row = rows_of(chains, alone), 0
@@ -123,7 +128,8 @@ class CpuProgram:
             if stop > row:
                 self._team.run(singly[row:stop])
             row = stop
-            yield index, {value.id: _read(value, place, batch) for value, place in outputs}
+            seen = [(value, place) for value, place in outputs if wanted is None or value.id in wanted]
+            yield index, {value.id: _read(value, place, batch) for value, place in seen}
 
     def close(self) -> None:
         self._team.close()

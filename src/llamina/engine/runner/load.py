@@ -28,6 +28,7 @@ from llamina.sampling import Sampling
 
 DEFAULT_CONTEXT = 8192
 MAX_CONTEXT = 1 << 24  # no trained context comes near this
+BEFORE = ("max_waiting", "quantize", "quantize_tensors")  # options that are no business of the runner
 NAMED = {"backend", "device", "threads", "context", "draft", "mmproj", "progress"}
 Progress = Callable[[str, int, int], None]
 Source: TypeAlias = str | os.PathLike[str] | GGUF | Arrays | bytes | bytearray | memoryview
@@ -73,6 +74,10 @@ def load(
     `tokenizer` is a GGUF file, a tokenizer.json or a folder in place of the file's vocabulary; a tokenizer.json beside
     a file that has none is found. `chat_template` is Jinja or a name (chatml, llama3, ...) in place of the file's;
     `sampling` are parameters that requests have unless they say otherwise, before the file's.
+
+    `quantize` loads a copy in that type (q4_k, Q8_0, …), which is made once and kept in the cache; `quantize_tensors`
+    are types of tensors in whose names a pattern is found.
+
     `progress(what, done, total)` is told of fetching and compiling; without it a bar is shown, on a terminal or as a
     widget of a notebook.
 
@@ -90,11 +95,12 @@ def load(
     file = _opened(model, progress, options)
     if str(file.metadata.get("general.type")) == "adapter":
         raise UnsupportedModel(f"{file.source} is a LoRA adapter: load its model, then give it to load_adapter")
+    file = _in_fewer_bits(file, options, threads, progress)
     weights, rope = weights_of(file), RopeOverrides.take(options)
     trained = build(file.metadata, weights).config.trained_context
     built = build(file.metadata, weights, context or min(trained, DEFAULT_CONTEXT), rope)
     smaller = None if draft is None else open_draft(locate(draft, progress), file)
-    own: dict[str, Any] = {name: value for name, value in options.items() if name not in {"max_waiting", *ROPE_NAMES}}
+    own: dict[str, Any] = {name: value for name, value in options.items() if name not in (*BEFORE, *ROPE_NAMES)}
     own |= {"sampling": {**sampling_for(file), **given}, "mmproj": mmproj}
     shown = progress_bar("parts") if progress is None else None
     with shown or nullcontext():
@@ -124,6 +130,21 @@ def _opened(model: Source | None, progress: Progress | None, options: LoadOption
     if file.metadata.get("split.count", 1) not in (0, 1):
         raise RequestError("the bytes are one of several shards: give the path of the first, or merge them", "model")
     return file
+
+
+def _in_fewer_bits(file: GGUF, options: LoadOptions, threads: int | None, progress: Progress | None) -> GGUF:
+    """The model that is to be loaded: quantized, if that is asked for."""
+    kind, tensors = options.get("quantize"), options.get("quantize_tensors")
+    if kind is None:
+        if tensors:
+            raise RequestError("quantize_tensors needs a type for the other tensors: give quantize", "quantize")
+        return file
+    from llamina.quantization.cached import quantized_copy
+
+    shown = progress_bar("bytes", "quantizing") if progress is None else None
+    with shown or nullcontext():
+        told = progress or shown
+        return quantized_copy(file, kind, tensors, threads=threads, progress=told, compiling=progress)
 
 
 def _check_whole(name: str, value: object, least: int, most: int | None = None) -> None:

@@ -12,6 +12,7 @@ from llamina.errors import LlaminaError
 from llamina.hub.origin import is_url
 from llamina.models import RopeOverrides
 from llamina.models.rope_overrides import NAMES as ROPE_NAMES
+from llamina.quantization.types import file_type
 from llamina.sampling import Sampling
 from llamina.server.config import ModelProfile
 from llamina.server.settings.mistakes import Mistake, unknown
@@ -55,6 +56,11 @@ def finished(profile: Profile, folder: Path | None, mistakes: list[Mistake]) -> 
         RopeOverrides.take(given.get("rope", {}))
     except LlaminaError as error:
         wrong("rope", f"rope: {error}")
+    if given.get("quantize"):
+        try:
+            file_type(given["quantize"])
+        except LlaminaError as error:
+            wrong("quantize", f"quantize: {error}")
     check_defaults(given, wrong)
     return ModelProfile(**given)
 
