@@ -160,7 +160,7 @@ def test_every_flag_of_the_table_is_one(invoke: Invoke) -> None:
     seen = 0
     for there, here in re.findall(r"^\| (.+?) \| (.+?) \|$", table, re.MULTILINE):
         if "`llama-" in there:
-            verbs = re.findall(r"`(\w+)`", here)
+            verbs = re.findall(r"`(\w[\w-]*)`", here)
             continue
         known = {flag for verb in verbs for flag in _flags(verb)}
         for flag in re.findall(r"--?[a-zA-Z][\w-]*\*?", re.sub(r"[`,;|\\]", " ", there)):
@@ -171,5 +171,5 @@ def test_every_flag_of_the_table_is_one(invoke: Invoke) -> None:
 
 
 def _flags(verb: str) -> set[str]:
-    command: click.Command = import_module(f"llamina.cli.{verb}").command
+    command: click.Command = import_module(f"llamina.cli.{verb.replace('-', '_')}").command
     return {flag for param in command.params for flag in (*param.opts, *param.secondary_opts)}

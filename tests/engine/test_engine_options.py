@@ -127,11 +127,6 @@ def test_what_cannot_be_loaded_so(stories: Path, options: dict[str, Any], messag
         llamina.load(stories, **options)
 
 
-def test_a_model_given_as_bytes(stories: Path) -> None:
-    with pytest.raises(RequestError, match="bytes"):
-        llamina.load(stories.read_bytes())  # type: ignore[arg-type]
-
-
 def test_conversations_in_other_forms(smol: Engine) -> None:
     """A text alone, and OpenAI's text parts, are the same conversation."""
     plain = [{"role": "user", "content": "Say hi"}]

@@ -139,7 +139,7 @@ def test_a_profile_acts(model: Path, tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(f'data = "{tmp_path}"\nlog_format = "json"\n[defaults]\nthreads = 1\n')
     (tmp_path / "models" / "tiny.toml").write_text(
         f'model = "{model}"\naliases = ["gpt-4o"]\ncontext = 128\n'
-        "sampling = { temperature = 0.0 }\ntemplate = 'Once {{ messages[0].content }}'\nkeep_alive = 300\n"
+        "sampling = { temperature = 0.0 }\nchat_template = 'Once {{ messages[0].content }}'\nkeep_alive = 300\n"
     )
     server = Started("--config", str(tmp_path / "config.toml"))
     try:

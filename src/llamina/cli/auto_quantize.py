@@ -85,7 +85,8 @@ def command(
       llamina auto-quantize model-F16.gguf model.gguf --target 4.2bpw --imatrix imatrix.gguf --text calibration.txt
       llamina auto-quantize model-F16.gguf model.gguf --target 5 --types q4_k,q5_k,q6_k --dry-run
     """
-    from llamina.gguf import check_output, open_model
+    from llamina.gguf import open_model
+    from llamina.gguf.writer import check_output
     from llamina.quantization import Imatrix, choose_types, plan, quantize
     from llamina.quantization.write import Quantized
 
