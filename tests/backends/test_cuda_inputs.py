@@ -27,8 +27,8 @@ class Host:
         self._ids = Ref(Buffer(32, self.device.allocate(32)), 0, "i32")
         self.device.write(self._ids.address, np.arange(70, 78, dtype=np.int32))
 
-    def say(self, spans: list[Span]) -> None:
-        self.inputs.say(self.batch.fill(spans))
+    def stage(self, spans: list[Span]) -> None:
+        self.inputs.stage(self.batch.fill(spans))
 
     def fetch(self) -> list[int]:
         """The tokens of the step that comes next."""
@@ -45,8 +45,8 @@ def test_what_a_step_does_not_have_is_a_token() -> None:
     """Kernels read as many tokens as the bucket has; references to sampled ids of an earlier step are none."""
     host = Host()
     for spans in (MANY, MANY, FEW, FEW, TEXT):  # there are two blocks
-        host.say(spans)
-        host.inputs.said()
+        host.stage(spans)
+        host.inputs.submitted()
         tokens = [3, 1, 4] if spans is TEXT else list(range(70, 70 + len(spans)))
         assert host.fetch() == tokens + [0] * (8 - len(tokens))
 
@@ -56,18 +56,18 @@ def test_the_host_is_a_step_ahead() -> None:
     host = Host()
     host.inputs.number = 2**31 - 3
     host.device.write(host.inputs._state, np.array([2**31 - 3, 0], np.int32))
-    host.say(TEXT)
-    host.inputs.said()
+    host.stage(TEXT)
+    host.inputs.submitted()
     for spans in (MANY, TEXT, MANY, TEXT):
-        host.say(spans)
-        host.inputs.said()
+        host.stage(spans)
+        host.inputs.submitted()
         assert (host.fetch()[:3] == [3, 1, 4]) == (spans is MANY)
 
 
 def test_a_step_that_was_not_asked_for() -> None:
     """The next one takes its place."""
     host = Host()
-    host.say(MANY)
-    host.say(TEXT)
-    host.inputs.said()
+    host.stage(MANY)
+    host.stage(TEXT)
+    host.inputs.submitted()
     assert host.fetch()[:3] == [3, 1, 4]

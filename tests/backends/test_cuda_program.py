@@ -123,3 +123,16 @@ def test_without_a_driver() -> None:
     open_driver.cache_clear()
     with patch("ctypes.CDLL", side_effect=OSError("no such file")), pytest.raises(RequestError, match="NVIDIA driver"):
         open_driver()
+
+
+def test_a_step_that_fails_on_the_way_leaves_nothing_behind() -> None:
+    """Ranks that do not meet, say: the next step computes its own batch, not an earlier one."""
+    program, batch = compiled(PLANS["add"])
+    spans = [[whole(TOKENS[start : start + 3])] for start in (0, 3, 6)]
+    program.launch(batch.fill(spans[0])).result()
+    ((bucket, (entry,)),) = program._graphs.items()
+    with patch.dict(program._graphs, {bucket: [(entry[0], "meets nobody")]}), pytest.raises(AttributeError):
+        program.launch(batch.fill(spans[1]))
+    got = program.launch(batch.fill(spans[2])).result().copy()
+    program.close()
+    assert error(got, run("reference", PLANS["add"], [spans[2]])) < 1e-9

@@ -45,6 +45,7 @@ def giving_way() -> Iterator[None]:
     """Within it, this thread and those it starts interrupt nobody when they wake up (SCHED_BATCH, on Linux).
 
     For threads with little to do beside those that compute: one of them that is interrupted keeps all others waiting.
+    A process that was given another scheduling policy keeps that.
     """
     give_way(True)
     try:
@@ -54,7 +55,9 @@ def giving_way() -> Iterator[None]:
 
 
 def give_way(yes: bool) -> None:
-    """See `giving_way`. A system without such a thing, or that forbids it, is left as it is."""
+    """See `giving_way`. A system without such a policy, or that forbids it, is left as it is."""
     if sys.platform == "linux":
+        now, wanted = (os.SCHED_OTHER, os.SCHED_BATCH) if yes else (os.SCHED_BATCH, os.SCHED_OTHER)
         with suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_BATCH if yes else os.SCHED_OTHER, os.sched_param(0))
+            if os.sched_getscheduler(0) == now:
+                os.sched_setscheduler(0, wanted, os.sched_param(0))

@@ -56,8 +56,8 @@ class Inputs:
             for block in (self._host[: self._distance], self._host[self._distance :])
         ]
 
-    def say(self, batch: Batch) -> None:
-        """Write down what the batch says, for the step that is asked for next; it may be filled again at once."""
+    def stage(self, batch: Batch) -> None:
+        """Copy the batch to pinned memory for the next step; it may be filled again at once."""
         staging = self._staging[0]
         if staging.mark is not None:
             staging.mark.wait()
@@ -66,8 +66,8 @@ class Inputs:
             self._device.upload(staging.fill_rows(batch), self.refs["rows"].address)
         staging.header[0] = np.int64(self.number + 1).astype(np.int32)  # the device compares differences
 
-    def said(self) -> None:
-        """The step has been asked for. Without this, the next `say` takes its place."""
+    def submitted(self) -> None:
+        """The step's first kernels were launched. Without this, the next `stage` takes its place."""
         self._staging[0].mark = self._device.mark()
         self._staging.reverse()
         self.number += 1

@@ -145,12 +145,13 @@ class CudaProgram:
             ends = [*(stop.launches for stop in calls.stops), len(launches)]
             graphs = [self._device.record(launches[start:end]) for start, end in pairwise([0, *ends])]
             self._graphs[bucket] = list(zip(graphs, [*calls.stops, None], strict=True))
-        self._inputs.say(batch)
-        for graph, stop in self._graphs[bucket]:
+        self._inputs.stage(batch)
+        for number, (graph, stop) in enumerate(self._graphs[bucket]):
             graph.replay()
+            if number == 0:  # it fetches the batch, whatever becomes of the others
+                self._inputs.submitted()
             if stop is not None:
                 self._add_up(stop, batch)
-        self._inputs.said()
         return Logits(self, batch.n_outputs, bucket.outputs <= self.sampling.rows, self._inputs.number)
 
     def _add_up(self, stop: Stop, batch: Batch) -> None:
@@ -190,14 +191,14 @@ class CudaProgram:
         """
         calls = self._launches(Bucket.of(batch), Readers(self._plan, joins, fuse=False))
         self._device.prepare({launch.kernel for launch in calls.launches})
-        self._inputs.say(batch)
+        self._inputs.stage(batch)
         launches: list[list[Launch]] = [[] for _ in self._plan.steps]
         for launch in calls.launches:
             launches[launch.step].append(launch)
         for index, step in enumerate(self._plan.steps):
             self._device.run(launches[index])
             if index == 0:
-                self._inputs.said()
+                self._inputs.submitted()
             yield index, {v.id: self._read(v, calls.places[v.id], batch) for v in step.outputs}
 
     def _read(self, value: Value, place: Place, batch: Batch) -> npt.NDArray[Any]:
