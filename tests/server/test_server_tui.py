@@ -19,11 +19,15 @@ from pilots import play, sees, shown, type_in, until
 
 
 @pytest.mark.parametrize("size", [(130, 36), (80, 24)], ids=["wide", "80x24"])
-def test_top_shows_a_request_and_cancels_it(live: Live, size: tuple[int, int]) -> None:
+def test_top_shows_a_request_and_cancels_it(
+    live: Live, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     answers: list[httpx.Response] = []
     body = {"model": "smollm2", "prompt": "Once", "max_tokens": 60_000, "ignore_eos": True, "context_shift": True}
     asking = threading.Thread(target=lambda: answers.append(live.post("/v1/completions", body)))
     top = Top(Server(live.url))
+    notes: list[str] = []  # on the screen they go away by themselves
+    monkeypatch.setattr(top, "notify", lambda text, **options: notes.append(text))
 
     async def steps(pilot: Pilot[None]) -> None:
         await sees(pilot, "all models", "smollm2", "stories", "ready", "0 running", "pages")
@@ -35,7 +39,8 @@ def test_top_shows_a_request_and_cancels_it(live: Live, size: tuple[int, int]) -
         await pilot.press("m")
         await sees(pilot, "top  " + live.url + " · smollm2")
         await pilot.press("c")
-        await sees(pilot, "of smollm2 is cancelled")  # which is told for some seconds only
+        await until(pilot, lambda: notes)
+        assert notes[0].endswith("of smollm2 is cancelled"), notes
         await sees(pilot, "0 running")
         await until(pilot, lambda: "of 60,000" not in shown(pilot))
         await pilot.press("q")

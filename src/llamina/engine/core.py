@@ -247,7 +247,7 @@ class Core:
             except Exception as error:
                 sequence.listeners.remove(listener)
                 self.fail(sequence, error)
-        sequence.done = sequence.finish_reason is not None
+        sequence.told(delta)
         return delta
 
     def _end(self, sequence: Sequence, reason: FinishReason) -> None:

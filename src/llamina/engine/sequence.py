@@ -158,7 +158,8 @@ class Sequence:
         logprobs = tuple(scored[len(scored) - len(tokens) :]) if self.request.logprobs is not None else None
         return Delta(self.id, tokens, text, logprobs, self.finish_reason, self.computed, len(self.request.prompt))
 
-    def tell(self, delta: Delta) -> None:
-        """Pass a delta on to all listeners; whatever one raises is raised here."""
-        for listener in list(self.listeners):
-            listener(delta)
+    def told(self, delta: Delta) -> None:
+        """All listeners have been told of a delta. After the last one, none is kept: they often refer to the sequence."""
+        self.done = self.finish_reason is not None
+        if delta.finish_reason is not None:
+            self.listeners.clear()

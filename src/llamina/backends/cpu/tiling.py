@@ -24,7 +24,7 @@ TILE_TOKENS = 512
 SMALL_SIDE, SUPER_SIDE = 16 + 16 + 16, 128 + 16
 """Bytes beside four tokens' run of 32 (scales; these times sums; offset times sums), block of 256 (sums; scales)."""
 
-FLOAT_TOKENS = 126
+FLOAT_TOKENS = 258
 """Tokens that pass by float weights, at the most."""
 
 AMX_TOKENS = 128

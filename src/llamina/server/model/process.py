@@ -35,6 +35,7 @@ from llamina.server.model.frames import (
 log = logging.getLogger("llamina.server")
 RESTARTS = 3  # in a row without a request answered in between; then the model is given up
 GRACE = 5.0  # seconds for a worker to end by itself
+ONE_HEAP = {"MALLOC_ARENA_MAX": "1"}  # glibc's heaps of each thread fill with holes under clients that come and go
 
 Progress = Callable[[Loading], None]
 
@@ -99,7 +100,10 @@ class WorkerModel(Model):
             address = _address(folder)
             with Listener(address, authkey=key) as listener:
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "llamina.server.model.worker"], stdin=subprocess.PIPE, close_fds=True
+                    [sys.executable, "-m", "llamina.server.model.worker"],
+                    stdin=subprocess.PIPE,
+                    close_fds=True,
+                    env=ONE_HEAP | os.environ,
                 )
                 assert process.stdin is not None
                 setup = Setup(str(listener.address), key, path, options, self.adapter_files)

@@ -9,12 +9,14 @@ from typing import Any
 
 import msgspec
 
-from llamina.backends.host import give_way
+from llamina.backends.host import give_way, trim_memory
 from llamina.engine import load
 from llamina.errors import LlaminaError
 from llamina.server.model.describe import describe
 from llamina.server.model.frames import Broken, ErrorInfo, FromModel, Loading, Ready, Setup, decode_to_model, encode
 from llamina.server.model.service import Service
+
+QUIET = 0.5  # seconds without a frame after which freed memory is given back
 
 
 def main() -> None:
@@ -59,6 +61,8 @@ def _end_with_the_server() -> None:
 def _serve(connection: "Connection[Any, Any]", service: Service) -> None:
     try:
         while True:
+            if not connection.poll(QUIET):
+                trim_memory()
             service.handle(decode_to_model(connection.recv_bytes()))
     except (EOFError, OSError):
         return
