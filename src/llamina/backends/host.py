@@ -65,7 +65,7 @@ def give_way(yes: bool) -> None:
 
 
 def trim_memory() -> None:
-    """Give memory that was freed back to the system. glibc keeps it, in a heap for each thread; others are left alone."""
+    """Give memory that was freed back to the system: glibc keeps it, in a heap for each thread."""
     if sys.platform == "linux":
         with suppress(AttributeError):  # a libc without it
             ctypes.CDLL(None).malloc_trim(0)

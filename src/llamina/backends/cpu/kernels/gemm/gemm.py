@@ -217,7 +217,7 @@ def gemm_rows(form: Block32 | SuperBlock, unpack: Any, multiply: Any, gather: An
         A few at a time: a core can wait for few cache lines at once.
         """
         for i in range(slot * share, min(slot * share + share, 2 * LANES // between, n // between)):
-            prefetch_lines(rows + (i * between + between - 1) * w_row, nbytes)
+            prefetch_lines(rows + (i * between + between - 1) * w_row, nbytes, True)
 
     @routine
     def gather_tokens(x, x_item, first, n, items, k, order, share, groups, size):

@@ -148,13 +148,13 @@ def unpack_super(form: SuperBlock) -> Any:
         for _ in range(k // 256):
             for r in range(0 if pairs_at and quick else 8):
                 if r % 2 == 0:
-                    prefetch_lines(p + min(r, last) * w_row + ahead, nbytes)
+                    prefetch_lines(p + min(r, last) * w_row + ahead, nbytes, True)
                 row(p + min(r, last) * w_row, rows + 8 * run_bytes * r, cells + 96 * r)
             p1, p2, p3, p4, p5, p6, p7 = rows_after(p, w_row, last)
             if pairs_at:
                 for i in range(pairs_at, pairs_at + 128, 32):
                     if quick:
-                        prefetch_lines(p + min((i - pairs_at) // 16, last) * w_row + ahead, nbytes)
+                        prefetch_lines(p + min((i - pairs_at) // 16, last) * w_row + ahead, nbytes, True)
                     nibble_columns(tile, p + i, p1 + i, p2 + i, p3 + i, p4 + i, p5 + i, p6 + i, p7 + i)
                     tile += 16 * UNIT
             else:

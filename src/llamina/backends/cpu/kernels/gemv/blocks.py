@@ -12,7 +12,7 @@ from llamina.backends.cpu.features import HAS_BF16
 from llamina.backends.cpu.kernels.device import device
 from llamina.backends.cpu.kernels.formats.blocks import BLOCKS_32, Block32, gather_min
 from llamina.backends.cpu.kernels.vector.brain import add_pairs, fold, load_pairs, load_pairs_part, zero_sums
-from llamina.backends.cpu.kernels.vector.memory import bf16, f16, f32, i32, prefetch, set_f32, stack_of
+from llamina.backends.cpu.kernels.vector.memory import bf16, f16, f32, i32, prefetch, prefetch_l2, set_f32, stack_of
 from llamina.backends.cpu.kernels.vector.products import (
     high_nibbles,
     lookup_of,
@@ -39,15 +39,26 @@ from llamina.backends.cpu.kernels.vector.simd import (
     zero_f32,
 )
 
+NEAR = 12 << 10  # bytes of eight rows that can wait in the first-level cache while the eight before them are read
+
 
 @device
-def prefetch_lines(address, nbytes):
+def prefetch_line(address, near):
+    """Prefetch a cache line to the first level if its time is near, otherwise to the second."""
+    if near:
+        prefetch(address)
+    else:
+        prefetch_l2(address)
+
+
+@device
+def prefetch_lines(address, nbytes, near):
     """Prefetch what the next eight rows will read: they are too short for the hardware to prefetch them.
 
     A few cache lines at a time: a core that waits for two dozen of them cannot read anything else.
     """
     for i in range(0, nbytes, 64):
-        prefetch(address + i)
+        prefetch_line(address + i, near)
 
 
 @device
@@ -73,12 +84,12 @@ def gemv_float(load: Any, read: Any, size: int) -> Any:
     @device
     def gemv(p0, w_row, last, x, k):
         p1, p2, p3, p4, p5, p6, p7 = rows_after(p0, w_row, last)
-        ahead = p0 + 8 * w_row
+        ahead, near = p0 + 8 * w_row, 8 * w_row <= NEAR
         a = b = c = d = e = f = g = h = zero_f32()
         whole = k & ~7
         for i in range(0, whole, 8):
             v, at = load_f32(x + 4 * i), i * size
-            prefetch_lines(ahead + 8 * at, 64 * size)
+            prefetch_lines(ahead + 8 * at, 64 * size, near)
             a = fma(load(p0 + at), v, a)
             b = fma(load(p1 + at), v, b)
             c = fma(load(p2 + at), v, c)
@@ -108,27 +119,27 @@ def gemv_float(load: Any, read: Any, size: int) -> Any:
 def gemv_pairs(p0, w_row, last, x, k):
     """BF16 weights against bfloat16 activations, by pairs; past the end of the row there are zeros."""
     p1, p2, p3, p4, p5, p6, p7 = rows_after(p0, w_row, last)
-    ahead = p0 + 8 * w_row
+    ahead, near = p0 + 8 * w_row, 8 * w_row <= NEAR
     a = b = c = d = e = f = g = h = zero_sums()
     whole = k & ~31
     for at in range(0, 2 * whole, 64):
         v = load_pairs(x + at)
         line = ahead + 8 * at  # prefetched one at a time, between the rows
-        prefetch(line)
+        prefetch_line(line, near)
         a = add_pairs(load_pairs(p0 + at), v, a)
-        prefetch(line + 64)
+        prefetch_line(line + 64, near)
         b = add_pairs(load_pairs(p1 + at), v, b)
-        prefetch(line + 128)
+        prefetch_line(line + 128, near)
         c = add_pairs(load_pairs(p2 + at), v, c)
-        prefetch(line + 192)
+        prefetch_line(line + 192, near)
         d = add_pairs(load_pairs(p3 + at), v, d)
-        prefetch(line + 256)
+        prefetch_line(line + 256, near)
         e = add_pairs(load_pairs(p4 + at), v, e)
-        prefetch(line + 320)
+        prefetch_line(line + 320, near)
         f = add_pairs(load_pairs(p5 + at), v, f)
-        prefetch(line + 384)
+        prefetch_line(line + 384, near)
         g = add_pairs(load_pairs(p6 + at), v, g)
-        prefetch(line + 448)
+        prefetch_line(line + 448, near)
         h = add_pairs(load_pairs(p7 + at), v, h)
     if whole < k:
         at, n, v = 2 * whole, k - whole, load_pairs(x + 2 * whole)
@@ -201,12 +212,12 @@ def gemv_32(form: Block32) -> Any:
     @device
     def gemv(p0, w_row, last, x, k):
         p1, p2, p3, p4, p5, p6, p7 = rows_after(p0, w_row, last)
-        ahead = p0 + 8 * w_row
+        ahead, near = p0 + 8 * w_row, 8 * w_row <= NEAR
         scales, sums = x + k, x + k + k // 8
         acc = zero_f32()
         for b in range(k // 32):
             j = b % runs
-            prefetch_lines(ahead + 8 * nbytes * b // runs, 8 * nbytes // runs)
+            prefetch_lines(ahead + 8 * nbytes * b // runs, 8 * nbytes // runs, near)
             total = sums_of(p0, p1, p2, p3, p4, p5, p6, p7, j, x + 32 * b)
             scale, sum_x = f32(scales + 4 * b), i32(sums + 8 * b) + i32(sums + 8 * b + 4)
             if offset:

@@ -93,7 +93,7 @@ def tokens(p0, w_row, last, x0, x1, x2, x3, k, several):
     ahead = p0 + 8 * w_row
     f0 = f1 = f2 = f3 = zero_f32()
     for b in range(0, k // 32, 2):
-        prefetch_lines(ahead + 4 * NBYTES * b, 8 * NBYTES)
+        prefetch_lines(ahead + 4 * NBYTES * b, 8 * NBYTES, True)
         s = gather_words(p0, p1, p2, p3, p4, p5, p6, p7)
         f0, f1, f2, f3 = add_runs(
             p0, p1, p2, p3, p4, p5, p6, p7, 0, scale_0(s), scale_1(s), x0, x1, x2, x3, k, b, f0, f1, f2, f3, several

@@ -10,7 +10,7 @@ from llamina.backends.cpu.kernels.device import device
 from llamina.backends.cpu.kernels.formats.blocks import SUPERBLOCKS, SuperBlock
 from llamina.backends.cpu.kernels.formats.codebooks import signed
 from llamina.backends.cpu.kernels.formats.wide import WIDE
-from llamina.backends.cpu.kernels.gemv.blocks import prefetch_lines, rows_after
+from llamina.backends.cpu.kernels.gemv.blocks import NEAR, prefetch_lines, rows_after
 from llamina.backends.cpu.kernels.vector.memory import f32, stack_of
 from llamina.backends.cpu.kernels.vector.products import (
     add_madd_wide,
@@ -81,6 +81,7 @@ def gemv_super(form: SuperBlock, wide: tuple[Any, ...] | None) -> Any:
     offset, has_min, times_offset = form.offset, form.mins is not None, times_of(form.offset)
     has_signs, sizes, signs = form.signs is not None, form.sizes, form.signs
     product_wide = mul_i8_i8_wide if form.signed else mul_u8_i8_wide
+    most_near = NEAR if nbytes < 200 else 0  # Q6_K is multiplied faster than memory brings it
 
     @device
     def run(p, j, x):
@@ -123,12 +124,12 @@ def gemv_super(form: SuperBlock, wide: tuple[Any, ...] | None) -> Any:
 
     @device
     def gemv(p, w_row, last, x, k):
-        scales, sums, ahead = x + k, x + k + k // 64, p + 8 * w_row
+        scales, sums, ahead, near = x + k, x + k + k // 64, p + 8 * w_row, 8 * w_row <= most_near
         acc, less, totals, minima = zero_f32(), zero_f32(), eight_sums(), eight_mins()
         for b in range(k // 256):
             v, s = x + 256 * b, sums + 32 * b
             for r in range(last + 1):  # not unrolled: eight rows at once would not fit the registers
-                prefetch_lines(ahead + nbytes * (8 * b + r), nbytes)
+                prefetch_lines(ahead + nbytes * (8 * b + r), nbytes, near)
                 t, m = row(p + r * w_row, v, s)
                 store_i32x8(totals + 32 * r, t)
                 if has_min:
@@ -215,11 +216,11 @@ def gemv_super(form: SuperBlock, wide: tuple[Any, ...] | None) -> Any:
     @device
     def four(p, w_row, last, x0, x1, x2, x3, k):
         """The same for four tokens at once."""
-        ahead, totals, minima = p + 8 * w_row, four_sums(), four_mins()
+        ahead, near, totals, minima = p + 8 * w_row, 8 * w_row <= most_near, four_sums(), four_mins()
         a = b_ = c = d_ = e = f = g = h = zero_f32()
         for b in range(k // 256):
             for r in range(last + 1):
-                prefetch_lines(ahead + nbytes * (8 * b + r), nbytes)
+                prefetch_lines(ahead + nbytes * (8 * b + r), nbytes, near)
                 row_of_four(
                     p + r * w_row, 256 * b, k + k // 64 + 32 * b, x0, x1, x2, x3, totals + 32 * r, minima + 32 * r
                 )

@@ -100,18 +100,23 @@ set_i64 = _writer(types.intp, I64)
 set_i32 = _writer(types.intp, ir.IntType(32), "trunc")
 
 
-@intrinsic
-def prefetch(ctx: Any, address: Any) -> Any:
-    """Ask for the cache line at an address; a hint that may point anywhere."""
+def _prefetcher(locality: int) -> Any:
+    @intrinsic
+    def prefetch(ctx: Any, address: Any) -> Any:
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            i32t, i8p = ir.IntType(32), ir.IntType(8).as_pointer()
+            fn_type = ir.FunctionType(ir.VoidType(), [i8p, i32t, i32t, i32t])
+            fn = cgutils.get_or_insert_function(builder.module, fn_type, "llvm.prefetch.p0")
+            builder.call(fn, [pointer(builder, args[0], ir.IntType(8)), i32t(0), i32t(locality), i32t(1)])
+            return context.get_dummy_value()
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        i32t, i8p = ir.IntType(32), ir.IntType(8).as_pointer()
-        fn_type = ir.FunctionType(ir.VoidType(), [i8p, i32t, i32t, i32t])
-        fn = cgutils.get_or_insert_function(builder.module, fn_type, "llvm.prefetch.p0")
-        builder.call(fn, [pointer(builder, args[0], ir.IntType(8)), i32t(0), i32t(3), i32t(1)])
-        return context.get_dummy_value()
+        return types.void(types.intp), codegen
 
-    return types.void(types.intp), codegen
+    return prefetch
+
+
+prefetch, prefetch_l2 = _prefetcher(3), _prefetcher(2)
+"""Ask for the cache line at an address, to the first or to the second level; a hint that may point anywhere."""
 
 
 def stack_of(nbytes: int) -> Any:
