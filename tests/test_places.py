@@ -11,7 +11,7 @@ import pytest
 from llamina.errors import LlaminaError
 from llamina.places import cache_dir
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="user ids and modes are those of POSIX")
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="hardware: user ids and modes are those of POSIX")
 
 
 @pytest.fixture

@@ -99,3 +99,15 @@ class RecordingError(LlaminaError):
 
 class KernelError(LlaminaError):
     """A backend cannot compile or run a step."""
+
+
+def check_whole(
+    name: str, value: object, least: int | None = None, most: int | None = None, *, optional: bool = False
+) -> None:
+    """Raise RequestError unless an argument is a whole number from `least` to `most`, or None if it is `optional`."""
+    if optional and value is None:
+        return
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or (least is not None and value < least) or (most is not None and value > most):  # type: ignore[operator]
+        limit = "" if least is None else f" of at least {least}" if most is None else f" from {least} to {most}"
+        raise RequestError(f"{name} is {value!r}: it must be a whole number{limit}", name)

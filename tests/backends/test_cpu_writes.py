@@ -69,7 +69,7 @@ def linked(writes: tuple[str, ...]) -> LinkedCall:
     """A call of a kernel as if it were declared otherwise."""
     kernel = library()["rope"]
     args: dict[str, Any] = dict.fromkeys(kernel.params, 0)
-    args |= {name: Ref(Buffer(64, own=True)) for name in ("x", "table", "out")}
+    args |= {name: Ref(Buffer(64)) for name in ("x", "table", "out")}
     return LinkedCall(KernelCall("rope", args, 0), replace(kernel, writes=frozenset(writes)))
 
 

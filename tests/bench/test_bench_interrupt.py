@@ -14,7 +14,7 @@ from llamina.bench.child import Child
 from llamina.bench.contestant import Setup
 from llamina.bench.task import Task
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends a POSIX signal to a process group")
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="hardware: sends a POSIX signal to a process group")
 LONG = ("-n", "100000", "-r", "1", "-t", "1")  # more than anybody waits for
 PATIENCE = 60  # seconds to come as far as is waited for
 
@@ -40,7 +40,7 @@ def leftovers(pid: int) -> list[int]:
     return found
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="hardware: looks for processes in /proc")
 @pytest.mark.parametrize(
     ("verb", "later"),
     [(["bench"], 0), (["bench"], 0.2), (["bench"], 3), (["bench", "serve"], 3)],

@@ -83,7 +83,7 @@ def test_what_stdin_may_be(tmp_path: Path) -> None:
         assert run(theirs) == repr("Hi\n\nthere")
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="opens a pseudo-terminal")
+@pytest.mark.skipif(sys.platform == "win32", reason="hardware: opens a pseudo-terminal")
 def test_a_terminal_is_not_read() -> None:
     ours, theirs = os.openpty()
     try:
@@ -93,7 +93,7 @@ def test_a_terminal_is_not_read() -> None:
         os.close(theirs)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="waits with select")
+@pytest.mark.skipif(sys.platform == "win32", reason="hardware: waits with select")
 def test_a_pipe_that_says_nothing_is_told(tmp_path: Path) -> None:
     """A service's or ssh's own pipe, left open: the user learns what is waited for."""
     command = [sys.executable, "-c", PROMPT_ONLY, "Hi"]

@@ -209,14 +209,14 @@ def test_a_model_with_no_numbers(invoke: Invoke, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["nan.gguf"]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+@pytest.mark.skipif(sys.platform == "win32", reason="hardware: POSIX signals")
 def test_ended_half_way(model: Path, tmp_path: Path) -> None:
     """SIGTERM leaves nothing."""
     command = [sys.executable, "-c", SLOW, str(model), str(tmp_path / "out.gguf")]
     assert kill_once(command, tmp_path, 0.5, signal.SIGTERM) and list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+@pytest.mark.skipif(sys.platform == "win32", reason="hardware: POSIX signals")
 def test_killed_at_random_moments(invoke: Invoke, model: Path, tmp_path: Path) -> None:
     """Nothing is under the final name until it is whole, and the next run leaves nothing else."""
     out, rng = tmp_path / "out.gguf", random.Random(5)

@@ -2,20 +2,19 @@
 
 import os
 import random
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from damage import mutate
 from llamina.errors import LlaminaError
 from llamina.files import Report, compare, edit, export_lora, hash_file, merge, split, verify, write_hashes
 from llamina.gguf import GGUF, open_model, tensor_type, write
 from lora_files import draw, save
 
 MUTANTS = int(os.environ.get("LLAMINA_MUTANTS", "300"))
-BIG = (2**31, 2**32 - 1, 2**60, 2**63, 2**64 - 1)
 
 
 @pytest.fixture(scope="module")
@@ -27,29 +26,6 @@ def tiny(files: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory)
         metadata = {**file.metadata, "llama.block_count": 1, "general.file_type": 0}
         write(folder / "plain.gguf", metadata, tensors, metadata_types=file.metadata_types)
     return write_hashes(folder / "plain.gguf", folder / "tiny.gguf")
-
-
-def mutate(raw: bytes, rng: random.Random, header: int) -> bytes:
-    """A few bytes changed, put in or taken out, mostly in the header; or cut off; or nothing but random bytes."""
-    mutant = bytearray(raw)
-    for _ in range(rng.randint(1, 4)):
-        at = rng.randrange(header if rng.random() < 0.9 else len(mutant))
-        match rng.randrange(8):
-            case 0 | 1:
-                mutant[at] ^= 1 << rng.randrange(8)
-            case 2:
-                mutant[at] = rng.choice((0, 1, 0x7F, 0x80, 0xFF))
-            case 3:
-                mutant[at:at] = rng.randbytes(rng.randint(1, 9))
-            case 4:
-                del mutant[at : at + rng.randint(1, 9)]
-            case 5:
-                mutant[at : at + 8] = struct.pack("<Q", rng.choice(BIG))
-            case 6:
-                mutant[at : at + 4] = struct.pack("<I", rng.randrange(2**32))
-            case _ if rng.random() < 0.1:
-                return bytes(mutant[:at]) if rng.random() < 0.5 else rng.randbytes(at)
-    return bytes(mutant)
 
 
 def header_of(path: Path) -> int:

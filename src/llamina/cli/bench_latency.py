@@ -5,11 +5,11 @@ from typing import Any
 import click
 
 from llamina.cli.measuring import (
-    ANY,
     Counts,
     Ticker,
     command_line,
     gate,
+    length_options,
     measured_options,
     model_file,
     output_options,
@@ -31,34 +31,10 @@ TIMES = {
 
 def waiting_options(function: Any) -> Any:
     """`-c`, `-p` and `-n`: how many requests, and how long."""
-    options = [
-        click.option(
-            "-c", "--requests", type=Counts(1), default="1", show_default=True, help="Requests at the same moment."
-        ),
-        click.option(
-            "-p",
-            "--prompt-tokens",
-            "prompt",
-            type=ANY,
-            metavar="N",
-            default=128,
-            show_default=True,
-            help="Prompt tokens of each.",
-        ),
-        click.option(
-            "-n",
-            "--gen-tokens",
-            "tokens",
-            type=ANY,
-            metavar="N",
-            default=64,
-            show_default=True,
-            help="Tokens that each generates.",
-        ),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+    function = length_options(128, 64)(function)
+    return click.option(
+        "-c", "--requests", type=Counts(1), default="1", show_default=True, help="Requests at the same moment."
+    )(function)
 
 
 @click.command("latency")

@@ -14,6 +14,7 @@ from llamina.cli.measuring import (
     against_option,
     command_line,
     gate,
+    length_options,
     measured_options,
     model_file,
     output_options,
@@ -39,26 +40,7 @@ URL_ONLY = {"rates", "total", "dataset", "seed", "api", "api_key", "ignore_eos",
     show_default=True,
     help="Requests at a time; with --url, several numbers are several loads.",
 )
-@click.option(
-    "-p",
-    "--prompt-tokens",
-    "prompt",
-    type=ANY,
-    metavar="N",
-    default=32,
-    show_default=True,
-    help="Prompt tokens of each.",
-)
-@click.option(
-    "-n",
-    "--gen-tokens",
-    "tokens",
-    type=click.IntRange(min=2),
-    metavar="N",
-    default=128,
-    show_default=True,
-    help="Tokens that each generates.",
-)
+@length_options(32, 128, 2)
 @click.option(
     "--prefix",
     type=click.IntRange(16, 1 << 20),

@@ -8,9 +8,9 @@ import click
 
 from llamina.cli.advice import advised
 from llamina.cli.llama_cpp import batch_options
-from llamina.cli.options import decode, json_option, model_options, text_of, threads_option
-from llamina.cli.reading import load_model
-from llamina.cli.terminal import Meter, note, tidy
+from llamina.cli.options import json_option, model_options, threads_option
+from llamina.cli.reading import load_model, one_file, whole_text, windows_meter
+from llamina.cli.terminal import note, tidy
 
 CHUNK = 512  # tokens, as in llama.cpp
 
@@ -91,18 +91,17 @@ def command(
     """
     from llamina.quantization import Imatrix
 
-    if file and other:
-        raise click.UsageError("the file is given twice: as an argument and with -f")
+    file = one_file(file, other)
     if out.exists() and not force:
         raise click.UsageError(f"{out} exists: choose another name with -o, or add --force")
-    file, found = file or other, [Imatrix.read(path) for path in known]
+    found = [Imatrix.read(path) for path in known]
     if file or not found:
-        text = text_of(decode(file.read(), file.name) if file else None, "text").removesuffix("\n")
+        text = whole_text(file).removesuffix("\n")
         loading = {"backend": "cpu", "threads": threads, "context": size or CHUNK, "step_tokens": step_tokens}
         with advised(), load_model(model, hf, quiet or as_json, **loading) as engine:
             found.append(_measure(engine, text, getattr(file, "name", ""), quiet or as_json, wanted))
     elif size is not None or any(wanted.values()):
-        raise click.UsageError("there is no text: -c, --chunks, --chunk and --process-output need one")
+        raise click.UsageError("there is no text: -c, --chunks, --chunk, --process-output and --parse-special need one")
     whole = found[0]
     for one in found[1:]:
         whole = whole.plus(one)
@@ -114,16 +113,9 @@ def command(
 def _measure(engine: Any, text: str, name: str, quiet: bool, wanted: dict[str, Any]) -> Any:
     from llamina.engine.importances import imatrix
 
-    size = engine.context
-    with Meter("windows", quiet, doing="reading") as meter:
-        return imatrix(
-            engine,
-            text,
-            chunk_size=size,
-            dataset="" if name == "<stdin>" else name,
-            progress=lambda done, total: meter(f"{size} tokens at a time", done, total),
-            **wanted,
-        )
+    size, dataset = engine.context, "" if name == "<stdin>" else name
+    with windows_meter(size, quiet) as progress:
+        return imatrix(engine, text, chunk_size=size, dataset=dataset, progress=progress, **wanted)
 
 
 def _tell(made: Any, out: Path, quiet: bool, as_json: bool) -> None:

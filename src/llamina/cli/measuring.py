@@ -122,6 +122,34 @@ def output_options(function: Function) -> Function:
     return function
 
 
+def length_options(prompt: int, tokens: int, least: int = 1) -> Callable[[Function], Function]:
+    """`-p` and `-n` of requests, with these defaults; each generates `least` tokens or more."""
+
+    def add(function: Function) -> Function:
+        function = click.option(
+            "-n",
+            "--gen-tokens",
+            "tokens",
+            type=click.IntRange(min=least),
+            metavar="N",
+            default=tokens,
+            show_default=True,
+            help="Tokens that each generates.",
+        )(function)
+        return click.option(
+            "-p",
+            "--prompt-tokens",
+            "prompt",
+            type=ANY,
+            metavar="N",
+            default=prompt,
+            show_default=True,
+            help="Prompt tokens of each.",
+        )(function)
+
+    return add
+
+
 against_option = click.option(
     "--against",
     type=click.Choice(["llama.cpp", "llama-cpp-python", "xllamacpp", "llama-server"]),

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from llamina.cli.advice import advised
-from llamina.cli.options import decode, load_adapters, text_of
-from llamina.cli.reading import load_model, reading_options
-from llamina.cli.terminal import Meter, busy, tidy
+from llamina.cli.options import load_adapters
+from llamina.cli.reading import load_model, one_file, reading_options, whole_text, windows_meter
+from llamina.cli.terminal import busy, tidy
 
 if TYPE_CHECKING:
     from llamina.bench.divergence import Predictions
@@ -99,16 +99,14 @@ def command(
       llamina perplexity wiki.txt -m model.gguf -c 2048 --json
       echo "Once upon a time" | llamina perplexity --method overlap --tokens
     """
-    if file and other:
-        raise click.UsageError("the file is given twice: as an argument and with -f")
+    file = one_file(file, other)
     options = {"--kl": base, "--save-logits": save, "--chunks": chunks}
     if method != "llama.cpp" and any(options.values()):
         raise click.UsageError(f"{', '.join(o for o, v in options.items() if v)}: these need --method llama.cpp")
     if plot or (base and (save or each)):
         _check_kl(base, save, each, plot)
-    known = _saved(base, file or other, context, chunks)
-    file = file or other
-    text = "" if known else text_of(decode(file.read(), file.name) if file else None, "text")
+    known = _saved(base, file, context, chunks)
+    text = "" if known else whole_text(file)
     size = known.size if known else context or (WINDOW if method == "llama.cpp" else None)
     loading = {"backend": backend, "device": device, "threads": threads, "context": size, "step_tokens": step_tokens}
     loading |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel, "exact": exact}
@@ -187,10 +185,8 @@ def _diverge(
     from llamina.bench.plot import draw_divergence
 
     size = len(base.windows[0])
-    with Meter("windows", quiet, doing="comparing") as meter:
-        found = measure_divergence(
-            engine, base, lambda done, total: meter(f"{size} tokens at a time", done, total), adapters
-        )
+    with windows_meter(size, quiet, "comparing") as progress:
+        found = measure_divergence(engine, base, progress, adapters)
     facts = {"method": "llama.cpp", **found.facts, "windows": len(base.windows), "window": size}
     if plot:
         draw_divergence(found, f"{Path(engine.runner.file.source).name} beside {Path(name).name}", plot)
@@ -229,15 +225,11 @@ def _in_windows(
     from llamina.bench.perplexity import measure_perplexity
 
     text = text.removesuffix("\n")  # as llama.cpp reads a file
-    with tidy(), Meter("windows", quiet, doing="reading") as meter:
-
-        def told(done: int, total: int) -> None:
-            meter(f"{engine.context} tokens at a time", done, total)
-
+    with tidy(), windows_meter(engine.context, quiet) as progress:
         if save:
-            found = save_logits(engine, text, engine.context, save, told, adapters, chunks)
+            found = save_logits(engine, text, engine.context, save, progress, adapters, chunks)
         else:
-            found = measure_perplexity(engine, text, engine.context, told, adapters, chunks)
+            found = measure_perplexity(engine, text, engine.context, progress, adapters, chunks)
     whole, windows = found.estimate, found.windows
     facts = {
         "perplexity": whole.perplexity,

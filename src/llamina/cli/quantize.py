@@ -1,40 +1,24 @@
 """`llamina quantize`: a GGUF file in fewer bits."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
-from llamina.cli.on_load import overrides
-from llamina.cli.options import json_option, threads_option
+from llamina.cli.quantizing import file_arguments, print_json, sizes_text, writing_options
 from llamina.cli.table import Table
 from llamina.cli.terminal import Meter, bytes_text, note, tidy
 
 
 @click.command("quantize")
-@click.argument("source", metavar="IN", type=click.Path(path_type=Path))
-@click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
+@file_arguments
 @click.argument("kind", metavar="TYPE")
 @click.option("--imatrix", type=click.Path(path_type=Path), help="Importance matrix, which types below Q3_K need.")
 @click.option("--pure", is_flag=True, help="One type for all tensors instead of TYPE's mix.")
 @click.option("--output-tensor-type", "output_type", metavar="TYPE", help="Type of output.weight.")
 @click.option("--token-embedding-type", "embedding_type", metavar="TYPE", help="Type of token_embd.weight.")
 @click.option("--leave-output-tensor", "keep_output", is_flag=True, help="Leave output.weight as it is.")
-@click.option(
-    "--tensor-type",
-    "overrides",
-    metavar="PATTERN=TYPE",
-    multiple=True,
-    callback=overrides,
-    help="Type of the tensors whose names a regular expression is found in; repeatable, the first match counts.",
-)
-@click.option("--allow-requantize", "requantize", is_flag=True, help="Quantize what is quantized already.")
-@click.option("--dry-run", is_flag=True, help="Show types and sizes, and write nothing.")
-@click.option("-f", "--force", is_flag=True, help="Overwrite OUT if it exists.")
-@click.option("-q", "--quiet", is_flag=True, help="Print the path only.")
-@threads_option
-@json_option
+@writing_options
 def command(
     source: Path,
     out: Path,
@@ -92,19 +76,12 @@ def command(
 
 
 def _sizes(made: Any) -> str:
-    before, after = bytes_text(made.before), bytes_text(made.after)
-    return f"{made.type}: {before} → {after}, {made.bits_per_weight:.2f} bits per weight"
+    return f"{made.type}: {sizes_text(made, 2)}"
 
 
 def _show(made: Any, as_json: bool) -> None:
     if as_json:
-        tensors = {
-            c.name: {"from": c.before.name, "to": c.after.name, "bytes": c.nbytes, "needs_imatrix": c.needs_imatrix}
-            for c in made.changes
-        }
-        told = {"path": str(made.path), "type": made.type, "before": made.before, "after": made.after}
-        told |= {"bits_per_weight": made.bits_per_weight, "notes": list(made.notes), "tensors": tensors}
-        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        print_json(made, lambda change: {"needs_imatrix": change.needs_imatrix}, notes=list(made.notes))
         return
     rows = [
         [c.name, "x".join(map(str, c.shape)), c.before.name, c.after.name, bytes_text(c.nbytes)] for c in made.changes

@@ -1,6 +1,7 @@
 """What the verbs that read texts share: options, the texts, the model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -8,6 +9,7 @@ import click
 from llamina.cli.llama_cpp import batch_options, flash_option
 from llamina.cli.options import (
     Function,
+    decode,
     device_options,
     json_option,
     locate,
@@ -15,6 +17,7 @@ from llamina.cli.options import (
     model_options,
     open_file,
     piped,
+    text_of,
 )
 from llamina.cli.terminal import Meter
 
@@ -50,3 +53,22 @@ def lines_of(texts: Sequence[str], what: str) -> list[str]:
     if not found:
         raise click.UsageError(f"no {what} is given: write it after the command, or pipe lines in")
     return list(found)
+
+
+def one_file(file: Any, other: Any) -> Any:
+    """The file that is given as an argument or with `-f`, or None. Raises UsageError if both are."""
+    if file and other:
+        raise click.UsageError("the file is given twice: as an argument and with -f")
+    return file or other
+
+
+def whole_text(file: Any) -> str:
+    """The text in an open file; without one, what is piped in."""
+    return text_of(decode(file.read(), file.name) if file else None, "text")
+
+
+@contextmanager
+def windows_meter(size: int, quiet: bool, doing: str = "reading") -> Iterator[Callable[[int, int], None]]:
+    """Shows how many windows of a text, of so many tokens, are done."""
+    with Meter("windows", quiet, doing=doing) as meter:
+        yield lambda done, total: meter(f"{size} tokens at a time", done, total)

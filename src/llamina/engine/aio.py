@@ -19,9 +19,9 @@ from llamina.engine.runner.load import Source, load
 from llamina.engine.sequence import Sequence
 from llamina.engine.tasks.chat import AnswerParser, ChatCompletion, ChatDelta, Messages, prepare
 from llamina.engine.tasks.completion import Completion, completion_of
-from llamina.engine.tasks.n_best import check_count
 from llamina.engine.tasks.scoring import Text
 from llamina.engine.tasks.tools import ToolRun
+from llamina.errors import check_whole
 
 Result = TypeVar("Result")
 Params = ParamSpec("Params")
@@ -99,7 +99,7 @@ class AsyncEngine:
 
     async def streams(self, prompt: Text, n: int, **options: Unpack[StreamOptions]) -> "list[AsyncGeneration]":
         """n answers to one prompt, which is computed once; the first is what `stream` would give."""
-        check_count("n", n)
+        check_whole("n", n, 1)
         first = self.stream(prompt, **options)
         await first.begin()
         others = []

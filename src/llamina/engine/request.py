@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from llamina.engine.embedded import Embedded, Prompt
 from llamina.engine.speculation.modes import Speculate, check_mode
-from llamina.errors import InvalidGrammar, RequestError
+from llamina.errors import InvalidGrammar, RequestError, check_whole
 from llamina.grammar import Grammar, Source, Triggers, source
 from llamina.sampling import LogitsProcessor, Sampling
 
@@ -53,14 +53,12 @@ class Request:
         self._set(prompt=_tokens(self.prompt), embedded=embedded)
         if not self.prompt:
             raise RequestError("the prompt is empty: at least one token is needed to continue from", "prompt")
-        if self.max_tokens is not None:
-            _check_count("max_tokens", self.max_tokens, least=1)
-        _check_count("priority", self.priority)
-        _check_count("n_keep", self.n_keep, least=0)
-        _check_count("index", self.index, least=0, below=1 << 64)
-        for name in ("logprobs", "prompt_logprobs"):
-            if getattr(self, name) is not None:
-                _check_count(name, getattr(self, name), least=0)
+        check_whole("max_tokens", self.max_tokens, 1, optional=True)
+        check_whole("priority", self.priority)
+        check_whole("n_keep", self.n_keep, 0)
+        check_whole("index", self.index, 0, (1 << 64) - 1)
+        check_whole("logprobs", self.logprobs, 0, optional=True)
+        check_whole("prompt_logprobs", self.prompt_logprobs, 0, optional=True)
         for name in ("ignore_eos", "cache_prompt", "truncate", "context_shift"):
             if not isinstance(value := getattr(self, name), bool):
                 raise RequestError(f"{name} is {value!r}: it must be True or False", name)
@@ -135,13 +133,6 @@ def _scales(adapters: object) -> dict[str, float]:
         if not isinstance(name, str) or not number or not math.isfinite(scale):
             raise RequestError(f"adapter {name!r} has the scale {scale!r}: it must be a finite number", "adapters")
     return dict(adapters)
-
-
-def _check_count(name: str, value: object, least: int | None = None, below: int | None = None) -> None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or (least is not None and value < least) or (below is not None and value >= below):  # type: ignore[operator]
-        limit = "" if least is None else f" of at least {least}"
-        raise RequestError(f"{name} is {value!r}: it must be a whole number{limit}", name)
 
 
 OPTIONS = Request.__dataclass_fields__.keys() - {"prompt", "embedded", "sampling", "reads", "reading", "source"}

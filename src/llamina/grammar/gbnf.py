@@ -66,13 +66,17 @@ class _Parser:
 
     def _expect(self, expected: str) -> None:
         if not self._take(expected):
-            raise self._error(f"{expected!r} is expected")
+            raise self._unexpected(repr(expected))
 
-    def _error(self, message: str) -> InvalidGrammar:
-        line = self._text.count("\n", 0, self._at) + 1
-        column = self._at - self._text.rfind("\n", 0, self._at)
-        actual = repr(self._text[self._at]) if self._at < len(self._text) else "the end"
-        return InvalidGrammar(f"grammar, line {line}, column {column}: {message}, not {actual}", "grammar")
+    def _error(self, message: str, at: int) -> InvalidGrammar:
+        line = self._text.count("\n", 0, at) + 1
+        column = at - self._text.rfind("\n", 0, at)
+        return InvalidGrammar(f"grammar, line {line}, column {column}: {message}", "grammar")
+
+    def _unexpected(self, right: str) -> InvalidGrammar:
+        """The error for what comes next, or that nothing does, where something else must be."""
+        fact = f"{self._peek()!r} stands" if self._peek() else "the grammar ends"
+        return self._error(f"{fact} where {right} must be", self._at)
 
     def _space(self, newlines: bool) -> None:
         while (c := self._peek()) and (c in " \t#" or (newlines and c in "\r\n")):
@@ -85,7 +89,7 @@ class _Parser:
         while (c := self._peek()) and (c == "-" or (c.isascii() and c.isalnum())):
             self._at += 1
         if self._at == start:
-            raise self._error("a name is expected")
+            raise self._unexpected("the name of a rule")
         return self._text[start : self._at]
 
     def _number(self) -> int:
@@ -93,28 +97,33 @@ class _Parser:
         while (c := self._peek()) and c in "0123456789":
             self._at += 1
         if self._at == start:
-            raise self._error("a number is expected")
+            raise self._unexpected("a number")
         if self._at - start > 9:
-            raise self._error("a smaller number is expected")
+            raise self._error(f"the number has {self._at - start} digits: it must have at most 9", start)
         return int(self._text[start : self._at])
 
-    def _character(self) -> int:
+    def _character(self, start: int) -> int:
+        """Return the next character of the string or class that begins at `start`."""
+        backslash = self._at
         if not self._take("\\"):
             if not self._peek():
-                raise self._error("a character is expected")
+                opened, closing = self._text[start], {'"': '"', "[": "]"}[self._text[start]]
+                raise self._error(f"{opened} is not closed: {closing} must follow", start)
             self._at += 1
             return ord(self._text[self._at - 1])
         kind = self._peek()
         if kind in HEX and kind:
             digits = self._peek(1 + HEX[kind])[1:]
             if len(digits) < HEX[kind] or not all(d in "0123456789abcdefABCDEF" for d in digits):
-                raise self._error(f"{HEX[kind]} hexadecimal digits are expected")
+                message = f"{digits!r} comes after \\{kind}: it must be {HEX[kind]} hexadecimal digits"
+                raise self._error(message, backslash)
             if int(digits, 16) > MAX_CODE_POINT:
-                raise self._error(f"a character up to \\U{MAX_CODE_POINT:08X} is expected")
+                message = f"\\{kind}{digits} is no character: it must be at most \\U{MAX_CODE_POINT:08X}"
+                raise self._error(message, backslash)
             self._at += 1 + HEX[kind]
             return int(digits, 16)
         if kind not in ESCAPES or not kind:
-            raise self._error('one of t r n x u U \\ " [ ] - is expected after a backslash')
+            raise self._unexpected('one of t r n x u U \\ " [ ] - after a backslash')
         self._at += 1
         return ord(ESCAPES[kind])
 
@@ -127,7 +136,7 @@ class _Parser:
         self._space(newlines=True)
         body = self._alternatives(nested=False)
         if self._peek() and self._peek() not in "\r\n":
-            raise self._error("a symbol, `|` or the end of the line is expected")
+            raise self._unexpected("a symbol, `|` or the end of the line")
         return name, body
 
     def _alternatives(self, nested: bool) -> Node:
@@ -141,9 +150,10 @@ class _Parser:
         items: list[Node] = []
         while (item := self._symbol(nested)) is not None:
             self._space(nested)
+            start = self._at
             while (repeats := self._repeats(nested)) is not None:
                 if item == EMPTY:
-                    raise self._error("something to repeat is expected")
+                    raise self._error("what is repeated is empty: it must have at least one symbol", start)
                 item = Repeat(item, *repeats)
             items.append(item)
         return sequence(items)
@@ -161,40 +171,46 @@ class _Parser:
         if c and c in "<!":
             return self._token()
         if c and c in "*+?{":
-            raise self._error("something to repeat is expected")
+            raise self._unexpected("something to repeat")
         if c and (c == "-" or (c.isascii() and c.isalnum())):
             return Ref(self._name())
         return None
 
     def _literal(self) -> Node:
+        start = self._at
         self._expect('"')
         items: list[Node] = []
         while not self._take('"'):
-            code = self._character()
+            code = self._character(start)
             items.append(characters([(code, code)]))
         return sequence(items)
 
     def _class(self) -> Chars:
+        start = self._at
         self._expect("[")
         negated, ranges = self._take("^"), []
         while not self._take("]"):
-            low = high = self._character()
+            begin = self._at
+            low = high = self._character(start)
             if self._peek() == "-" and self._peek(2) != "-]":
                 self._at += 1
-                high = self._character()
+                high = self._character(start)
             if high < low:
-                raise self._error(f"a range that ends at {chr(low)!r} or later is expected")
+                message = f"the range ends at {chr(high)!r}: it must end at {chr(low)!r} or later"
+                raise self._error(message, begin)
             ranges.append((low, high))
         chars = characters(ranges, negated)
         if not chars.ranges or not ranges:
-            raise self._error("at least one character between [ and ] is expected")
+            text = self._text[start : self._at]
+            raise self._error(f"{text} allows no character: it must allow at least one", start)
         return chars
 
     def _group(self) -> Node:
         self._expect("(")
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise self._error(f"at most {MAX_DEPTH} nested brackets are expected")
+            message = f"this is nested bracket {self._depth}: there must be at most {MAX_DEPTH}"
+            raise self._error(message, self._at - 1)
         self._space(newlines=True)
         body = self._alternatives(nested=True)
         self._expect(")")
@@ -210,12 +226,12 @@ class _Parser:
             return Token(number, negated)
         end = self._text.find(">", self._at)
         if end < 0:
-            raise self._error("> is expected after a token's name")
+            raise self._error("< is not closed: > must follow the token's name", start)
         self._at = end + 1
         name = self._text[start : self._at]
         token = self._find_token(name)
         if token is None:
-            raise InvalidGrammar(f"the grammar asks for {name}, which is not a token of the vocabulary", "grammar")
+            raise self._error(f"{name} is not a token of the vocabulary: give the text of one, or <[number]>", start)
         return Token(token, negated)
 
     def _repeats(self, nested: bool) -> tuple[int, int | None] | None:
@@ -225,6 +241,7 @@ class _Parser:
             self._at += 1
             self._space(nested)
             return simple[c]
+        start = self._at
         if not self._take("{"):
             return None
         self._space(nested)
@@ -237,6 +254,7 @@ class _Parser:
             self._space(nested)
         self._expect("}")
         if max(low, high or 0) > MAX_REPEATS or (high is not None and high < low):
-            raise self._error(f"repetitions in ascending order and up to {MAX_REPEATS} are expected")
+            text = self._text[start : self._at]
+            raise self._error(f"{text} must have numbers in ascending order, up to {MAX_REPEATS}", start)
         self._space(nested)
         return low, high

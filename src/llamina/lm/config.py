@@ -7,7 +7,7 @@ from math import prod
 from typing import Any, Self
 
 from llamina.convert.settings import Settings
-from llamina.errors import RequestError, UnsupportedModel
+from llamina.errors import RequestError, UnsupportedModel, check_whole
 
 Shape = tuple[int, ...]
 
@@ -294,9 +294,7 @@ def _check_kind(values: Mapping[str, Any], *kinds: str) -> None:
 
 def _check_counts(config: ModelConfig, *names: str) -> None:
     for name in names:
-        value = getattr(config, name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise RequestError(f"{name} is {value!r}: it must be a whole number of at least 1", name)
+        check_whole(name, getattr(config, name), 1)
 
 
 def _check_positive(config: ModelConfig, *names: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from llamina.errors import RequestError
+from llamina.errors import RequestError, check_whole
 
 RopeScaling = Literal["none", "linear", "yarn"]
 SCALINGS: tuple[RopeScaling, ...] = ("none", "linear", "yarn")
@@ -35,10 +35,7 @@ class RopeOverrides:
             self._check(name, above=True)
         for name in ("yarn_ext_factor", "yarn_attn_factor"):
             self._check(name, above=False)
-        tokens = self.yarn_orig_ctx
-        if tokens is not None and (not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 1):
-            message = f"yarn_orig_ctx is {tokens!r}: it must be a whole number of at least 1"
-            raise RequestError(message, "yarn_orig_ctx")
+        check_whole("yarn_orig_ctx", self.yarn_orig_ctx, 1, optional=True)
         if self.rope_scaling == "none" and self.rope_freq_scale not in (None, 1):
             message = f"rope_freq_scale is {self.rope_freq_scale} and rope_scaling is 'none': give one of them"
             raise RequestError(message, "rope_freq_scale")

@@ -74,6 +74,6 @@ async def sweep_always(server: Any) -> None:
     while True:
         try:
             await sweep(server)
-        except Exception:
+        except Exception:  # whatever it is: files that expire later must be deleted, too
             log.exception("files that have expired could not be deleted: tried again in %g seconds", SWEEP_EVERY)
         await asyncio.sleep(SWEEP_EVERY)

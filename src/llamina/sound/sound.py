@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from llamina.errors import InvalidSound, RequestError
+from llamina.media.source import Source
 
 Samples = npt.NDArray[np.float32]
 RATE = 16000
@@ -36,6 +37,7 @@ class Limits:
 
 
 LIMITS = Limits()
+SOURCE = Source("sound", InvalidSound)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +70,7 @@ def read_sound(source: Any, limits: Limits = LIMITS) -> Sound:
     if isinstance(source, str):
         return _decoded(bytes_of(source, limits), limits)
     if isinstance(source, os.PathLike):
-        return _decoded(_contents(source, limits), limits)
+        return _decoded(SOURCE.contents(source, limits.nbytes), limits)
     if isinstance(source, np.ndarray):
         return _of_array(source, RATE, limits)
     if isinstance(source, tuple) and len(source) == 2 and isinstance(source[0], np.ndarray):
@@ -83,7 +85,7 @@ def bytes_of(text: str, limits: Limits = LIMITS) -> bytes:
     if head and not (head.startswith("data:") and head.endswith(";base64")):
         raise InvalidSound(f"the sound is {text[:60]!r}: base64, or data:audio/wav;base64,… is expected")
     if len(body) > 2 * limits.nbytes:
-        raise InvalidSound(_too_many_bytes(len(body) * 3 // 4, limits))
+        SOURCE.check(len(body) * 3 // 4, limits.nbytes)
     try:
         return base64.b64decode("".join(body.split()), validate=True)
     except (binascii.Error, ValueError) as error:
@@ -99,17 +101,8 @@ def as_base64(source: Any) -> str:
     return base64.b64encode(head + data).decode()
 
 
-def _contents(path: "os.PathLike[str]", limits: Limits) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read(limits.nbytes + 1)
-    except (OSError, ValueError) as error:
-        raise InvalidSound(f"the sound {os.fspath(path)!r} cannot be read: {error}") from error
-
-
 def _decoded(data: bytes, limits: Limits) -> Sound:
-    if len(data) > limits.nbytes:
-        raise InvalidSound(_too_many_bytes(len(data), limits))
+    SOURCE.check(len(data), limits.nbytes)
     reader = _reader()
     try:
         if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
@@ -174,10 +167,6 @@ def _check_recording(channels: int, rate: int, limits: Limits) -> None:
     low, high = limits.rates
     if not low <= rate <= high:
         raise InvalidSound(f"the sound has {rate} samples a second: from {low} to {high} are read")
-
-
-def _too_many_bytes(nbytes: int, limits: Limits) -> str:
-    return f"the sound has {nbytes} bytes: {limits.nbytes} are the most"
 
 
 def _reader() -> Any:

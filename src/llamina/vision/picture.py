@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from llamina.errors import InvalidPicture
+from llamina.media.source import Source
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -33,6 +34,7 @@ class Limits:
 
 
 LIMITS = Limits()
+SOURCE = Source("picture", InvalidPicture)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +73,7 @@ def read_picture(source: Any, limits: Limits = LIMITS) -> Picture:
     if isinstance(source, str) and source.startswith(("http://", "https://")):
         raise InvalidPicture(f"{source[:80]} is a web address, which is not fetched: give the file, or a data: URL")
     if isinstance(source, str | os.PathLike):
-        return _unpacked(_contents(source, limits), limits)
+        return _unpacked(SOURCE.contents(source, limits.nbytes), limits)
     if isinstance(source, np.ndarray):
         return _of_array(source, limits)
     if hasattr(source, "convert") and hasattr(source, "load"):
@@ -87,7 +89,7 @@ def data_of(url: str, limits: Limits = LIMITS) -> bytes:
     if not comma or not head.startswith("data:"):
         raise InvalidPicture("the data: URL has no data: it must be data:image/png;base64,… or alike")
     if len(body) > 4 * limits.nbytes:
-        raise InvalidPicture(_too_many_bytes(len(body) * 3 // 4, limits))
+        SOURCE.check(len(body) * 3 // 4, limits.nbytes)
     if not head.endswith(";base64"):
         return unquote_to_bytes(body)
     try:
@@ -105,19 +107,10 @@ def data_url(source: Any) -> str:
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
-def _contents(path: str | os.PathLike[str], limits: Limits) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read(limits.nbytes + 1)
-    except (OSError, ValueError) as error:
-        raise InvalidPicture(f"the picture {os.fspath(path)!r} cannot be read: {error}") from error
-
-
 def _unpacked(data: bytes, limits: Limits) -> Picture:
     from PIL import Image, ImageOps, UnidentifiedImageError
 
-    if len(data) > limits.nbytes:
-        raise InvalidPicture(_too_many_bytes(len(data), limits))
+    SOURCE.check(len(data), limits.nbytes)
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             _check_size(*image.size, limits)
@@ -162,7 +155,3 @@ def _check_size(width: int, height: int, limits: Limits) -> None:
         raise InvalidPicture(f"the picture has {width} x {height} pixels: at least one is needed")
     if width * height > limits.pixels:
         raise InvalidPicture(f"the picture has {width} x {height} pixels: {limits.pixels} are the most")
-
-
-def _too_many_bytes(nbytes: int, limits: Limits) -> str:
-    return f"the picture has {nbytes} bytes: {limits.nbytes} are the most"

@@ -8,7 +8,7 @@ from llamina.backends.base import Backend, Capacity, Program, Progress, check_ke
 from llamina.backends.cpu.layout import MATRIX_FORMATS
 from llamina.backends.cpu.runtime.offload import Offload, Pin
 from llamina.backends.kv_types import KvType
-from llamina.errors import RequestError
+from llamina.errors import RequestError, check_whole
 from llamina.ops.batch import Batch
 from llamina.plan import Plan
 
@@ -93,8 +93,7 @@ def _offload(policy: str, budget: int | None, pin: Sequence[Pin] | None, prefetc
         raise RequestError(f"pin is {pin!r}: it must be a list of layers, 'embeddings' and 'output'", "pin")
     if prefetch is not None and policy == "none":
         raise RequestError(f"prefetch is {prefetch!r} without offload: use offload, or leave it out", "prefetch")
-    if prefetch is not None and (not isinstance(prefetch, int) or isinstance(prefetch, bool) or prefetch < 0):
-        raise RequestError(f"prefetch is {prefetch!r}: it must be a whole number of at least 0", "prefetch")
+    check_whole("prefetch", prefetch, 0, optional=True)
     if budget is None:
         return None
     ahead = 1 if prefetch is None else prefetch

@@ -15,7 +15,7 @@ from llamina.engine.request import SAMPLING, check_names
 from llamina.engine.runner.model_runner import ModelRunner
 from llamina.engine.speculation.draft_file import open_draft
 from llamina.engine.speculation.drafter import Drafter
-from llamina.errors import RequestError, UnsupportedModel
+from llamina.errors import RequestError, UnsupportedModel, check_whole
 from llamina.gguf import GGUF, open_model
 from llamina.hub.bar import progress_bar
 from llamina.hub.sampling import sampling_for
@@ -86,9 +86,9 @@ def load(
     options do: `rope_freq_scale=0.25` with a `context` four times as long as the trained one.
     """
     check_names(options, LoadOptions.__optional_keys__ | NAMED)
-    _check_whole("threads", threads, 1)
-    _check_whole("context", context, 2, MAX_CONTEXT)
-    _check_whole("max_waiting", options.get("max_waiting"), 1)
+    check_whole("threads", threads, 1, optional=True)
+    check_whole("context", context, 2, MAX_CONTEXT, optional=True)
+    check_whole("max_waiting", options.get("max_waiting"), 1, optional=True)
     given = options.get("sampling") or {}
     check_names(given, frozenset(SAMPLING))
     Sampling(**given)  # raises for what no request could be sampled with
@@ -145,13 +145,6 @@ def _in_fewer_bits(file: GGUF, options: LoadOptions, threads: int | None, progre
     with shown or nullcontext():
         told = progress or shown
         return quantized_copy(file, kind, tensors, threads=threads, progress=told, compiling=progress)
-
-
-def _check_whole(name: str, value: object, least: int, most: int | None = None) -> None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if value is not None and (not whole or value < least or (most is not None and value > most)):  # type: ignore[operator]
-        limit = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise RequestError(f"{name} is {value!r}: it must be a whole number {limit}", name)
 
 
 def locate(model: str | os.PathLike[str] | None, progress: Progress | None = None) -> Path:

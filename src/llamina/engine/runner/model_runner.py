@@ -19,7 +19,7 @@ from llamina.engine.runner.memory import Wanted, find_room
 from llamina.engine.runner.programs import Programs
 from llamina.engine.samplers import Samplers
 from llamina.engine.schedule import Budget
-from llamina.errors import CapacityError, RequestError, UnsupportedModel
+from llamina.errors import CapacityError, RequestError, UnsupportedModel, check_whole
 from llamina.gguf import GGUF, fingerprint
 from llamina.models import Decoder
 from llamina.ops.batch import PAGE, Batch
@@ -60,12 +60,10 @@ class ModelRunner:
         picture_hosts: Sequence[str] | None = None,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> None:
-        _check_counts(
-            step_tokens=step_tokens,
-            max_sequences=max_sequences,
-            cache_tokens=cache_tokens,
-            tensor_parallel=tensor_parallel,
-        )
+        check_whole("step_tokens", step_tokens, 1, optional=True)
+        check_whole("max_sequences", max_sequences, 1, optional=True)
+        check_whole("cache_tokens", cache_tokens, 1, optional=True)
+        check_whole("tensor_parallel", tensor_parallel, 1, optional=True)
         self.file = file
         self.model = model
         self.kv_type = kv_type
@@ -212,9 +210,3 @@ def _beside(file: GGUF) -> Path | None:
     path = Path(file.source).parent / "tokenizer.json"
     silent = file.metadata.get("tokenizer.ggml.model") in (None, "none", "no_vocab")
     return path if silent and path.is_file() else None
-
-
-def _check_counts(**counts: int | None) -> None:
-    for name, value in counts.items():
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise RequestError(f"{name} is {value!r}: it must be a whole number of at least 1", name)

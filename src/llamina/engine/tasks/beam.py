@@ -15,8 +15,7 @@ from llamina.engine.request import request_of
 from llamina.engine.sequence import Sequence
 from llamina.engine.tasks.completion import Completion, Usage
 from llamina.engine.tasks.fork import fork, rewind
-from llamina.engine.tasks.n_best import check_count
-from llamina.errors import RequestError
+from llamina.errors import RequestError, check_whole
 
 if TYPE_CHECKING:
     from llamina.engine.engine import Engine
@@ -48,8 +47,8 @@ class BeamSearch:
     n: int = 1
 
     def __post_init__(self) -> None:
-        check_count("beam_width", self.beam_width)
-        check_count("n", self.n)
+        check_whole("beam_width", self.beam_width, 1)
+        check_whole("n", self.n, 1)
         if self.n > self.beam_width:
             message = f"n is {self.n} and beam_width {self.beam_width}: a search finds as many answers as it has beams"
             raise RequestError(message, "n")

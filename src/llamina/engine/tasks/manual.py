@@ -11,7 +11,7 @@ from llamina.engine.request import Request
 from llamina.engine.sequence import Sequence, Times
 from llamina.engine.tasks.pooling import Array
 from llamina.engine.tasks.scoring import Scales
-from llamina.errors import RequestError
+from llamina.errors import RequestError, check_whole
 
 if TYPE_CHECKING:
     from llamina.engine.core import Core
@@ -104,8 +104,7 @@ class ManualSequence:
         Recurrent states do not go back: models that have them compute the tokens before again.
         """
         self._check_open()
-        if not isinstance(n, int) or isinstance(n, bool) or not 0 <= n <= len(self._tokens):
-            raise RequestError(f"n is {n!r}: it must be a whole number from 0 to {len(self._tokens)}", "n")
+        check_whole("n", n, 0, len(self._tokens))
         if n == 0:
             return
         del self._tokens[len(self._tokens) - n :]

@@ -10,7 +10,7 @@ from llamina.engine.sequence import Listener
 from llamina.engine.sequence import Sequence as EngineSequence
 from llamina.engine.tasks.completion import Completion
 from llamina.engine.tasks.generation import Generation
-from llamina.errors import RequestError
+from llamina.errors import RequestError, check_whole
 
 if TYPE_CHECKING:
     from llamina.engine.engine import Engine
@@ -39,7 +39,7 @@ def begin(
     engine: "Engine", prompts: list[list[int]], n: int, options: dict[str, Any], on_delta: Listener | None = None
 ) -> list[list[Generation]]:
     """For each prompt n answers, with random streams of their own; the first computes the prompt, the others wait."""
-    check_count("n", n)
+    check_whole("n", n, 1)
     sequences = []
     for tokens in prompts:
         leader: EngineSequence | None = None
@@ -59,8 +59,8 @@ class NBest:
     best_of: int | None = None
 
     def __post_init__(self) -> None:
-        check_count("n", self.n)
-        check_count("best_of", self.count)
+        check_whole("n", self.n, 1)
+        check_whole("best_of", self.count, 1)
         if self.count < self.n:
             raise RequestError(f"best_of is {self.best_of} and n is {self.n}: at least n answers are needed", "best_of")
 
@@ -88,8 +88,3 @@ class NBest:
 def _mean_logprob(completion: Completion) -> float:
     total = completion.cumulative_logprob
     return total / len(completion.tokens) if total is not None and completion.tokens else -math.inf
-
-
-def check_count(name: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise RequestError(f"{name} is {value!r}: it must be a whole number of at least 1", name)

@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from llamina.errors import LlaminaError
 from llamina.server.admin.pulls import Pulls
 from llamina.server.config import ModelProfile
 from llamina.server.errors import ApiError
@@ -95,8 +96,8 @@ async def _load(models: Models, entry: Entry) -> None:
         await models.load(entry)
     except ApiError as error:
         entry.status, entry.error = "failed", error.message
-    except Exception:
-        return  # the entry has it
+    except (LlaminaError, OSError):
+        return  # the entry has it; anything else is a mistake of ours, which the log of jobs tells
 
 
 async def unload(request: Request) -> Response:

@@ -13,6 +13,7 @@ from llamina.server.batch.execute import Execution, done_lines
 from llamina.server.batch.lines import check, decode, lines
 from llamina.server.files import new_file
 from llamina.server.ids import new_id
+from llamina.server.mistake import where
 from llamina.server.store import Kept
 
 log = logging.getLogger("llamina.server")
@@ -33,18 +34,29 @@ async def resume_all(server: Any) -> None:
 
 async def run(server: Any, id: str) -> None:
     """Bring a batch to its end, from whatever state it is in."""
-    while (batch := await server.store.get(KIND, id)) is not None and batch.status in STEPS:
+    while True:
         try:
-            await STEPS[batch.status](server, batch)
-        except FileNotFoundError as error:
-            log.error("batch %s: %s", id, error)
-            await _move(server, batch, "failed", {"errors": [_error("file_not_found", "the input file is gone")]})
+            batch = await server.store.get(KIND, id)
+            if batch is None or batch.status not in STEPS:
+                return
+            await _step(server, batch)
         except (OSError, sa.exc.SQLAlchemyError):
             log.exception("batch %s: tried again in %g seconds", id, RETRY)
             await asyncio.sleep(RETRY)
-        except Exception:
-            log.exception("batch %s: a mistake of ours", id)
-            await _move(server, batch, "failed", {"errors": [_error("server_error", "the server made a mistake")]})
+
+
+async def _step(server: Any, batch: Kept) -> None:
+    """Bring a batch to its next state, or to its end. Raises OSError or SQLAlchemyError for what may work later."""
+    try:
+        await STEPS[batch.status](server, batch)
+    except FileNotFoundError as error:
+        log.error("batch %s: %s", batch.id, error)
+        await _move(server, batch, "failed", {"errors": [_error("file_not_found", "the input file is gone")]})
+    except (OSError, sa.exc.SQLAlchemyError):
+        raise
+    except Exception as error:  # whatever it is: its owner must be told that the batch has ended
+        log.error("batch %s: a mistake of ours: %s", batch.id, where(error))
+        await _move(server, batch, "failed", {"errors": [_error("server_error", "the server made a mistake")]})
 
 
 def _error(code: str, message: str) -> dict[str, Any]:

@@ -41,7 +41,7 @@ async def _keep(server: Any, kept: Kept) -> None:
     """Keep a file whose contents are on disk; they are deleted if that fails."""
     try:
         await server.store.insert_all([kept])
-    except Exception:
+    except Exception:  # whatever it is: it is raised again, and the client gets it
         await server.store.contents.delete(kept.id)
         raise
 

@@ -14,6 +14,7 @@ from llamina.server.store.migrations import migrate
 
 T = TypeVar("T")
 CONNECTIONS = 8  # of a database that is a server; SQLite gets one thread, so that nobody waits for its lock
+HIDDEN = True  # parameters of a statement are what clients sent: errors, which are logged, do not quote them
 PATIENCE = 30.0  # seconds that a transaction waits for another process's
 
 
@@ -57,11 +58,11 @@ def _engine(url: str) -> sa.Engine:
         url = "postgresql+psycopg://" + url.partition("://")[2]
     made = sa.engine.make_url(url)
     if made.get_backend_name() != "sqlite":
-        return sa.create_engine(made, pool_size=CONNECTIONS, pool_pre_ping=True)
+        return sa.create_engine(made, pool_size=CONNECTIONS, pool_pre_ping=True, hide_parameters=HIDDEN)
     if made.database:
         Path(made.database).parent.mkdir(parents=True, exist_ok=True)
     options: dict[str, Any] = {"check_same_thread": False, "timeout": PATIENCE}
-    engine = sa.create_engine(made, connect_args=options, poolclass=sa.pool.StaticPool)
+    engine = sa.create_engine(made, connect_args=options, poolclass=sa.pool.StaticPool, hide_parameters=HIDDEN)
     sa.event.listen(engine, "connect", _prepare)
     # Python's driver begins no transaction before DDL, and SQLite refuses to make a reader a writer when others wrote
     sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))

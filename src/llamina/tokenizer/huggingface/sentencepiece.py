@@ -18,7 +18,7 @@ _TEXT, _SCORE, _KIND = 1, 2, 3
 _MODEL_TYPE = 3
 _ROLES = {"unk": (40, 0), "bos": (41, 1), "eos": (42, 2), "pad": (43, -1)}  # field, default
 _CHARACTERS, _DUMMY_PREFIX, _EXTRA_SPACES = 2, 3, 4
-_UNIGRAM, _BYTE_PAIRS = 1, 2
+_UNIGRAM = 1
 
 
 def from_model(path: Path) -> Vocabulary:

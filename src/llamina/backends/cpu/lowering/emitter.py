@@ -58,11 +58,11 @@ class Emitter:
         self.buffers: list[Buffer] = []
         self.constants: list[npt.NDArray[Any]] = []  # arrays that calls point into
         self.adapters: dict[str, AdapterTable] = {}  # of matrices that adapters stand beside, by name
-        self.scratch = Buffer(0, own=True)  # nothing to clash over, so no size
+        self.scratch = Buffer(0)  # nothing to clash over, so no size
         self.scratch_size = scratch_size(plan, batch)
         self.partials_size = partials_size(plan, batch)
-        self.partials = Buffer(self.partials_size * threads, own=True)
-        self.logits = Buffer(4 * self.rows(plan.logits) * plan.vocab, own=True)
+        self.partials = Buffer(self.partials_size * threads)
+        self.logits = Buffer(4 * self.rows(plan.logits) * plan.vocab)
         self.step = 0  # the plan's step that calls are for
         self.stops: list[Stop] = []  # where threads stop for ranks to meet
         self._places: dict[int, Place] = {}
@@ -94,7 +94,7 @@ class Emitter:
     def fixed(self, array: npt.NDArray[Any]) -> Ref:
         """An array that is already there, which outlives the program."""
         self.constants.append(array)
-        return Ref(Buffer(array.nbytes, array.ctypes.data, own=True))
+        return Ref(Buffer(array.nbytes, array.ctypes.data))
 
     def constant(self, w: Weight) -> Ref:
         """A small tensor as float32."""

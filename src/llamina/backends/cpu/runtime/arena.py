@@ -13,7 +13,6 @@ class Buffer:
 
     nbytes: int
     address: int = 0
-    own: bool = False
     first: int = -1
     last: int = -1
 

@@ -43,7 +43,7 @@ def allocate(plan: Plan, capacity: Capacity) -> tuple[HostStates, dict[State, li
     for tensor in tensors(plan.states, capacity):
         count, nbytes = capacity.count(tensor.unit), _nbytes(tensor)
         memory = zeros(count * nbytes + SLACK)[: count * nbytes]
-        refs[tensor.state].append(Ref(Buffer(memory.nbytes, memory.ctypes.data, own=True)))
+        refs[tensor.state].append(Ref(Buffer(memory.nbytes, memory.ctypes.data)))
         rows = memory.reshape(count, nbytes)
         if tensor.unit == "slot":
             stored.append(_tiled(tensor, rows) if tensor.state in tiled else _plain(tensor, rows))

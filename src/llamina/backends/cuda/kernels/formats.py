@@ -25,8 +25,6 @@ SCALE_BYTES = {  # how scales are kept, and how many bytes of them 128 columns o
     "u6 min": 8,  # 16 bytes for 256 columns, Q4_K's header as it is
 }
 BY_256 = ("i8 for 16", "i8 for 32", "u4 min for 16", "u6 min")  # columns come in blocks of 256
-BY_16 = ("e4m3", "i8 for 16", "u4 min for 16")  # two scales to a run of 32
-MINIMA = ("f16 min", "u4 min for 16", "u6 min")
 
 
 @dataclass(frozen=True, slots=True)
