@@ -55,7 +55,7 @@ if "x86" in triple:
     os.environ["NUMBA_CPU_NAME"], os.environ["NUMBA_CPU_FEATURES"] = cpu, machine_features
 import llvmlite.binding as llvm
 from llamina.backends.cpu import features
-for name in ("HAS_AVX2", "HAS_AVX512", "HAS_VNNI", "HAS_AMX", "HAS_SDOT"):
+for name in ("HAS_AVX2", "HAS_AVX512", "HAS_VNNI", "HAS_VBMI", "HAS_AMX", "HAS_SDOT"):
     setattr(features, name, name in flags.split(","))
 from llamina.backends.cpu.kernels.gemm import lanes
 from llamina.backends.cpu.jit.codegen import kernel_ir

@@ -43,9 +43,9 @@ i64x4 = Vec("i64x4", I64, 4)
 # ---- tables -------------------------------------------------------------------------------------------------
 
 
-def table_of(name: str, rows: NDArray[np.int8]) -> Any:
-    """A lookup without checks: index → the row's bytes as one unsigned integer."""
-    word, result = (I64, types.uint64) if rows.shape[1] == 8 else (I32, types.uint32)
+def entry_of(name: str, rows: NDArray[np.int8]) -> Any:
+    """A lookup without checks, (builder, index) → the row's bytes as one unsigned integer."""
+    word = I64 if rows.shape[1] == 8 else I32
     entries = np.ascontiguousarray(rows).view(f"<u{rows.shape[1]}")[:, 0].tolist()
     array = ir.ArrayType(word, len(entries))
 
@@ -57,11 +57,17 @@ def table_of(name: str, rows: NDArray[np.int8]) -> Any:
             table.linkage, table.global_constant, table.unnamed_addr, table.align = "internal", True, True, 64
         return b.load(b.gep(table, [I64(0), index], inbounds=True))
 
-    return op(result, (types.intp,), body)
+    return body
 
 
-grid_iq1 = table_of("llamina_iq1", 8 * IQ1_GRID + np.int8(10))
+def table_of(name: str, rows: NDArray[np.int8]) -> Any:
+    """The same as an intrinsic."""
+    return op(types.uint64 if rows.shape[1] == 8 else types.uint32, (types.intp,), entry_of(name, rows))
+
+
+UP_IQ1 = 8 * IQ1_GRID + np.int8(10)
 """The bytes of a shift up: 8 * grid + 1 + 9."""
+entry_iq1, grid_iq1 = entry_of("llamina_iq1", UP_IQ1), table_of("llamina_iq1", UP_IQ1)
 grid_iq2_xxs = table_of("llamina_iq2_xxs", IQ2_XXS_GRID)
 grid_iq2_xs = table_of("llamina_iq2_xs", IQ2_XS_GRID)
 grid_iq2_s = table_of("llamina_iq2_s", IQ2_S_GRID)

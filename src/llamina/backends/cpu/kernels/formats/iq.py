@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 from numba.core import types
 
+from llamina.backends.cpu.features import HAS_VBMI
 from llamina.backends.cpu.kernels.device import device
 from llamina.backends.cpu.kernels.formats.codebooks import (
     even_signs,
@@ -36,6 +37,7 @@ from llamina.backends.cpu.kernels.formats.codebooks import (
     signs_of_last_words,
     splat,
 )
+from llamina.backends.cpu.kernels.formats.wide_iq import VALUES_IQ
 from llamina.backends.cpu.kernels.vector.memory import i64, u8, u16, u32
 from llamina.backends.cpu.kernels.vector.simd import I8, I16, I32, I64, Vec, constant, i16x8, i16x16, i32x8, op
 
@@ -271,3 +273,5 @@ IQ = {
     "IQ3_XXS": of_signs(sizes_iq3_xxs, signs_iq3_xxs, scales_iq3_xxs, 98, 62, 0.25, by_32=True),
     "IQ3_S": of_signs(sizes_iq3_s, signs_iq3_s, scales_iq3_s, 110, 15, 1.0, by_32=True),
 }
+if HAS_VBMI:
+    IQ = {name: of._replace(values=VALUES_IQ[name]) for name, of in IQ.items()}

@@ -74,7 +74,7 @@ def store_four(cell, a, b, c, d):
     store_i32x8(cell + 768, d)
 
 
-def gemv_super(form: SuperBlock, wide: tuple[Any, ...] | None) -> Any:
+def gemv_super(form: SuperBlock, wide: list[Any] | None) -> Any:
     """d · Σ scale·(dot - offset·Σx) - dmin · Σ min·Σx per block; `wide` as in formats/wide.py, or None."""
     values, scales_of, mins_of, nbytes = form.values, form.scales, form.mins, form.nbytes
     product, gather, gather_min = mul_i8_i8 if form.signed else mul_u8_i8, form.gather, form.gather_min
@@ -88,14 +88,14 @@ def gemv_super(form: SuperBlock, wide: tuple[Any, ...] | None) -> Any:
             return mul_u8_i8(sizes(p, j), signed(load_i8x32(x), signs(p, j)))
         return product(values(p, j), load_i8x32(x))
 
-    wide_0, wide_1, wide_2, wide_3 = wide or (None,) * 4
+    times_0, times_1, times_2, times_3 = wide or (None,) * 4
 
     @device
     def dot_wide(p, sc, x):
-        total = add_madd_wide(zero_i32_wide(), product_wide(wide_0(p), load_i8x64(x)), quad_0(sc))
-        total = add_madd_wide(total, product_wide(wide_1(p), load_i8x64(x + 64)), quad_1(sc))
-        total = add_madd_wide(total, product_wide(wide_2(p), load_i8x64(x + 128)), quad_2(sc))
-        return fold_i32(add_madd_wide(total, product_wide(wide_3(p), load_i8x64(x + 192)), quad_3(sc)))
+        total = add_madd_wide(zero_i32_wide(), times_0(p, x), quad_0(sc))
+        total = add_madd_wide(total, times_1(p, x + 64), quad_1(sc))
+        total = add_madd_wide(total, times_2(p, x + 128), quad_2(sc))
+        return fold_i32(add_madd_wide(total, times_3(p, x + 192), quad_3(sc)))
 
     @device
     def dot(p, sc, x):
@@ -109,7 +109,7 @@ def gemv_super(form: SuperBlock, wide: tuple[Any, ...] | None) -> Any:
         total = total + madd(run(p, 6, x + 192), pair_6(two))
         return total + madd(run(p, 7, x + 224), pair_7(two))
 
-    dot_of = dot_wide if HAS_AVX512 and wide else dot
+    dot_of = dot_wide if wide else dot
 
     @device
     def row(p, x, sums):
