@@ -1,12 +1,12 @@
-"""The codebook formats, 64 elements at a time, by instructions that permute bytes (AVX-512 VBMI, GFNI).
+"""Codebooks in registers: IQ2 and IQ3, 64 elements at a time, by instructions that permute bytes (AVX-512 VBMI, GFNI).
 
-IQ2 and IQ3: an entry is a code of 16 bits here, 8 fields of 2 bits (weights of 3 magnitudes) or 4 of 4 (of 8). The
-codebook is in registers: `vpermi2w` looks up 32 words in 64, `vpermi2b` 64 bytes in 128, and indices' upper bits choose
-between the results for the parts of the codebook. `vpmultishiftqb` brings a field to every byte, and `vpermb` replaces
-it by its magnitude; neither minds the bits above. Signs are the bits of masks, by which activations are negated; where
-there are seven for 8 weights, `vgf2p8affineqb` adds their parity.
+An entry is a code of 16 bits here, 8 fields of 2 bits (weights of 3 magnitudes) or 4 of 4 (of 8). `vpermi2w` looks up
+32 words in 64, `vpermi2b` 64 bytes in 128, and indices' upper bits choose between the results for the parts of the
+codebook. `vpmultishiftqb` brings a field to every byte, and `vpermb` replaces it by its magnitude; neither minds the
+bits above. Signs are the bits of masks, by which activations are negated; where there are seven for 8 weights,
+`vgf2p8affineqb` adds the eighth, their parity.
 
-IQ1: a codebook that registers do not hold. Indices are computed side by side, and entries loaded one by one.
+Functions take an LLVM builder. What several of them compute of a block is computed once: LLVM sees that it is the same.
 """
 
 from typing import Any
@@ -17,13 +17,12 @@ from numba.core import types
 from numpy.typing import NDArray
 
 from llamina.backends.cpu.kernels.device import device
-from llamina.backends.cpu.kernels.formats.codebooks import entry_iq1, every, i64x4, load, splat
-from llamina.backends.cpu.kernels.vector.products import i8x64, i16x32, i32x16
-from llamina.backends.cpu.kernels.vector.simd import I32, I64, Vec, constant, i8x32, i16x8, i32x8, intrinsic_call, op
-from llamina.quant.grids import IQ2_S_GRID, IQ2_XS_GRID, IQ2_XXS_GRID, IQ3_S_GRID, IQ3_XXS_GRID
+from llamina.backends.cpu.kernels.formats.codebooks import every, i64x4, load
+from llamina.backends.cpu.kernels.vector.products import i8x64, i16x32
+from llamina.backends.cpu.kernels.vector.simd import I32, I64, Vec, constant, i8x32, i32x8, intrinsic_call, op
+from llamina.quant.grids import IQ2_XS_GRID, IQ2_XXS_GRID, IQ3_S_GRID, IQ3_XXS_GRID
 
-i64x8 = Vec("i64x8", I64, 8)
-BITS, f64x8 = ir.VectorType(ir.IntType(1), 64), ir.VectorType(ir.DoubleType(), 8)
+BITS = ir.VectorType(ir.IntType(1), 64)
 
 
 def picked(b: Any, x: Any, y: Any, lanes: list[int]) -> Any:
@@ -81,15 +80,6 @@ def codes_iq2_xs(b: Any, p: Any) -> Any:
     return looked_up(b, i16x32, codes_of(IQ2_XS_GRID, 2), index, [has_bit(b, index, n) for n in (6, 7, 8)])
 
 
-def codes_iq2_s(b: Any, p: Any) -> Any:
-    raw = load(b, b.add(p, I64(2)), i8x32.ir)
-    index = b.bitcast(picked(b, raw, raw, [i for i in PLACES for _ in range(2)]), i16x32.ir)
-    above = b.bitcast(splat(b, i64x8, load(b, b.add(p, I64(66)), I64)), i8x64.ir)
-    high = b.bitcast(multishift(b, [2 * i for i in PLACES for _ in range(2)], above), i16x32.ir)
-    upper = [has_bit(b, index, n) for n in (6, 7)] + [has_bit(b, high, n) for n in (0, 1)]
-    return looked_up(b, i16x32, codes_of(IQ2_S_GRID, 2), index, upper)
-
-
 def fields_2(codes: Any) -> Any:
     def fields(b: Any, p: Any, j: int) -> Any:
         return multishift(b, [16 * j + 2 * i for i in range(8)], b.bitcast(codes(b, p), i8x64.ir))
@@ -109,7 +99,7 @@ def fields_4(grid: NDArray[np.int8]) -> Any:
         index = load(b, b.add(p, I64(2)), i8x64.ir)
         upper = [b.icmp_signed("<", index, every(i8x64, 0))]
         if len(codes) == 512:
-            upper.append(b.bitcast(load(b, b.add(p, I64(66)), I64), BITS))
+            upper.append(mask_at(b, p, 66))
         low, high = (looked_up(b, i8x64, half, index, upper) for half in halves)
         first = [32 * (j // 2) + 16 * (i // 4 % 2) + 2 * (i // 8) + i % 4 // 2 for i in range(64)]
         both = picked(b, low, high, [place + 64 * (i % 2) for i, place in enumerate(first)])
@@ -144,17 +134,18 @@ def negative_iq2_xxs(b: Any, p: Any, j: int) -> Any:
     return of_words(b, picked(b, first, second, list(range(1, 16, 2))), j)
 
 
-def negative_iq2_xs(b: Any, p: Any, j: int) -> Any:
+def signs_iq2_xs(b: Any, p: Any) -> Any:
     raw = load(b, b.add(p, I64(2)), i8x64.ir)
-    return mask_of(b, with_parity(b, picked(b, raw, raw, list(range(1, 64, 2))), 1), j)
+    return with_parity(b, picked(b, raw, raw, list(range(1, 64, 2))), 1)
 
 
 def negative_iq3_xxs(b: Any, p: Any, j: int) -> Any:
     return of_words(b, load(b, b.add(p, I64(66)), i32x8.ir), j)
 
 
-def bits_at(at: int) -> Any:
-    return lambda b, p, j: b.bitcast(load(b, b.add(p, I64(at + 8 * j)), I64), BITS)
+def mask_at(b: Any, p: Any, at: int) -> Any:
+    """64 bits of a block."""
+    return b.bitcast(load(b, b.add(p, I64(at)), I64), BITS)
 
 
 # ---- elements -----------------------------------------------------------------------------------------------
@@ -167,43 +158,26 @@ def magnitudes(b: Any, levels: list[int], fields: Any) -> Any:
     return intrinsic_call(b, "llvm.x86.avx512.permvar.qi.512", i8x64.ir, [table, fields])
 
 
-def of_signs(grid: NDArray[np.int8], offset: int, fields: Any, negative: Any) -> Any:
+def negated(b: Any, x: Any, mask: Any) -> Any:
+    return b.select(mask, b.sub(every(i8x64, 0), x), x)
+
+
+def elements_of(grid: NDArray[np.int8], fields: Any, negative: Any, offset: int) -> Any:
+    """(builder, block, j) → elements 64j..64j+63 of a block, signed and raised by the offset."""
     levels = [int(level) for level in np.unique(grid)]
+    up, down = [offset + n for n in levels], [offset - n for n in levels]
 
     def elements(b: Any, p: Any, j: int) -> Any:
-        up, down = [offset + n for n in levels], [offset - n for n in levels]
-        bits = fields(b, p, j)
-        return b.select(negative(b, p, j), magnitudes(b, down, bits), magnitudes(b, up, bits))
+        found = fields(b, p, j)
+        return b.select(negative(b, p, j), magnitudes(b, down, found), magnitudes(b, up, found))
 
-    def factors(b: Any, p: Any, x: Any, j: int) -> Any:
-        x = b.select(negative(b, p, j), b.sub(every(i8x64, 0), x), x)
-        return magnitudes(b, levels, fields(b, p, j)), x
-
-    return elements, factors
+    return elements
 
 
-def of_shifts(first: int, step: int, down: list[int]) -> Any:
-    """IQ1: the lower 8 bits of indices from byte `first` on, then 8 u16 with 3 more of each, `step` bits apart.
-
-    Where bit `down[i]` of the j-th two of these is set, elements 4i..4i+3 are shifted down.
-    """
-
-    def elements(b: Any, p: Any, j: int) -> Any:
-        low = b.zext(load(b, b.add(p, I64(first)), i8x32.ir), i16x32.ir)
-        above = b.zext(load(b, b.add(p, I64(first + 32)), i16x8.ir), i64x8.ir)
-        high = multishift(b, [step * (i // 2) for i in range(8)], b.bitcast(above, i8x64.ir))
-        index = b.or_(low, b.and_(b.bitcast(high, i16x32.ir), every(i16x32, 0x700)))
-        fours, entries = b.bitcast(index, i64x8.ir), ir.Constant(f64x8, ir.Undefined)
-        for i in range(8):
-            four = b.extract_element(fours, I32(2 * j + i // 4))
-            place = b.and_(b.lshr(four, I64(16 * (i % 4))), I64(0xFFFF))
-            entries = b.insert_element(entries, b.bitcast(entry_iq1(b, place), ir.DoubleType()), I32(i))
-        bits = constant(i32x16, [1 << n for n in down])
-        found = b.and_(splat(b, i32x16, load(b, b.add(p, I64(first + 32 + 4 * j)), I32)), bits)
-        twos = b.select(b.icmp_unsigned("!=", found, every(i32x16, 0)), every(i32x16, 0x02020202), every(i32x16, 0))
-        return b.bitcast(b.sub(b.bitcast(entries, i32x16.ir), twos), i8x64.ir)
-
-    return elements, lambda b, p, x, j: (elements(b, p, j), x)
+def factors_of(grid: NDArray[np.int8], fields: Any, negative: Any) -> Any:
+    """(builder, block, what was found early, activations, j) → magnitudes, and activations with the weights' signs."""
+    levels = [int(level) for level in np.unique(grid)]
+    return lambda b, p, found, x, j: (magnitudes(b, levels, fields(b, p, j)), negated(b, x, negative(b, p, j)))
 
 
 def values_of(elements: Any) -> Any:
@@ -224,24 +198,18 @@ def values_of(elements: Any) -> Any:
     return values
 
 
-def products_of(factors: Any, j: int) -> Any:
-    """(block, activations) → i16 sums of neighbouring products, of elements without offset where there are signs."""
-
-    def body(b: Any, p: Any, x: Any) -> Any:
-        both = factors(b, p, load(b, x, i8x64.ir), j)
-        return intrinsic_call(b, "llvm.x86.avx512.pmaddubs.w.512", i16x32.ir, [*both])
-
-    return op(i16x32, (types.intp, types.intp), body)
-
-
-FORMS = {
-    "IQ1_S": of_shifts(2, 3, [15] * 8 + [31] * 8),
-    "IQ1_M": of_shifts(0, 4, [4 * (i // 2) + 3 for i in range(16)]),
-    "IQ2_XXS": of_signs(IQ2_XXS_GRID, 43, fields_2(codes_iq2_xxs), negative_iq2_xxs),
-    "IQ2_XS": of_signs(IQ2_XS_GRID, 43, fields_2(codes_iq2_xs), negative_iq2_xs),
-    "IQ2_S": of_signs(IQ2_S_GRID, 43, fields_2(codes_iq2_s), bits_at(34)),
-    "IQ3_XXS": of_signs(IQ3_XXS_GRID, 62, fields_4(IQ3_XXS_GRID), negative_iq3_xxs),
-    "IQ3_S": of_signs(IQ3_S_GRID, 15, fields_4(IQ3_S_GRID), bits_at(74)),
+OF_IQ2_XXS = IQ2_XXS_GRID, fields_2(codes_iq2_xxs), negative_iq2_xxs
+OF_IQ2_XS = IQ2_XS_GRID, fields_2(codes_iq2_xs), lambda b, p, j: mask_of(b, signs_iq2_xs(b, p), j)
+OF_IQ3_XXS = IQ3_XXS_GRID, fields_4(IQ3_XXS_GRID), negative_iq3_xxs
+OF_IQ3_S = IQ3_S_GRID, fields_4(IQ3_S_GRID), lambda b, p, j: mask_at(b, p, 74 + 8 * j)
+VALUES = {
+    "IQ2_XXS": values_of(elements_of(*OF_IQ2_XXS, offset=43)),
+    "IQ2_XS": values_of(elements_of(*OF_IQ2_XS, offset=43)),
+    "IQ3_XXS": values_of(elements_of(*OF_IQ3_XXS, offset=62)),
+    "IQ3_S": values_of(elements_of(*OF_IQ3_S, offset=15)),
 }
-VALUES_IQ = {name: values_of(elements) for name, (elements, _) in FORMS.items()}
-WIDE_IQ = {name: [products_of(factors, j) for j in range(4)] for name, (_, factors) in FORMS.items()}
+FACTORS = {
+    "IQ2_XXS": factors_of(*OF_IQ2_XXS),
+    "IQ3_XXS": factors_of(*OF_IQ3_XXS),
+    "IQ3_S": factors_of(*OF_IQ3_S),
+}
