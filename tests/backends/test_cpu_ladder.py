@@ -55,7 +55,7 @@ if "x86" in triple:
     os.environ["NUMBA_CPU_NAME"], os.environ["NUMBA_CPU_FEATURES"] = cpu, machine_features
 import llvmlite.binding as llvm
 from llamina.backends.cpu import features
-for name in ("HAS_AVX2", "HAS_AVX512", "HAS_VNNI", "HAS_AMX", "HAS_SDOT"):
+for name in ("HAS_AVX2", "HAS_AVX512", "HAS_VNNI", "HAS_VBMI", "HAS_AMX", "HAS_SDOT"):
     setattr(features, name, name in flags.split(","))
 from llamina.backends.cpu.kernels.gemm import lanes
 from llamina.backends.cpu.jit.codegen import kernel_ir
@@ -123,7 +123,8 @@ def test_an_unknown_instruction_set_is_refused() -> None:
         python("import llamina.backends.cpu.jit", LLAMINA_ISA="mmx")
 
 
-SAPPHIRE = "+avx,+avx2,+fma,+f16c,+avx512f,+avx512bw,+avx512vl,+avx512dq,+avx512vnni,+avx512vbmi,+amx-tile,+amx-int8"
+ICE_LAKE = "+avx,+avx2,+fma,+f16c,+avx512f,+avx512bw,+avx512vl,+avx512dq,+avx512vnni,+avx512vbmi,+gfni"
+SAPPHIRE = f"{ICE_LAKE},+amx-tile,+amx-int8"
 
 
 @pytest.mark.parametrize(
@@ -134,9 +135,14 @@ SAPPHIRE = "+avx,+avx2,+fma,+f16c,+avx512f,+avx512bw,+avx512vl,+avx512dq,+avx512
             "linear.Q4_K",
             ("tdpbusd", "tdpbssd", "tdpbuud", "vpdpwssd", "vpdpbusd"),
         ),
+        (
+            ("icelake-server", "x86_64-unknown-linux-gnu", "HAS_AVX2,HAS_AVX512,HAS_VNNI,HAS_VBMI", ICE_LAKE),
+            "linear.IQ2_XS",
+            ("vpermt2w", "vpmultishiftqb", "vpermb", "vgf2p8affineqb", "vmovhps"),
+        ),
         (("neoverse-n1", "aarch64-unknown-linux-gnu", "HAS_SDOT", "+dotprod,+neon"), "linear.Q4_K", ("sdot",)),
     ],
-    ids=["amx", "neon"],
+    ids=["amx", "vbmi", "neon"],
 )
 def test_kernels_for_other_cpus(target: tuple[str, str, str, str], kernel: str, instructions: tuple[str, ...]) -> None:
     """Compiled, not run: the assembly has the instructions that the kernel was written for."""

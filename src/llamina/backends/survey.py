@@ -16,5 +16,6 @@ def usable_isas() -> list[str]:
 def instruction_sets() -> list[str]:
     """Those that kernels are compiled for; none means portable code."""
     sets = {"AVX2": features.HAS_AVX2, "AVX-512": features.HAS_AVX512, "VNNI": features.HAS_VNNI}
-    sets |= {"BF16": features.HAS_BF16, "AMX": features.HAS_AMX, "NEON dot products": features.HAS_SDOT}
+    sets |= {"VBMI": features.HAS_VBMI, "BF16": features.HAS_BF16, "AMX": features.HAS_AMX}
+    sets |= {"NEON dot products": features.HAS_SDOT}
     return [name for name, there in sets.items() if there]

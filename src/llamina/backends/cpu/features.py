@@ -52,6 +52,7 @@ def steps() -> list[str]:
 HAS_AVX2 = MACHINE in ("x86_64", "amd64") and _has("avx2", "fma", "f16c") and _allowed() >= 1
 HAS_AVX512 = HAS_AVX2 and _has("avx512f", "avx512bw", "avx512vl", "avx512dq") and _allowed() >= 2
 HAS_VNNI = HAS_AVX512 and _has("avx512vnni")
+HAS_VBMI = HAS_AVX512 and _has("avx512vbmi", "gfni")
 HAS_BF16 = HAS_AVX512 and _has("avx512bf16")
 HAS_AMX = HAS_VNNI and _has("amx-tile", "amx-int8") and _allowed() >= 3 and _tiles_granted()
 HAS_SDOT = MACHINE in ("arm64", "aarch64") and _has("dotprod") and _allowed() >= 1
@@ -59,4 +60,4 @@ HAS_SDOT = MACHINE in ("arm64", "aarch64") and _has("dotprod") and _allowed() >=
 
 def used() -> list[bool]:
     """Which instruction sets kernels are written for, as part of their fingerprint."""
-    return [HAS_AVX2, HAS_AVX512, HAS_VNNI, HAS_BF16, HAS_AMX, HAS_SDOT]
+    return [HAS_AVX2, HAS_AVX512, HAS_VNNI, HAS_VBMI, HAS_BF16, HAS_AMX, HAS_SDOT]

@@ -112,15 +112,17 @@ def unpack_super(form: SuperBlock) -> Any:
     @device
     def row(p, low, high, cell, d, r):
         s = run_scales()
+        v0, v1, v2, v3 = values(p, 0), values(p, 1), values(p, 2), values(p, 3)  # before anything is stored
+        v4, v5, v6, v7 = values(p, 4), values(p, 5), values(p, 6), values(p, 7)
         store_i16x16(s, run_scales_of(p))
-        scaled(values(p, 0), s, low, high)
-        scaled(values(p, 1), s + 4, low + 32, high + 32)
-        scaled(values(p, 2), s + 8, low + 64, high + 64)
-        scaled(values(p, 3), s + 12, low + 96, high + 96)
-        scaled(values(p, 4), s + 16, low + 128, high + 128)
-        scaled(values(p, 5), s + 20, low + 160, high + 160)
-        scaled(values(p, 6), s + 24, low + 192, high + 192)
-        scaled(values(p, 7), s + 28, low + 224, high + 224)
+        scaled(v0, s, low, high)
+        scaled(v1, s + 4, low + 32, high + 32)
+        scaled(v2, s + 8, low + 64, high + 64)
+        scaled(v3, s + 12, low + 96, high + 96)
+        scaled(v4, s + 16, low + 128, high + 128)
+        scaled(v5, s + 20, low + 160, high + 160)
+        scaled(v6, s + 24, low + 192, high + 192)
+        scaled(v7, s + 28, low + 224, high + 224)
         set_f32(d + 4 * r, first_f32(gather(p, p, p, p, p, p, p, p)))
         if has_min:  # two sums of 16 bits are four bytes: a min meets the lower or the upper one of its sum
             set_f32(d + 64 + 4 * r, first_f32(gather_min(p, p, p, p, p, p, p, p)))

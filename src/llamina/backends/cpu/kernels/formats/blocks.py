@@ -10,9 +10,9 @@ from llvmlite import ir
 from numba.core import types
 
 from llamina.backends.cpu.kernels.device import device
-from llamina.backends.cpu.kernels.formats.iq import IQ, d_iq1_m
+from llamina.backends.cpu.kernels.formats.iq import IQ, gather_iq1_m
 from llamina.backends.cpu.kernels.formats.tile_scales import side_k, side_q6_k
-from llamina.backends.cpu.kernels.vector.memory import pointer, set_f32, stack_of
+from llamina.backends.cpu.kernels.vector.memory import pointer
 from llamina.backends.cpu.kernels.vector.products import (
     field,
     high_nibbles,
@@ -39,7 +39,6 @@ from llamina.backends.cpu.kernels.vector.simd import (
     i16x16,
     i32x4,
     i32x8,
-    load_f32,
     load_i8x16,
     load_i8x32,
     op,
@@ -353,23 +352,6 @@ def scales_iq4_xs(p):
 @device
 def scale_of_one(p):
     return ones()
-
-
-eight_floats = stack_of(32)
-
-
-@device
-def gather_iq1_m(p0, p1, p2, p3, p4, p5, p6, p7):
-    cells = eight_floats()
-    set_f32(cells, d_iq1_m(p0))
-    set_f32(cells + 4, d_iq1_m(p1))
-    set_f32(cells + 8, d_iq1_m(p2))
-    set_f32(cells + 12, d_iq1_m(p3))
-    set_f32(cells + 16, d_iq1_m(p4))
-    set_f32(cells + 20, d_iq1_m(p5))
-    set_f32(cells + 24, d_iq1_m(p6))
-    set_f32(cells + 28, d_iq1_m(p7))
-    return load_f32(cells) * splat_f32(np.float32(0.125))
 
 
 SUPERBLOCKS = {

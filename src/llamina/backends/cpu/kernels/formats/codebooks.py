@@ -44,30 +44,35 @@ i64x4 = Vec("i64x4", I64, 4)
 
 
 def table_of(name: str, rows: NDArray[np.int8]) -> Any:
-    """A lookup without checks: index → the row's bytes as one unsigned integer."""
-    word, result = (I64, types.uint64) if rows.shape[1] == 8 else (I32, types.uint32)
+    """(builder) → an array of the rows' bytes, as one unsigned integer each."""
+    word = I64 if rows.shape[1] == 8 else I32
     entries = np.ascontiguousarray(rows).view(f"<u{rows.shape[1]}")[:, 0].tolist()
     array = ir.ArrayType(word, len(entries))
 
-    def body(b: Any, index: Any) -> Any:
+    def body(b: Any) -> Any:
         table = b.module.globals.get(name)
         if table is None:
             table = ir.GlobalVariable(b.module, array, name)
             table.initializer = ir.Constant(array, entries)
             table.linkage, table.global_constant, table.unnamed_addr, table.align = "internal", True, True, 64
-        return b.load(b.gep(table, [I64(0), index], inbounds=True))
+        return table
 
-    return op(result, (types.intp,), body)
+    return body
 
 
-grid_iq1 = table_of("llamina_iq1", 8 * IQ1_GRID + np.int8(10))
+def entry_of(table: Any, result: Any = types.uint64) -> Any:
+    """A lookup without checks: index → the row's bytes."""
+    return op(result, (types.intp,), lambda b, index: b.load(b.gep(table(b), [I64(0), index], inbounds=True)))
+
+
+table_iq1 = table_of("llamina_iq1", 8 * IQ1_GRID + np.int8(10))
 """The bytes of a shift up: 8 * grid + 1 + 9."""
-grid_iq2_xxs = table_of("llamina_iq2_xxs", IQ2_XXS_GRID)
-grid_iq2_xs = table_of("llamina_iq2_xs", IQ2_XS_GRID)
-grid_iq2_s = table_of("llamina_iq2_s", IQ2_S_GRID)
-grid_iq3_xxs = table_of("llamina_iq3_xxs", IQ3_XXS_GRID)
-grid_iq3_s = table_of("llamina_iq3_s", IQ3_S_GRID)
-even_signs = table_of("llamina_even_signs", EVEN_SIGNS)
+table_iq2_xs, table_iq2_s = table_of("llamina_iq2_xs", IQ2_XS_GRID), table_of("llamina_iq2_s", IQ2_S_GRID)
+grid_iq1, grid_iq2_xs, grid_iq2_s = entry_of(table_iq1), entry_of(table_iq2_xs), entry_of(table_iq2_s)
+grid_iq2_xxs = entry_of(table_of("llamina_iq2_xxs", IQ2_XXS_GRID))
+grid_iq3_xxs = entry_of(table_of("llamina_iq3_xxs", IQ3_XXS_GRID), types.uint32)
+grid_iq3_s = entry_of(table_of("llamina_iq3_s", IQ3_S_GRID), types.uint32)
+even_signs = entry_of(table_of("llamina_even_signs", EVEN_SIGNS))
 """7 bits → 8 bytes of 1 or -1."""
 
 

@@ -5,8 +5,8 @@
 
     weight = d * factor * scale * q
 
-with d the block's float16 (of IQ1_M: `d_iq1_m`). The integers: 8 * grid ± 1 for IQ1, ± the grid's magnitudes for IQ2
-and IQ3. What the blocks hold is told in `llamina.quant.iquants`.
+with d the block's float16 (of IQ1_M: `gather_iq1_m`). The integers: 8 * grid ± 1 for IQ1, ± the grid's magnitudes for
+IQ2 and IQ3. What the blocks hold is told in `llamina.quant.iquants`.
 """
 
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 from numba.core import types
 
+from llamina.backends.cpu.features import HAS_VBMI
 from llamina.backends.cpu.kernels.device import device
 from llamina.backends.cpu.kernels.formats.codebooks import (
     even_signs,
@@ -36,8 +37,22 @@ from llamina.backends.cpu.kernels.formats.codebooks import (
     signs_of_last_words,
     splat,
 )
+from llamina.backends.cpu.kernels.formats.iq_registers import VALUES
 from llamina.backends.cpu.kernels.vector.memory import i64, u8, u16, u32
-from llamina.backends.cpu.kernels.vector.simd import I8, I16, I32, I64, Vec, constant, i16x8, i16x16, i32x8, op
+from llamina.backends.cpu.kernels.vector.simd import (
+    I8,
+    I16,
+    I32,
+    I64,
+    Vec,
+    constant,
+    f32x8,
+    gathered,
+    i16x8,
+    i16x16,
+    i32x8,
+    op,
+)
 
 # ---- scales -------------------------------------------------------------------------------------------------
 
@@ -105,18 +120,24 @@ scales_iq2_xxs, scales_iq2_xs, scales_iq2_s = (
 )
 scales_iq3_xxs, scales_iq3_s = op(i16x16, (types.intp,), _scales_iq3_xxs), op(i16x16, (types.intp,), _scales_iq3_s)
 
-half_bits = op(
-    types.float32,
-    (types.intp,),
-    lambda b, bits: b.fpext(b.bitcast(b.trunc(bits, I16), ir.HalfType()), ir.FloatType()),
-)
+
+def _d_iq1_m(b: Any, *addresses: Any) -> Any:
+    """The top nibbles of four words of scales together, and an eighth of that, of eight blocks."""
+    eight = ir.VectorType(I64, 8)
+    words, bits = gathered(b, eight, addresses), ir.Constant(eight, [0] * 8)
+    for i in range(4):
+        nibble = b.lshr(words, ir.Constant(eight, [12 + 12 * i] * 8))
+        bits = b.or_(bits, b.and_(nibble, ir.Constant(eight, [0xF << 4 * i] * 8)))
+    halves = b.bitcast(b.trunc(bits, i16x8.ir), ir.VectorType(ir.HalfType(), 8))
+    return b.fmul(b.fpext(halves, f32x8.ir), constant(f32x8, [0.125] * 8))
+
+
+d_iq1_m = op(f32x8, (types.intp,) * 8, _d_iq1_m)
 
 
 @device
-def d_iq1_m(p):
-    """The top nibbles of the four words of scales."""
-    w = i64(p + 48)
-    return half_bits(w >> 12 & 0xF | w >> 24 & 0xF0 | w >> 36 & 0xF00 | w >> 48 & 0xF000)
+def gather_iq1_m(p0, p1, p2, p3, p4, p5, p6, p7):
+    return d_iq1_m(p0 + 48, p1 + 48, p2 + 48, p3 + 48, p4 + 48, p5 + 48, p6 + 48, p7 + 48)
 
 
 # ---- values -------------------------------------------------------------------------------------------------
@@ -271,3 +292,5 @@ IQ = {
     "IQ3_XXS": of_signs(sizes_iq3_xxs, signs_iq3_xxs, scales_iq3_xxs, 98, 62, 0.25, by_32=True),
     "IQ3_S": of_signs(sizes_iq3_s, signs_iq3_s, scales_iq3_s, 110, 15, 1.0, by_32=True),
 }
+if HAS_VBMI:
+    IQ |= {name: IQ[name]._replace(values=values) for name, values in VALUES.items()}

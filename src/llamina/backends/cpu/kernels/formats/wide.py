@@ -1,6 +1,7 @@
-"""Elements of superblocks, 64 at a time in registers of 512 bits: four functions a format, block → elements.
+"""Products of superblocks and activations, 64 at a time in registers of 512 bits: four functions a format.
 
-They are those of `SuperBlock.values` for runs 0 and 1, 2 and 3, and so on.
+They take a block, what was found of it early, and activations. They give i16 sums of neighbouring products, of what
+`SuperBlock.values` are for runs 0 and 1, 2 and 3, and so on, or of `sizes` and `signs` where a format has these.
 """
 
 from typing import Any
@@ -8,10 +9,18 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 
+from llamina.backends.cpu.features import HAS_AVX512, HAS_VBMI
 from llamina.backends.cpu.kernels.device import device
-from llamina.backends.cpu.kernels.formats.blocks import IQ4
+from llamina.backends.cpu.kernels.formats.blocks import IQ4, SUPERBLOCKS
+from llamina.backends.cpu.kernels.formats.iq_loads import INDICES, WIDE_IQ
 from llamina.backends.cpu.kernels.vector.memory import pointer
-from llamina.backends.cpu.kernels.vector.products import i8x64, i16x32, load_i8x64
+from llamina.backends.cpu.kernels.vector.products import (
+    i8x64,
+    i16x32,
+    load_i8x64,
+    mul_i8_i8_wide,
+    mul_u8_i8_wide,
+)
 from llamina.backends.cpu.kernels.vector.simd import I32, constant, i8x32, intrinsic_call, op
 
 
@@ -89,5 +98,15 @@ MAKERS = {
     "IQ4_XS": wide_iq4_xs,
     "TQ2_0": wide_two_bits(0),
 }
-WIDE = {name: tuple(make(j) for j in range(4)) for name, make in MAKERS.items()}
+
+
+def times(elements: Any, signed: bool) -> Any:
+    product = mul_i8_i8_wide if signed else mul_u8_i8_wide
+    return device(lambda p, found, x: product(elements(p), load_i8x64(x)))
+
+
+WIDE = {name: [times(make(j), SUPERBLOCKS[name].signed) for j in range(4)] for name, make in MAKERS.items()}
+WIDE = WIDE | WIDE_IQ if HAS_VBMI else WIDE if HAS_AVX512 else {}
 """The formats that gain by it: Q4_K and Q5_K, of which 256 bits at a time are quickly unpacked, do not."""
+EARLY = INDICES if HAS_VBMI else {}
+"""(block, target of 96 bytes): finds what the products of a block want to be given, for all rows before the first."""

@@ -117,25 +117,27 @@ def unpack_super(form: SuperBlock) -> Any:
     run_bytes = 64 if words else 32
 
     @device
-    def elements(p, j, scales, target):
+    def elements(v, j, scales, target):
         if words:
-            scaled_words(values(p, j), scales + 4 * j, target + 64 * j)
+            scaled_words(v, scales + 4 * j, target + 64 * j)
         else:
-            store_i8x32(target + 32 * j, up_128(values(p, j)) if up else values(p, j))
+            store_i8x32(target + 32 * j, up_128(v) if up else v)
 
     @device
     def row(p, target, cell):
         if not quick:
             store_i16x16(cell, scales_of(p))
         if not pairs_at:
-            elements(p, 0, cell, target)
-            elements(p, 1, cell, target)
-            elements(p, 2, cell, target)
-            elements(p, 3, cell, target)
-            elements(p, 4, cell, target)
-            elements(p, 5, cell, target)
-            elements(p, 6, cell, target)
-            elements(p, 7, cell, target)
+            v0, v1, v2, v3 = values(p, 0), values(p, 1), values(p, 2), values(p, 3)  # before anything is stored
+            v4, v5, v6, v7 = values(p, 4), values(p, 5), values(p, 6), values(p, 7)
+            elements(v0, 0, cell, target)
+            elements(v1, 1, cell, target)
+            elements(v2, 2, cell, target)
+            elements(v3, 3, cell, target)
+            elements(v4, 4, cell, target)
+            elements(v5, 5, cell, target)
+            elements(v6, 6, cell, target)
+            elements(v7, 7, cell, target)
         if not quick:
             s = scales_of(p)
             store_i16x16(cell, early_twice(s))

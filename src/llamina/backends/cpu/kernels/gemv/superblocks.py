@@ -9,7 +9,7 @@ from llamina.backends.cpu.features import HAS_AVX512
 from llamina.backends.cpu.kernels.device import device
 from llamina.backends.cpu.kernels.formats.blocks import SUPERBLOCKS, SuperBlock
 from llamina.backends.cpu.kernels.formats.codebooks import signed
-from llamina.backends.cpu.kernels.formats.wide import WIDE
+from llamina.backends.cpu.kernels.formats.wide import EARLY, WIDE
 from llamina.backends.cpu.kernels.gemv.blocks import NEAR, prefetch_lines, rows_after
 from llamina.backends.cpu.kernels.vector.memory import f32, stack_of
 from llamina.backends.cpu.kernels.vector.products import (
@@ -50,7 +50,7 @@ apart = kept_shuffle(i16x16, [*range(0, 16, 2), *range(1, 16, 2)])
 
 
 quad_0, quad_1, quad_2, quad_3 = (shuffle_of(i16x16, i16x32, [4 * i + j // 8 for j in range(32)]) for i in range(4))
-eight_sums, eight_mins = stack_of(256), stack_of(256)
+eight_sums, eight_mins, eight_cells = stack_of(256), stack_of(256), stack_of(768)
 
 
 @device
@@ -74,8 +74,8 @@ def store_four(cell, a, b, c, d):
     store_i32x8(cell + 768, d)
 
 
-def gemv_super(form: SuperBlock, wide: tuple[Any, ...] | None) -> Any:
-    """d · Σ scale·(dot - offset·Σx) - dmin · Σ min·Σx per block; `wide` as in formats/wide.py, or None."""
+def gemv_super(form: SuperBlock, wide: list[Any] | None, early: Any | None) -> Any:
+    """d · Σ scale·(dot - offset·Σx) - dmin · Σ min·Σx per block; `wide` and `early` as in formats/wide.py."""
     values, scales_of, mins_of, nbytes = form.values, form.scales, form.mins, form.nbytes
     product, gather, gather_min = mul_i8_i8 if form.signed else mul_u8_i8, form.gather, form.gather_min
     offset, has_min, times_offset = form.offset, form.mins is not None, times_of(form.offset)
@@ -89,17 +89,17 @@ def gemv_super(form: SuperBlock, wide: tuple[Any, ...] | None) -> Any:
             return mul_u8_i8(sizes(p, j), signed(load_i8x32(x), signs(p, j)))
         return product(values(p, j), load_i8x32(x))
 
-    wide_0, wide_1, wide_2, wide_3 = wide or (None,) * 4
+    times_0, times_1, times_2, times_3 = wide or (None,) * 4
 
     @device
-    def dot_wide(p, sc, x):
-        total = add_madd_wide(zero_i32_wide(), product_wide(wide_0(p), load_i8x64(x)), quad_0(sc))
-        total = add_madd_wide(total, product_wide(wide_1(p), load_i8x64(x + 64)), quad_1(sc))
-        total = add_madd_wide(total, product_wide(wide_2(p), load_i8x64(x + 128)), quad_2(sc))
-        return fold_i32(add_madd_wide(total, product_wide(wide_3(p), load_i8x64(x + 192)), quad_3(sc)))
+    def dot_wide(p, found, sc, x):
+        total = add_madd_wide(zero_i32_wide(), times_0(p, found, x), quad_0(sc))
+        total = add_madd_wide(total, times_1(p, found, x + 64), quad_1(sc))
+        total = add_madd_wide(total, times_2(p, found, x + 128), quad_2(sc))
+        return fold_i32(add_madd_wide(total, times_3(p, found, x + 192), quad_3(sc)))
 
     @device
-    def dot(p, sc, x):
+    def dot(p, found, sc, x):
         two = apart(sc)
         total = madd(run(p, 0, x), pair_0(two))
         total = total + madd(run(p, 1, x + 32), pair_1(two))
@@ -110,12 +110,12 @@ def gemv_super(form: SuperBlock, wide: tuple[Any, ...] | None) -> Any:
         total = total + madd(run(p, 6, x + 192), pair_6(two))
         return total + madd(run(p, 7, x + 224), pair_7(two))
 
-    dot_of = dot_wide if HAS_AVX512 and wide else dot
+    dot_of = dot_wide if wide else dot
 
     @device
-    def row(p, x, sums):
+    def row(p, found, x, sums):
         sc = scales_of(p)
-        total = dot_of(p, sc, x)
+        total = dot_of(p, found, sc, x)
         if offset and not has_signs:
             total = total - times_offset(madd(sc, load_i16x16(sums)))
         if has_min:
@@ -125,12 +125,15 @@ def gemv_super(form: SuperBlock, wide: tuple[Any, ...] | None) -> Any:
     @device
     def gemv(p, w_row, last, x, k):
         scales, sums, ahead, near = x + k, x + k + k // 64, p + 8 * w_row, 8 * w_row <= most_near
-        acc, less, totals, minima = zero_f32(), zero_f32(), eight_sums(), eight_mins()
+        acc, less, totals, minima, cells = zero_f32(), zero_f32(), eight_sums(), eight_mins(), eight_cells()
         for b in range(k // 256):
             v, s = x + 256 * b, sums + 32 * b
+            if early is not None:
+                for r in range(last + 1):
+                    early(p + r * w_row, cells + 96 * r)
             for r in range(last + 1):  # not unrolled: eight rows at once would not fit the registers
                 prefetch_lines(ahead + nbytes * (8 * b + r), nbytes, near)
-                t, m = row(p + r * w_row, v, s)
+                t, m = row(p + r * w_row, cells + 96 * r, v, s)
                 store_i32x8(totals + 32 * r, t)
                 if has_min:
                     store_i32x8(minima + 32 * r, m)
@@ -240,6 +243,6 @@ def gemv_super(form: SuperBlock, wide: tuple[Any, ...] | None) -> Any:
 GEMV, GEMV_4 = {}, {}
 """GEMV_4: for the formats whose unpacking is worth sharing and no quicker into tiles."""
 for _name, _form in SUPERBLOCKS.items():
-    GEMV[_name], _four = gemv_super(_form, WIDE.get(_name))
+    GEMV[_name], _four = gemv_super(_form, WIDE.get(_name), EARLY.get(_name))
     if not _form.pairs_at:
         GEMV_4[_name] = _four

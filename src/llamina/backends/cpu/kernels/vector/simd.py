@@ -372,18 +372,18 @@ within = op(f32x8, (i32x8, i32x8, i32x8, f32x8, f32x8), _within)
 """`yes` where low ≤ x ≤ high, `no` elsewhere."""
 
 
-def _gathered(b: Any, vec: Vec, addresses: tuple[Any, ...]) -> Any:
+def gathered(b: Any, kind: ir.VectorType, addresses: tuple[Any, ...]) -> Any:
     """A lane from each of eight places."""
-    value = ir.Constant(vec.ir, ir.Undefined)
+    value = ir.Constant(kind, ir.Undefined)
     for i, address in enumerate(addresses):
-        lane = b.load(pointer(b, address, vec.ir.element))
+        lane = b.load(pointer(b, address, kind.element))
         lane.align = 1
         value = b.insert_element(value, lane, I32(i))
     return value
 
 
 def lower_halves(b: Any, *addresses: Any) -> Any:
-    return b.fpext(b.bitcast(_gathered(b, i16x8, addresses), ir.VectorType(ir.HalfType(), 8)), f32x8.ir)
+    return b.fpext(b.bitcast(gathered(b, i16x8.ir, addresses), ir.VectorType(ir.HalfType(), 8)), f32x8.ir)
 
 
 def float_halves(b: Any, words: Any, n: int) -> Any:
@@ -395,6 +395,6 @@ def float_halves(b: Any, words: Any, n: int) -> Any:
 
 gather_f16, gather_words = (
     op(f32x8, (types.intp,) * 8, lower_halves),
-    op(i32x8, (types.intp,) * 8, lambda b, *addresses: _gathered(b, i32x8, addresses)),
+    op(i32x8, (types.intp,) * 8, lambda b, *addresses: gathered(b, i32x8.ir, addresses)),
 )
 """Eight float16 numbers, or words, from eight places."""
