@@ -19,9 +19,7 @@ from pilots import play, sees, shown, type_in, until
 
 
 @pytest.mark.parametrize("size", [(130, 36), (80, 24)], ids=["wide", "80x24"])
-def test_top_shows_a_request_and_cancels_it(
-    live: Live, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_top_shows_a_request_and_cancels_it(live: Live, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[httpx.Response] = []
     body = {"model": "smollm2", "prompt": "Once", "max_tokens": 60_000, "ignore_eos": True, "context_shift": True}
     asking = threading.Thread(target=lambda: answers.append(live.post("/v1/completions", body)))
