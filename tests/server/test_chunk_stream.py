@@ -7,6 +7,7 @@ from live_server import Scripted, done, said
 
 from llamina.server.http import bursts, with_keep_alive
 from llamina.server.model import Chunk, ErrorInfo, ModelError
+from llamina.server.model.client import UNREAD
 
 
 def test_what_is_there_comes_together() -> None:
@@ -44,6 +45,20 @@ def test_an_error_comes_after_what_was_said(last: Chunk | ErrorInfo) -> None:
             await stream.burst(1)
         assert model.active == 0
         with pytest.raises(StopAsyncIteration):
+            await stream.burst(1)
+
+    asyncio.run(main())
+
+
+def test_an_answer_that_nobody_reads_ends() -> None:
+    async def main() -> None:
+        model = Scripted([])
+        stream = model.generate(prompt="x")
+        for _ in range(UNREAD + 1):
+            stream.put(said(text="a"))
+        assert model.cancelled == 1 and model.active == 0
+        assert len(await stream.burst(1)) == UNREAD
+        with pytest.raises(ModelError, match=f"{UNREAD} parts of the answer were not read"):
             await stream.burst(1)
 
     asyncio.run(main())

@@ -159,7 +159,7 @@ class Sequence:
         return Delta(self.id, tokens, text, logprobs, self.finish_reason, self.computed, len(self.request.prompt))
 
     def told(self, delta: Delta) -> None:
-        """All listeners have been told of a delta. After the last one, none is kept: they often refer to the sequence."""
+        """All listeners have been told of a delta. After the last one none is kept: they may refer to the sequence."""
         self.done = self.finish_reason is not None
         if delta.finish_reason is not None:
             self.listeners.clear()

@@ -27,6 +27,7 @@ from llamina.server.record import current
 
 LOST = "ModelLost"  # the kind of error that a worker's death is
 LATE = "Timeout"  # the kind of error that an answer is which took too long
+UNREAD = 1 << 14  # chunks that may wait for a client: about 8 MB
 
 
 class ModelError(LlaminaError):
@@ -56,6 +57,10 @@ class ChunkStream(AsyncIterator[Chunk]):
         self._timer = _after_timeout(self.put)
 
     def put(self, item: Chunk | ErrorInfo) -> None:
+        """Add a chunk. When too many wait, nothing more is computed, and an error comes after them."""
+        if len(self._items) == UNREAD:
+            self._model.cancel(self.id)
+            item = ErrorInfo(LATE, f"{UNREAD} parts of the answer were not read: it is computed no further")
         self._items.append(item)
         _wake(self._news)
 
