@@ -217,7 +217,7 @@ def test_grammars_in_files(invoke: Invoke, stories: Path, tmp_path: Path, flag: 
 
 def test_a_bad_grammar(invoke: Invoke, stories: Path) -> None:
     result = invoke("run", "Once", "-m", stories, "--grammar", "root ::= [")
-    assert result.exit_code == 2 and "grammar, line 1, column 11" in result.stderr
+    assert result.exit_code == 2 and "grammar, line 1, column 10" in result.stderr
 
 
 def test_help_has_a_section_for_the_finer_points(invoke: Invoke) -> None:

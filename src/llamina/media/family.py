@@ -17,6 +17,12 @@ def names(families: ModuleType, aliases: Mapping[str, str]) -> list[str]:
     return sorted([*aliases, *(module.name for module in iter_modules(families.__path__))])
 
 
+def about(projector: str, families: ModuleType, aliases: Mapping[str, str]) -> str:
+    """What a projector's family covers, in a sentence."""
+    family = import_module(f"{families.__name__}.{aliases.get(projector, projector)}")
+    return str(family.__doc__).partition("\n")[0]
+
+
 def family_of(kind: str, metadata: Mapping[str, Any], families: ModuleType, aliases: Mapping[str, str]) -> Any:
     """The class of the encoder of a kind (`vision`, `audio`) that an mmproj file describes.
 

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from llamina.media import EncoderRunner, Rows, family_of
+from llamina.media import EncoderRunner, Rows, family_of, names
+from llamina.media import about as about_family
 from llamina.models import Weights
 from llamina.ops import Weight
 from llamina.vision import families
@@ -15,6 +16,16 @@ ALIASES = {  # projectors that share a file
     "qwen2.5o": "qwen2vl_merger",
     "ldpv2": "ldp",
 }
+
+
+def projectors() -> list[str]:
+    """Every `clip.projector_type` that can be run."""
+    return names(families, ALIASES)
+
+
+def about(projector: str) -> str:
+    """What a projector's family covers, in a sentence."""
+    return about_family(projector, families, ALIASES)
 
 
 def build(metadata: Mapping[str, Any], tensors: Mapping[str, Weight]) -> Encoder:
@@ -31,8 +42,10 @@ __all__ = [
     "Part",
     "Picture",
     "Rows",
+    "about",
     "build",
     "data_of",
     "data_url",
+    "projectors",
     "read_picture",
 ]
