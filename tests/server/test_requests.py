@@ -2,6 +2,7 @@
 
 import json
 import logging
+import socket
 import threading
 from collections.abc import Iterator
 from http.client import HTTPConnection
@@ -16,6 +17,7 @@ from llamina.engine import load
 from llamina.server import http
 from llamina.server.config import Config, ModelProfile
 from llamina.server.logs import JsonLines
+from llamina.server.model import client
 from skips import import_peer
 
 ENDLESS = {"model": "stories", "prompt": "Once", "max_tokens": 10**6, "ignore_eos": True, "context_shift": True}
@@ -248,6 +250,19 @@ def test_keep_alive_and_progress_of_a_long_prompt(live: Live, monkeypatch: pytes
     processed = [p["processed"] for p in progress]
     assert processed == sorted(processed) and 0 < processed[0] < progress[0]["total"]
     assert any(line.startswith(": ") for line in lines), "the steps of a long prompt take longer than the interval"
+
+
+def test_a_stream_that_nobody_reads_is_computed_no_further(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the sockets on the way do not hold waits in the server, and there is a limit to that."""
+    monkeypatch.setattr(client, "UNREAD", 200)
+    body = json.dumps(ENDLESS | {"stream": True}).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", int(live.url.rpartition(":")[2])))
+        connection.sendall(head + body)
+        assert connection.recv(100).startswith(b"HTTP/1.1 200")
+        assert wait_for(lambda: live.idle("stories"), PATIENCE), "while the client is still connected"
 
 
 # ---- a full queue ----------------------------------------------------------------------------------------
