@@ -9,6 +9,7 @@ from browser import Tab, launched
 from live_server import Live, serving
 
 from llamina.engine import load
+from llamina.server.config import Config
 
 
 @pytest.fixture(scope="module")  # while it runs, the thread has an event loop, and tests that begin one fail
@@ -39,20 +40,26 @@ def open_tab(browser: Any) -> Iterator[Callable[..., Tab]]:
 
 
 @pytest.fixture(scope="session")
-def live(smollm2: Path, golden: Callable[[str], Path]) -> Iterator[Live]:
+def live(smollm2: Path, golden: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """A server with SmolLM2 (`smollm2`), which chats, and stories260K (`stories`), which is quick."""
     engines = {
         "smollm2": load(smollm2, context=2048, max_sequences=4),
         "stories": load(golden("stories260K.gguf"), max_sequences=8),
     }
-    with serving(engines) as server:
+    roomy = Config(data=str(tmp_path_factory.mktemp("live")), max_models=100)  # a test's model never drives these out
+    with serving(engines, roomy) as server:
         yield server
 
 
 @pytest.fixture(autouse=True)
 def untouched(request: pytest.FixtureRequest) -> Iterator[None]:
-    """After each test the shared server still has its own engines, and they are open."""
+    """After each test the shared server has the models it had before, and its own engines are open."""
+    if "live" not in request.fixturenames:
+        yield
+        return
+    server: Live = request.getfixturevalue("live")
+    before = set(server.models.entries)
     yield
-    if "live" in request.fixturenames:
-        server: Live = request.getfixturevalue("live")
-        assert not any(engine.runner.closed for engine in server.engines.values())
+    for id in set(server.models.entries) - before:
+        server.call(server.models.unload(server.models.entries.pop(id)))
+    assert not any(engine.runner.closed for engine in server.engines.values())
