@@ -8,8 +8,9 @@ import pytest
 
 import llamina
 from llamina.backends.cpu.program import CpuProgram
+from llamina.engine.options import LoadOptions
 from llamina.errors import CapacityError, RequestError
-from llamina.gguf import GGUF
+from llamina.gguf import GGUF, huge_pages
 from skips import needs
 
 PROMPT = [1, 25, 310, 44, 9]
@@ -54,6 +55,39 @@ def test_weights_are_read_ahead_if_all_may_stay(smollm2: Path, monkeypatch: pyte
     monkeypatch.setattr("llamina.backends.host.available_bytes", lambda: 1 << 20)
     llamina.load(smollm2, threads=1, cache_tokens=512).close()
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "moved"),
+    [
+        ({}, True),
+        ({"huge_pages": False}, False),
+        ({"offload": "budget", "memory_budget": BUDGET}, False),
+        ({"backend": "reference"}, False),
+    ],
+    ids=str,
+)
+def test_weights_in_huge_pages(
+    options: LoadOptions, moved: bool, smollm2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are moved once where the CPU has all of them in memory, and the bits stay."""
+    asked: list[int] = []
+    move = GGUF.use_huge_pages
+    monkeypatch.setattr(GGUF, "use_huge_pages", lambda *given: asked.append(move(*given)))
+    with llamina.load(smollm2, **({"backend": "cpu", "threads": 1} | options)) as engine:  # type: ignore[arg-type]
+        got = engine.logits(PROMPT) if options.get("backend") is None else None
+    assert len(asked) == moved and (not moved or not huge_pages.supported() or asked[0] > 90_000_000)
+    if got is not None:
+        with llamina.load(smollm2, threads=1, huge_pages=False) as engine:
+            assert np.array_equal(engine.logits(PROMPT), got)
+
+
+def test_weights_stay_mapped_if_memory_is_short(smollm2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(GGUF, "use_huge_pages", lambda *given: asked.append(1))
+    monkeypatch.setattr("llamina.backends.host.available_bytes", lambda: 150 << 20)
+    llamina.load(smollm2, threads=1, cache_tokens=512).close()
+    assert not asked
 
 
 def test_pinned_weights_stay(smollm2: Path) -> None:

@@ -104,6 +104,7 @@ class Meter:
         size = bytes_text(total) if self._unit == "bytes" else f"{total} {self._unit}"
         if self._unit == "parts":
             text = f"compiling {total} kernels, once" if what.startswith("compiling") else f"loading {total} matrices"
+            text = f"reading {total} MiB of weights" if what.startswith("reading") else text
         else:
             text = f"{self._doing} {what}" + (f" ({size})" if total else "")
         if text not in self._said:

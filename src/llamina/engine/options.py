@@ -111,6 +111,7 @@ class LoadOptions(TypedDict, total=False):
     memory_budget: int | None
     pin: Sequence[int | Literal["embeddings", "output"]] | None
     prefetch: int | None
+    huge_pages: bool
     gpu_layers: int | Literal["auto", "all"] | None
     tensor_parallel: int
     sampling: Mapping[str, Any] | None

@@ -10,6 +10,7 @@ from typing import Self, TypeAlias
 import numpy as np
 
 from llamina.errors import ModelFileError, ModelNotFound
+from llamina.gguf import huge_pages
 from llamina.gguf.header import Header, parse
 from llamina.gguf.tensor import Tensor
 from llamina.gguf.types import ByteOrder, Bytes, Kind, Value
@@ -71,11 +72,19 @@ class GGUF:
 
     def read_ahead(self) -> None:
         """Ask the operating system to prefetch all data (MADV_WILLNEED), where it can."""
-        files = {id(tensor.file): tensor.file for tensor in self.tensors.values() if tensor.file is not None}
-        for file in files.values():
-            mapping = getattr(file.base, "obj", file.base)
-            if isinstance(mapping, mmap.mmap) and hasattr(mmap, "MADV_WILLNEED"):
+        for mapping in self._mappings():
+            if hasattr(mmap, "MADV_WILLNEED"):
                 mapping.madvise(mmap.MADV_WILLNEED)
+
+    def use_huge_pages(self, threads: int, progress: huge_pages.Progress | None = None) -> int:
+        """Copy the data into huge pages, where the system has them; returns how many bytes were moved."""
+        return sum(huge_pages.move(mapping, threads, progress) for mapping in self._mappings())
+
+    def _mappings(self) -> list[mmap.mmap]:
+        """The files that are mapped; none if the data was in memory."""
+        files = {id(tensor.file): tensor.file for tensor in self.tensors.values() if tensor.file is not None}
+        bases = [getattr(file.base, "obj", file.base) for file in files.values()]
+        return [base for base in bases if isinstance(base, mmap.mmap)]
 
     def close(self) -> None:
         """Drop the tensors. The file is unmapped when the last view of its data is gone."""

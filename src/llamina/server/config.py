@@ -78,6 +78,10 @@ class ModelDefaults(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
     cache_tokens: Annotated[
         Count | None, about("Size of the KV cache in tokens; by default what memory allows, at most all contexts.")
     ] = None
+    huge_pages: Annotated[
+        bool | None,
+        about("On Linux: copy weights into huge pages, if half of the free memory holds them; by default true."),
+    ] = None
     picture_hosts: Annotated[
         list[str] | None,
         about("Hosts that pictures are fetched from where clients give web addresses; by default none."),
@@ -133,8 +137,8 @@ class ModelProfile(ModelDefaults, forbid_unknown_fields=True, frozen=True):
 
 LOADED = (
     "context", "threads", "backend", "device", "gpu_layers", "tensor_parallel", "exact", "kv_type", "max_sequences",
-    "max_waiting", "step_tokens", "cache_tokens", "draft", "mmproj", "picture_hosts", "tokenizer", "chat_template",
-    "quantize", "quantize_tensors",
+    "max_waiting", "step_tokens", "cache_tokens", "huge_pages", "draft", "mmproj", "picture_hosts", "tokenizer",
+    "chat_template", "quantize", "quantize_tensors",
 )  # fmt: skip
 
 

@@ -66,10 +66,12 @@ def load(
 
     With `offload` the weights are read as they are needed, within a `memory_budget` in bytes; with "pinned", layers in
     `pin` (by number, below 0 from the end; "embeddings", "output") stay in memory before others do. `prefetch` is how
-    many parts of the model are read ahead, 1 unless given. `gpu_layers` is how many of the last layers a GPU computes,
-    the output counted as one, or "all"; the CPU computes the others. Without it, and with "auto", those that fit the
-    GPU's free memory. `tensor_parallel` divides every layer among so many GPUs, from `device` on, each with its heads
-    and its rows or columns of the weights.
+    many parts of the model are read ahead, 1 unless given. On Linux, weights that the CPU computes with are copied into
+    huge pages, which is faster, if half of the free memory holds them; with `huge_pages=False` they stay in the file's
+    pages, which processes share. `gpu_layers` is how many of the last layers a GPU computes, the output counted as one,
+    or "all"; the CPU computes the others. Without it, and with "auto", those that fit the GPU's free memory.
+    `tensor_parallel` divides every layer among so many GPUs, from `device` on, each with its heads and its rows or
+    columns of the weights.
 
     `tokenizer` is a GGUF file, a tokenizer.json or a folder in place of the file's vocabulary; a tokenizer.json beside
     a file that has none is found. `chat_template` is Jinja or a name (chatml, llama3, ...) in place of the file's;

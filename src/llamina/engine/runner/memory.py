@@ -23,7 +23,7 @@ WINDOW_SHARE = 2  # times what all sequences' windows can hold; the rest is kept
 class Memory:
     """Bytes. What is reserved becomes resident when it is used for the first time."""
 
-    weights: int  # mapped from the file
+    weights: int  # mapped from the file, or copied from it into huge pages
     cache: int  # reserved for pages, and for what windowed layers have of them
     cache_used: int  # pages that sequences hold
     cache_kept: int  # pages that are kept in case their tokens come again

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from llamina.adapters import Adapter
 from llamina.backends import Backend, Capacity, KvType, Program, check_kv_type
+from llamina.backends.host import usable_cores
 from llamina.cache import Pages, WindowPool
 from llamina.engine.embedded import Embedded
 from llamina.engine.limits import Limits
@@ -27,6 +28,7 @@ from llamina.plan import Plan, record
 from llamina.tokenizer import Tokenizer, template_source, vocabulary_of, with_template
 
 STEP_TOKENS = 512  # of one step, unless told otherwise
+HUGE_FROM = 32 << 20  # bytes of weights; fewer stay in caches
 LOGITS_BYTES = 256 << 20  # address space for one step's logits; only what is used becomes resident
 
 
@@ -51,6 +53,7 @@ class ModelRunner:
         memory_budget: int | None = None,
         pin: Sequence[int | Literal["embeddings", "output"]] | None = None,
         prefetch: int | None = None,
+        huge_pages: bool = True,
         gpu_layers: GpuLayers | None = None,
         tensor_parallel: int = 1,
         sampling: Mapping[str, Any] | None = None,
@@ -96,9 +99,13 @@ class ModelRunner:
         encoding = (file.source, mmproj, self.backend, model.row_width, progress)
         self.pictures = MediaEncoder("vision", *encoding, hosts)
         self.sounds = MediaEncoder("audio", *encoding)
-        if self.backend.weight_bytes(self.weight_bytes) == self.weight_bytes <= self.backend.free_bytes():
+        free = self.backend.free_bytes()
+        stay = self.backend.weight_bytes(self.weight_bytes) == self.weight_bytes <= free
+        if stay:
             file.read_ahead()
         room = find_room(parts_of(self.backend, self.plan, self.weight_bytes), wanted)
+        if huge_pages and stay and self.backend.name == "cpu" and HUGE_FROM <= self.weight_bytes <= free // 2:
+            file.use_huge_pages(usable_cores(), progress)
         windows = WindowPool(room.window_pages, room.reach)
         self.pages = Pages(room.pages, max_sequences, room.checkpoints, windows, sharing=model.causal)
         slots = max_sequences + (room.checkpoints or 0)
