@@ -50,16 +50,17 @@ def run(folder: Path, names: list[str], *options: str, **variables: str) -> subp
     for name in names:
         (folder / name).write_text("\n".join(line[8:] for line in MODULES[name].splitlines()))
     paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # what is installed beside pytest takes seconds to import
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "skips", "-p", "no:cacheprovider", *options, *names],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": paths, "CI": "", "LLAMINA_BACKEND": "cpu"} | variables,
+        env=os.environ | alone | {"PYTHONPATH": paths, "CI": "", "LLAMINA_BACKEND": "cpu"} | variables,
         capture_output=True,
         text=True,
     )
 
 
-@pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["one process", "xdist"])
+@pytest.mark.parametrize("options", [(), ("-p", "xdist", "-n", "2")], ids=["one process", "xdist"])
 def test_skips_are_listed_by_reason(tmp_path: Path, options: tuple[str, ...]) -> None:
     done = run(tmp_path, list(MODULES), *options)
     assert done.returncode == 0, done.stdout
@@ -75,7 +76,7 @@ def test_skips_are_listed_by_reason(tmp_path: Path, options: tuple[str, ...]) ->
     ]
 
 
-@pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["one process", "xdist"])
+@pytest.mark.parametrize("options", [(), ("-p", "xdist", "-n", "2")], ids=["one process", "xdist"])
 def test_in_ci_other_skips_fail(tmp_path: Path, options: tuple[str, ...]) -> None:
     done = run(tmp_path, list(MODULES)[:-1], *options, CI="true")
     assert done.returncode == 1 and "2 failed, 1 passed, 4 skipped, 2 errors" in done.stdout, done.stdout
