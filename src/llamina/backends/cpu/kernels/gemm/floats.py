@@ -6,7 +6,8 @@ same bits.
 
     tile    [steps, 8 rows, line]        eight rows; a panel is eight tiles
     group   [steps, TOKENS, line]        the tokens that meet a tile at a time
-    sums    [TOKENS, 8 rows, line]       of a tile and a group
+    sums    [TOKENS, 8 rows, line]       of a tile and a group, between one part of the rows and the next
+    totals  [TOKENS, 8 rows]             these, added
 
 A line is a step of a row or a token: eight float32, or 32 bfloat16. Sums stay in registers along a part of the rows: a
 register of 512 bits has those of two rows, and a token's eight float32 twice. A group's part stays in the first-level
@@ -25,11 +26,10 @@ from llamina.backends.cpu.kernels.device import device, routine
 from llamina.backends.cpu.kernels.gemm.gemm import item_at
 from llamina.backends.cpu.kernels.gemv.blocks import rows_after
 from llamina.backends.cpu.kernels.vector.brain import (
-    fold,
     load_pairs,
     load_pairs_part,
-    load_sums,
     lower_add_pairs,
+    lower_fold,
     pairs,
     store_pairs,
 )
@@ -44,11 +44,9 @@ from llamina.backends.cpu.kernels.vector.simd import (
     load_f16,
     load_f32,
     op,
-    row_sums_f32,
     splat_f32,
     store_f32,
     store_f32_part,
-    zero_f32,
 )
 from llamina.backends.cpu.tiling import FLOAT_TOKENS, PART
 
@@ -71,12 +69,15 @@ class Form:
     load_part: Any  # its first elements, zeros after them; None where those are multiplied one by one
     read: Any  # such an element
     store: Any
-    total: Any  # the sum of each of eight lines of sums
+    fold: Callable[..., Any]  # a register of sums as eight for each of its rows
     combine: Callable[..., Any]  # of registers of a tile and a token, and sums
 
 
-def multiplier(form: Form) -> Any:
-    """An intrinsic (tile, group, steps, sums): some rows of a tile times a group, onto their sums; at least a step."""
+def multiplier(form: Form, first: bool, last: bool) -> Any:
+    """An intrinsic (tile, group, steps, sums, totals): some rows of a tile times a group, at least a step.
+
+    It begins with `sums` unless this is the first part of the rows; after the last part it adds them to `totals`.
+    """
     line, at_once = form.line, WIDTH // form.line
     kind = SUMS if form.elements == 8 else pairs.ir
 
@@ -91,32 +92,57 @@ def multiplier(form: Form) -> Any:
         x = load(b, address, ir.VectorType(F32, 8))
         return b.shuffle_vector(x, x, ir.Constant(ir.VectorType(I32, 8 * at_once), [*range(8)] * at_once))
 
-    def body(b: Any, tile: Any, group: Any, steps: Any, sums: Any) -> None:
+    def put_totals(b: Any, values: list[Any], address: Any) -> None:
+        """The sum of each row's eight, always in the same order."""
+        first, second, *others = [form.fold(b, value) for value in values]
+        fours = pair_sums(b, pair_sums(b, first, second), pair_sums(b, *others))
+        rows = len(values) * at_once
+        near = [8 * (row % at_once) + row // at_once for row in range(rows)]
+        low, high = (
+            b.shuffle_vector(fours, fours, ir.Constant(ir.VectorType(I32, rows), [n + past for n in near]))
+            for past in (0, 4)
+        )
+        b.store(b.fadd(low, high), pointer(b, address, ir.VectorType(F32, rows))).align = 4
+
+    def body(b: Any, tile: Any, group: Any, steps: Any, sums: Any, totals: Any) -> None:
         start, loop, done = b.block, b.append_basic_block("step"), b.append_basic_block("done")
         at = [[b.add(sums, I64(line * ROWS * t + WIDTH * j)) for t in range(TOKENS)] for j in range(REGISTERS)]
-        before = [[load(b, address, SUMS) for address in row] for row in at]
+        zeros = ir.Constant(SUMS, [0.0] * (WIDTH // 4))
+        before = [[zeros if first else load(b, address, SUMS) for address in row] for row in at]
         b.branch(loop)
         b.position_at_end(loop)
-        step, totals = b.phi(I64), [[b.phi(SUMS) for _ in range(TOKENS)] for _ in range(REGISTERS)]
+        step, values = b.phi(I64), [[b.phi(SUMS) for _ in range(TOKENS)] for _ in range(REGISTERS)]
         step.add_incoming(I64(0), start)
         here, there = b.add(tile, b.mul(step, I64(line * ROWS))), b.add(group, b.mul(step, I64(line * TOKENS)))
         weights = [load(b, b.add(here, I64(WIDTH * j)), kind) for j in range(REGISTERS)]
         for t in range(TOKENS):
             x = token(b, b.add(there, I64(line * t)))
             for j, w in enumerate(weights):
-                total = totals[j][t]
-                total.add_incoming(before[j][t], start)
-                totals[j][t] = form.combine(b, w, x, total)
-                total.add_incoming(totals[j][t], loop)
+                value = values[j][t]
+                value.add_incoming(before[j][t], start)
+                values[j][t] = form.combine(b, w, x, value)
+                value.add_incoming(values[j][t], loop)
         following = b.add(step, I64(1))
         step.add_incoming(following, loop)
         b.cbranch(b.icmp_signed("<", following, steps), loop, done)
         b.position_at_end(done)
-        for addresses, values in zip(at, totals, strict=True):
-            for address, value in zip(addresses, values, strict=True):
-                b.store(value, pointer(b, address, SUMS)).align = 4
+        for t in range(TOKENS):
+            if last:
+                put_totals(b, [row[t] for row in values], b.add(totals, I64(4 * ROWS * t)))
+            else:
+                for j in range(REGISTERS):
+                    b.store(values[j][t], pointer(b, at[j][t], SUMS)).align = 4
 
-    return op(types.void, (types.intp,) * 4, body)
+    return op(types.void, (types.intp,) * 5, body)
+
+
+def pair_sums(b: Any, x: Any, y: Any) -> Any:
+    """Neighbours added: of every four lanes x's two pairs, then y's."""
+    lanes = x.type.count
+    even = [start + n for four in range(0, lanes, 4) for start in (four, lanes + four) for n in (0, 2)]
+    kind = ir.VectorType(I32, lanes)
+    parts = (b.shuffle_vector(x, y, ir.Constant(kind, [n + odd for n in even])) for odd in (0, 1))
+    return b.fadd(*parts)
 
 
 @device
@@ -166,19 +192,30 @@ def unpacker(form: Form) -> Any:
 
 def gemm_float(form: Form) -> Any:
     """Rows [low, high) of a matrix times `items` tokens; `scratch`, `order` and `share` as in `gemm_rows`."""
-    elements, size, line, read, total_of = form.elements, form.size, form.line, form.read, form.total
-    unpack, multiply_rows, has_rest = unpacker(form), multiplier(form), form.load_part is None
+    elements, size, line, read = form.elements, form.size, form.line, form.read
+    unpack, has_rest = unpacker(form), form.load_part is None
+    alone, first_of, last_of, one_of = (
+        multiplier(form, first, last) for first, last in ((True, True), (True, False), (False, True), (False, False))
+    )
     tile_step, group_step, sums_size, most = line * ROWS, line * TOKENS, line * ROWS * TOKENS, PART // form.elements
 
     @device
-    def multiply(tile, group, steps, sums):
+    def multiply(tile, group, steps, sums, totals, first, last):
+        """A part of a tile's rows times a group's."""
         for some in range(0, tile_step, WIDTH * REGISTERS):
-            multiply_rows(tile + some, group, steps, sums + some)
-
-    @device
-    def clear(sums):
-        for i in range(0, sums_size, 32):
-            store_f32(sums + i, zero_f32())
+            row = totals + some // line * 4
+            if steps == 0:
+                for t in range(TOKENS):
+                    for i in range(ROWS):
+                        set_f32(totals + 4 * (ROWS * t + i), 0.0)
+            elif first and last:
+                alone(tile + some, group, steps, sums + some, row)
+            elif first:
+                first_of(tile + some, group, steps, sums + some, row)
+            elif last:
+                last_of(tile + some, group, steps, sums + some, row)
+            else:
+                one_of(tile + some, group, steps, sums + some, row)
 
     @routine
     def gather_tokens(x, x_item, first, n, items, steps, order, share, groups):
@@ -197,10 +234,10 @@ def gemm_float(form: Form) -> Any:
                 set_f32(rest + (j - whole) * 4 * ROWS + 4 * i, read(p + min(i, last) * w_row + size * j))
 
     @device
-    def put_tile(sums, rest, x, x_item, at, end, items, order, share, whole, k, out, out_item, last):
+    def put_tile(totals, rest, x, x_item, at, end, items, order, share, whole, k, out, out_item, last):
         """A group's results with a tile to where they belong."""
         for i in range(at, min(at + TOKENS, end)):
-            total = total_of(sums + (i - at) * tile_step)
+            total = load_f32(totals + 4 * ROWS * (i - at))
             if has_rest:
                 token = token_at(x, x_item, i, items, order, share)
                 for j in range(whole, k):
@@ -215,7 +252,8 @@ def gemm_float(form: Form) -> Any:
     def run(w, w_row, low, high, x, x_item, items, out, out_item, k, scratch, order, share):
         steps = k // elements if has_rest else (k + elements - 1) // elements
         whole, tile = steps * elements, tile_step * min(steps, most)
-        rest, panel = scratch, scratch + REST * PANEL // ROWS
+        totals, rest = scratch, scratch + 4 * ROWS * TOKENS
+        panel = rest + REST * PANEL // ROWS
         sums = panel + PANEL // ROWS * tile
         kept = PANEL // ROWS * sums_size if steps > most else 0  # a group's sums, if they wait for other parts
         groups = sums + max(kept * (FLOAT_TOKENS // TOKENS), PANEL // ROWS * sums_size)
@@ -236,44 +274,25 @@ def gemm_float(form: Form) -> Any:
                         group = groups + (number * steps + start) * group_step
                         for i in range(0, rows, ROWS):
                             n = i // ROWS
-                            s = sums + number * kept + n * sums_size
-                            if start == 0:
-                                clear(s)
-                            if length:
-                                multiply(panel + n * tile, group, length, s)
-                            if start + most >= steps:
+                            s, final = sums + number * kept + n * sums_size, start + most >= steps
+                            multiply(panel + n * tile, group, length, s, totals, start == 0, final)
+                            if final:
                                 put_tile(
-                                    s, rest + n * REST, x, x_item, token, end, items, order, share, whole, k,
+                                    totals, rest + n * REST, x, x_item, token, end, items, order, share, whole, k,
                                     out + 4 * (r + i), out_item, min(rows - i, ROWS) - 1,
                                 )  # fmt: skip
 
     return run
 
 
-@device
-def total_of_eights(s):
-    return row_sums_f32(
-        load_f32(s), load_f32(s + 32), load_f32(s + 64), load_f32(s + 96),
-        load_f32(s + 128), load_f32(s + 160), load_f32(s + 192), load_f32(s + 224),
-    )  # fmt: skip
-
-
-@device
-def total_of_sixteens(s):
-    return row_sums_f32(
-        fold(load_sums(s)), fold(load_sums(s + 64)), fold(load_sums(s + 128)), fold(load_sums(s + 192)),
-        fold(load_sums(s + 256)), fold(load_sums(s + 320)), fold(load_sums(s + 384)), fold(load_sums(s + 448)),
-    )  # fmt: skip
-
-
 def by_eights(load: Any, read: Any, size: int) -> Form:
     def combine(b: Any, *args: Any) -> Any:
         return intrinsic_call(b, f"llvm.fma.v{WIDTH // 4}f32", SUMS, list(args))
 
-    return Form(8, size, 32, load, None, read, store_f32, total_of_eights, combine)
+    return Form(8, size, 32, load, None, read, store_f32, lambda b, sums: sums, combine)
 
 
-BY_PAIRS = Form(32, 2, 64, load_pairs, load_pairs_part, None, store_pairs, total_of_sixteens, lower_add_pairs)
+BY_PAIRS = Form(32, 2, 64, load_pairs, load_pairs_part, None, store_pairs, lower_fold, lower_add_pairs)
 GEMM = {
     "F32": gemm_float(by_eights(load_f32, f32, 4)),
     "F16": gemm_float(by_eights(load_f16, f16, 2)),

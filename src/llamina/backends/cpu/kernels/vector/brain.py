@@ -52,12 +52,12 @@ load_pairs_part = op(pairs, (types.intp, types.intp), _load_part)
 """The first n numbers, zeros after them."""
 
 
-def _fold(b: Any, x: Any) -> Any:
+def lower_fold(b: Any, x: Any) -> Any:
     low, high = (b.shuffle_vector(x, x, ir.Constant(i32x8.ir, list(range(n, n + 8)))) for n in (0, 8))
     return b.fadd(low, high)
 
 
-fold = op(f32x8, (f32x16,), _fold)
+fold = op(f32x8, (f32x16,), lower_fold)
 """The halves of 16 sums, added."""
 
 
