@@ -410,10 +410,10 @@ def test_a_draft_model(stories: Path, engine: Engine) -> None:
     expected = engine.generate(PROMPTS[0], **GREEDY)
 
     async def scene(drafting: AsyncEngine) -> None:
-        stream = drafting.stream(PROMPTS[1], speculate="draft", **GREEDY)
+        stream = drafting.stream(PROMPTS[1], speculate=3, **GREEDY)
         await anext(stream)
         await stream.aclose()
-        answer = await drafting.generate(PROMPTS[0], speculate="draft", **GREEDY)
+        answer = await drafting.generate(PROMPTS[0], speculate=3, **GREEDY)  # a number: whatever steps take
         assert answer.tokens == expected.tokens
         assert 0 < answer.usage.accepted_tokens <= answer.usage.drafted_tokens
         assert drafting.engine.metrics.drafted_tokens >= answer.usage.drafted_tokens

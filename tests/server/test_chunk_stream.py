@@ -33,6 +33,25 @@ def test_silence_is_told() -> None:
     asyncio.run(main())
 
 
+def test_silence_is_counted_from_the_last_chunk() -> None:
+    """One timer serves all waits of a stream: chunks put it off, and each silence is told."""
+
+    async def main() -> None:
+        stream = Scripted([]).generate(prompt="x")
+        bursts_of = bursts(stream, seconds=0.3)
+        loop = asyncio.get_running_loop()
+        for _ in range(5):
+            loop.call_later(0.15, stream.put, said(text="a"))
+            last = loop.time()
+            assert [chunk.text for chunk in await anext(bursts_of)] == ["a"]
+        for _ in range(2):
+            assert await anext(bursts_of) == [] and loop.time() - last >= 0.3
+            last = loop.time()
+        await bursts_of.aclose()  # type: ignore[attr-defined]
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("last", [ErrorInfo("Internal", "lost"), Chunk(1, error=ErrorInfo("Internal", "lost"))])
 def test_an_error_comes_after_what_was_said(last: Chunk | ErrorInfo) -> None:
     async def main() -> None:

@@ -128,9 +128,9 @@ def test_closed_stream_is_cancelled(client: anthropic.Anthropic, live: Live) -> 
     with client.messages.stream(**asked, extra_body={"temperature": 1.5}) as stream:
         next(iter(stream.text_stream))
         assert not live.idle("smollm2")
-    assert wait_for(lambda: live.idle("smollm2"), 5)
+    assert wait_for(lambda: live.idle("smollm2"))
     entry = live.models.entries["smollm2"]
-    assert wait_for(lambda: entry.users == 0, 5)
+    assert wait_for(lambda: entry.users == 0)
 
 
 def test_closed_in_the_middle_of_a_prompt(live: Live) -> None:
@@ -139,5 +139,5 @@ def test_closed_in_the_middle_of_a_prompt(live: Live) -> None:
     with httpx.stream("POST", f"{live.url}/v1/messages", json=body, timeout=PATIENCE) as response:
         assert response.status_code == 200 and b"message_start" in next(response.iter_bytes())
         (sequence,) = live.engines["smollm2"].core.running
-    assert wait_for(lambda: live.idle("smollm2"), 5)
+    assert wait_for(lambda: live.idle("smollm2"))
     assert sequence.finish_reason == "cancelled" and not sequence.generated

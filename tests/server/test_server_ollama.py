@@ -248,7 +248,7 @@ def test_load_and_unload(live: Live, client: ollama.Client) -> None:
     live.adopt("passing", lambda: Scripted([said(text="x"), done()]))
     entry = live.models.entries["passing"]
     list(client.chat("passing", BRIEF, stream=True, keep_alive="0"))
-    assert wait_for(lambda: entry.model is None, 5)
+    assert wait_for(lambda: entry.model is None)
     live.call(live.models.remove(entry))
 
 
@@ -345,8 +345,8 @@ def test_closed_stream_is_cancelled(live: Live, client: ollama.Client) -> None:
     next(stream)
     assert not live.idle("smollm2")
     stream.close()
-    assert wait_for(lambda: live.idle("smollm2"), 5)
-    assert wait_for(lambda: live.models.entries["smollm2"].users == 0, 5)
+    assert wait_for(lambda: live.idle("smollm2"))
+    assert wait_for(lambda: live.models.entries["smollm2"].users == 0)
 
 
 # ---- lists -----------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Bodies in, JSON and server-sent events out."""
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -86,31 +87,39 @@ def events(
 
     The streams that it `owns` are cancelled when it ends, even if the client has left before its first event.
     """
-    return Events(_guarded(request, source, error_name), owns)
+    shape = shape_for(request.url.path)
+    return Events(source, lambda error: event(shape(api_error(error)), error_name), owns)
 
 
 class Events(StreamingResponse):
-    """A response that owns the streams it is made of."""
+    """A response in parts as they come. `waiting.Disconnects` cancels it when the client leaves.
 
-    def __init__(self, source: AsyncIterator[bytes], owns: Sequence[ChunkStream]) -> None:
+    Tokens come by the thousand, so little is done for a part: it goes past the middlewares, which look at the beginning
+    and the end of a response only, and the task that waits for it is not inside the frames of all of them.
+    """
+
+    def __init__(
+        self, source: AsyncIterator[bytes], on_error: Callable[[Exception], bytes], owns: Sequence[ChunkStream]
+    ) -> None:
         super().__init__(source, headers=HEADERS, media_type="text/event-stream")
-        self._owns = owns
+        self._source, self._on_error, self._owns = source, on_error, owns
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await super().__call__(scope, receive, send)
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await asyncio.ensure_future(self._send_parts(scope.get("send_part", send)))
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             for stream in self._owns:
                 stream.cancel()
 
-
-async def _guarded(request: Request, source: AsyncIterator[bytes], error_name: str | None) -> AsyncIterator[bytes]:
-    try:
-        async for part in source:
-            if part:
-                yield part
-    except Exception as error:
-        yield event(shape_for(request.url.path)(api_error(error)), error_name)
+    async def _send_parts(self, send: Send) -> None:
+        try:
+            async for part in self._source:
+                if part:
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+        except Exception as error:
+            await send({"type": "http.response.body", "body": self._on_error(error), "more_body": True})
 
 
 async def bursts(

@@ -53,6 +53,7 @@ class CountRequests:
                 status = message["status"]
             await send(message)
 
+        scope["send_part"] = send  # for parts of a stream, of which no middleware wants to know
         begun, path = time.perf_counter(), dict(scope)
         self._counts.active += 1
         try:

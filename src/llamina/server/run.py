@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-import signal
 import socket
 from collections.abc import Callable
 from types import FrameType
@@ -31,10 +30,12 @@ class Listening(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, models: Models, grace: float) -> None:
         super().__init__(config)
         self._models, self._grace = models, grace
+        self.ended_by = 0  # the signal
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self.should_exit:
             os._exit(128 + sig)
+        self.ended_by = sig
         super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -67,9 +68,9 @@ def serve(config: Config, *, tell: Callable[[str], None] = print) -> int:
         loop = server.config.get_loop_factory()  # uvloop, where there is one
         with giving_way(), asyncio.Runner(loop_factory=loop) as runner:
             runner.run(main())
-    except KeyboardInterrupt:  # uvicorn raises the signal again when all is done
-        return 128 + signal.SIGINT
-    return 0
+    except KeyboardInterrupt:
+        pass  # uvicorn raises the signal again when all is done, unless this process was begun to ignore it
+    return 128 + server.ended_by if server.ended_by else 0
 
 
 async def _load_first(models: Models, tell: Callable[[str], None]) -> None:

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from itertools import count
+from math import inf
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -53,6 +54,8 @@ class ChunkStream(AsyncIterator[Chunk]):
         self.id, self._model, self._left = frame.id, model, frame.n
         self._items: deque[Chunk | ErrorInfo] = deque()
         self._news: asyncio.Future[None] | None = None  # somebody waits
+        self._until = inf  # no longer than that
+        self._alarm: asyncio.TimerHandle | None = None
         self._spend, self._counted = CALLER.get().spend, False
         self._timer = _after_timeout(self.put)
 
@@ -72,7 +75,7 @@ class ChunkStream(AsyncIterator[Chunk]):
         if self._left == 0:
             raise StopAsyncIteration
         if not self._items:
-            await self._wait(None)
+            await self._wait()
         return self._next()
 
     async def burst(self, seconds: float, most: int | None = None) -> list[Chunk]:
@@ -88,11 +91,12 @@ class ChunkStream(AsyncIterator[Chunk]):
             chunks.append(self._next())
         return chunks
 
-    async def _wait(self, seconds: float | None) -> None:
+    async def _wait(self, seconds: float = inf) -> None:
         """Return when something is there, or after so many seconds."""
         loop = asyncio.get_running_loop()
-        self._news = loop.create_future()
-        timer = loop.call_later(seconds, _wake, self._news) if seconds is not None else None
+        self._news, self._until = loop.create_future(), loop.time() + seconds
+        if self._alarm is None and seconds < inf:
+            self._alarm = loop.call_at(self._until, self._ring)
         try:
             await self._news
         except asyncio.CancelledError:
@@ -100,8 +104,14 @@ class ChunkStream(AsyncIterator[Chunk]):
             raise
         finally:
             self._news = None
-            if timer is not None:
-                timer.cancel()
+
+    def _ring(self) -> None:
+        """End a wait that is over. One timer serves many waits: chunks come thousands of times as often."""
+        loop = asyncio.get_running_loop()
+        over = loop.time() >= self._until
+        self._alarm = None if over else loop.call_at(self._until, self._ring)
+        if over:
+            _wake(self._news)
 
     def _next(self) -> Chunk:
         item = self._items.popleft()
@@ -122,8 +132,9 @@ class ChunkStream(AsyncIterator[Chunk]):
         return item
 
     def _end(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._alarm):
+            if timer is not None:
+                timer.cancel()
 
     def cancel(self) -> None:
         """Nothing more is computed for it."""

@@ -12,13 +12,15 @@ from starlette.routing import Route
 
 from llamina.server.config import Limits
 from llamina.server.errors import ApiError
-from llamina.server.http import DONE, PING, bursts, event, events, json, read
+from llamina.server.http import DONE, PING, bursts, encode, event, events, json, read
 from llamina.server.ids import new_id
 from llamina.server.model import Chunk
 from llamina.server.model.client import ChunkStream
 from llamina.server.model.frames import CallDelta, Logprob, Usage
 from llamina.server.openai.sampling import SamplingFields, check_limits
 from llamina.server.tools import check_count
+
+MARK = "\0"  # where a text goes; no model has it for a name
 
 
 class JsonSchema(msgspec.Struct, forbid_unknown_fields=True):
@@ -161,6 +163,7 @@ class Answer:
         self._progress = bool(body.return_progress)
         self._choices = [Choice(index) for index in range(n)]
         self._usages: list[Usage] = []
+        self._around: list[tuple[bytes, bytes] | None] = [None] * n
 
     def take(self, chunk: Chunk) -> None:
         self._choices[chunk.index].take(chunk)
@@ -185,12 +188,22 @@ class Answer:
             progress = {"total": chunk.prompt_tokens, "processed": chunk.computed}
             return [event(self.delta(chunk.index, {}) | {"prompt_progress": progress})]
         for delta in choice.news(chunk):
+            if delta.keys() == {"content"} and not self._logprobs:
+                parts.append(self._text_event(chunk.index, delta["content"]))
+                continue
             parts.append(
                 event(self.delta(chunk.index, delta, logprobs=self._logprobs_of(chunk) if not parts else None))
             )
         if chunk.finish_reason is not None:
             parts.append(event(self.delta(chunk.index, {}, choice.reason) | {"timings": timings(self._usages)}))
         return parts
+
+    def _text_event(self, index: int, text: str) -> bytes:
+        """The event of a delta that is text alone, as nearly all are: only the text is encoded anew."""
+        if (around := self._around[index]) is None:
+            before, _, after = event(self.delta(index, {"content": MARK})).partition(encode(MARK))
+            around = self._around[index] = (before, after)
+        return around[0] + encode(text) + around[1]
 
     def _logprobs_of(self, chunk: Chunk) -> dict[str, Any] | None:
         return {"content": logprobs(chunk.logprobs)} if self._logprobs and chunk.logprobs else None
@@ -213,14 +226,26 @@ class Choice:
 
     def __init__(self, index: int) -> None:
         self.index = index
-        self.text, self.reasoning, self.reason = "", "", "stop"
+        self.reason = "stop"
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
         self.calls: dict[int, dict[str, Any]] = {}
         self._logprobs: list[Logprob | None] = []
 
+    @property
+    def text(self) -> str:
+        return "".join(self._text)
+
+    @property
+    def reasoning(self) -> str:
+        return "".join(self._reasoning)
+
     def take(self, chunk: Chunk) -> None:
-        self.text += chunk.text
-        self.reasoning += chunk.reasoning
-        self._logprobs += chunk.logprobs or []
+        self._text.append(chunk.text)
+        if chunk.reasoning:
+            self._reasoning.append(chunk.reasoning)
+        if chunk.logprobs:
+            self._logprobs += chunk.logprobs
         for call in chunk.calls:
             self._take_call(call)
         if chunk.finish_reason is not None:
@@ -254,12 +279,13 @@ class Choice:
         return deltas
 
     def message(self) -> dict[str, Any]:
-        message: dict[str, Any] = {"role": "assistant", "content": self.text, "refusal": None}
-        if self.reasoning:
-            message["reasoning_content"] = self.reasoning
+        text, reasoning = self.text, self.reasoning
+        message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+        if reasoning:
+            message["reasoning_content"] = reasoning
         if self.calls:
             message["tool_calls"] = list(self.calls.values())
-            message["content"] = self.text or None
+            message["content"] = text or None
         return message
 
     def whole(self, with_logprobs: bool) -> dict[str, Any]:
