@@ -224,3 +224,13 @@ def test_tools_that_a_server_would_run_are_left_out(client: anthropic.Anthropic,
     assert client.messages.count_tokens(model="smollm2", messages=QUESTION, tools=served).input_tokens > 0
     plain = live.post("/v1/messages", body | {"tools": [WEATHER]})
     assert "x-llamina-warnings" not in plain.headers
+
+
+def test_the_budget_of_thinking_reaches_the_engine(live: Live) -> None:
+    model = live.adopt("scripted", lambda: Scripted([said(text="ok"), done()]))
+    assert isinstance(model, Scripted)
+    body = {"model": "scripted", "max_tokens": 2000, "messages": QUESTION}
+    for thinking, budget in (({"type": "enabled", "budget_tokens": 1024}, 1024), ({"type": "adaptive"}, None)):
+        assert live.post("/v1/messages", body | {"thinking": thinking}).status_code == 200
+        asked = model.asked[-1]
+        assert isinstance(asked, Generate) and asked.options.get("reasoning_budget") == budget
