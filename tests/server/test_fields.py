@@ -184,6 +184,13 @@ def test_several_prompts_are_streamed(live: Live, echo: bool) -> None:
     assert parts[-1]["usage"].items() >= counted.items() and live.idle("stories")
 
 
+def test_a_prompt_that_cannot_be_computed_ends_the_others(live: Live) -> None:
+    endless = {"model": "stories", "max_tokens": 10**6, "ignore_eos": True, "context_shift": True, "stream": True}
+    refused = live.post("/v1/completions", endless | {"prompt": [[403] * 5000, "Once"]})
+    assert refused.status_code == 400 and "5000" in refused.json()["error"]["message"], refused.text
+    assert wait_for(lambda: live.idle("stories"))
+
+
 def test_a_client_that_leaves_ends_all_prompts(live: Live) -> None:
     endless = {"model": "stories", "prompt": ["Once", "Lily"], "max_tokens": 10**6, "ignore_eos": True}
     body = endless | {"context_shift": True, "stream": True}

@@ -99,7 +99,12 @@ async def create(request: Request) -> Response:
     if beams.width(body) is not None:
         raise ApiError(400, "a beam search cannot be streamed: the best is known at the end", param="stream")
     async with _begun(server, body) as (making, streams):
-        first = await streams[0].__anext__()  # what is wrong with the request is an answer of its own, not an event
+        try:
+            first = await streams[0].__anext__()  # what is wrong with the request is an answer of its own, not an event
+        except BaseException:
+            for stream in streams:
+                stream.cancel()
+            raise
     return events(request, _events(server, body, making, first, streams), owns=streams)
 
 
@@ -156,6 +161,10 @@ async def _events(
 
 async def _together(streams: list[ChunkStream]) -> AsyncGenerator[tuple[int, list[Chunk]], None]:
     """The bursts of all streams as they come, each with the place of its stream. Leaving it cancels all of them."""
+    if len(streams) == 1:  # without a task for each burst
+        async for chunks in bursts(streams[0]):
+            yield 0, chunks
+        return
     sources = [bursts(stream) for stream in streams]
     waiting = {asyncio.ensure_future(anext(source)): at for at, source in enumerate(sources)}
     try:
