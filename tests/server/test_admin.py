@@ -1,5 +1,6 @@
 """`/admin`: who reaches it, models, adapters and running requests."""
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -110,9 +111,10 @@ def test_load_use_unload_delete(opened: Protected, golden: Callable[[str], Path]
     assert opened.manage("/admin/models/load", {"id": "tiny", "path": path}).status_code == 409
     assert wait_for(lambda: of(opened, "tiny")["status"] == "ready", 60)
     loaded = of(opened, "tiny")["loaded"]
-    assert loaded["context"] == 256 and loaded["pid"] and loaded["mem_bytes"] > 0
+    assert loaded["context"] == 256 and loaded["pid"] and loaded["mem_bytes"] > loaded["weight_bytes"] > 0
+    assert of(opened, "tiny")["last_used"] is None
     answer = opened.ask("/v1/completions", {"model": "tiny", "prompt": "Once", "max_tokens": 3})
-    assert answer.status_code == 200
+    assert answer.status_code == 200 and abs(of(opened, "tiny")["last_used"] - time.time()) < 60
     stats = opened.manage("/admin/stats").json()
     pressure = stats["memory_pressure"]
     assert pressure["level"] in ("low", "medium", "high") and 0 < pressure["available"] <= pressure["total"]
@@ -143,6 +145,8 @@ def test_a_model_that_cannot_be_loaded(opened: Protected, tmp_path: Path) -> Non
         {"id": "../x", "path": "y"},
         {"id": "x", "path": "y", "model": "z"},
         {"id": "scripted", "context": 5},
+        {"id": "scripted", "quant": "q4_0"},
+        {"id": "x", "path": "y", "quant": "q4_0", "quantize": "q8_0"},
         {"id": "x", "path": "y", "nothing": 1},
         {"id": "x", "path": "y", "context": "5"},
     ],
@@ -225,3 +229,10 @@ def test_a_running_request_is_listed_and_cancelled(opened: Protected, engine: ll
     assert '"finish_reason":"cancelled"' in rest
     assert wait_for(lambda: opened.manage("/admin/requests").json()["data"] == [])
     assert opened.manage(path, method="DELETE").status_code == 404
+
+
+def test_a_seed_s_name_of_quantize(opened: Protected) -> None:
+    opened.manage("/admin/models/load", {"id": "absent", "path": "absent.gguf", "quant": "q4_k"})
+    assert of(opened, "absent")["profile"]["quantize"] == "q4_k"
+    assert wait_for(lambda: of(opened, "absent")["status"] == "failed", 60)
+    opened.manage("/admin/models/absent", method="DELETE")

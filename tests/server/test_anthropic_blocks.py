@@ -205,3 +205,32 @@ def test_thinking_that_is_not_shown_comes_back(live: Live) -> None:
     live.post("/v1/messages", body | {"messages": turns})
     assert isinstance(model, Scripted) and isinstance(model.asked[-1], Generate)
     assert model.asked[-1].messages[1]["reasoning_content"] == "Let me see."
+
+
+def test_tools_that_a_server_would_run_are_left_out(client: anthropic.Anthropic, live: Live) -> None:
+    """As Claude Code sends them: the model is offered the client's own, and a header tells of the others."""
+    model = live.adopt("scripted", lambda: Scripted([said(text="ok"), done()]))
+    assert isinstance(model, Scripted)
+    served: list[Any] = [{"type": "web_search_20250305", "name": "web_search", "max_uses": 8}, {"type": "mcp_toolset"}]
+    body = {"model": "scripted", "max_tokens": 20, "messages": QUESTION, "tools": [*served, WEATHER]}
+    for stream in (False, True):
+        answer = live.post("/v1/messages", body | {"stream": stream})
+        assert answer.status_code == 200, answer.text
+        told = answer.headers["x-llamina-warnings"]
+        assert "web_search_20250305 is left out" in told and "mcp_toolset is left out" in told
+        asked = model.asked[-1]
+        assert isinstance(asked, Generate)
+        assert [tool["function"]["name"] for tool in asked.options["tools"]] == ["get_weather"]
+    assert client.messages.count_tokens(model="smollm2", messages=QUESTION, tools=served).input_tokens > 0
+    plain = live.post("/v1/messages", body | {"tools": [WEATHER]})
+    assert "x-llamina-warnings" not in plain.headers
+
+
+def test_the_budget_of_thinking_reaches_the_engine(live: Live) -> None:
+    model = live.adopt("scripted", lambda: Scripted([said(text="ok"), done()]))
+    assert isinstance(model, Scripted)
+    body = {"model": "scripted", "max_tokens": 2000, "messages": QUESTION}
+    for thinking, budget in (({"type": "enabled", "budget_tokens": 1024}, 1024), ({"type": "adaptive"}, None)):
+        assert live.post("/v1/messages", body | {"thinking": thinking}).status_code == 200
+        asked = model.asked[-1]
+        assert isinstance(asked, Generate) and asked.options.get("reasoning_budget") == budget

@@ -137,8 +137,10 @@ def _send(client: httpx.Client, strategy: Any, count: int, statuses: Counter[int
     def send(case: Any) -> None:
         case.body = body = _gentler(case.body, case.path)
         sent = case.as_transport_kwargs(base_url=str(client.base_url))
-        known = {name: sent[name] for name in ("params", "headers", "json", "data", "cookies") if sent.get(name)}
-        if "data" in known:
+        known = {
+            name: sent[name] for name in ("params", "headers", "json", "data", "files", "cookies") if sent.get(name)
+        }
+        if isinstance(known.get("data"), bytes | str):
             known["content"] = known.pop("data")
         answer = client.request(sent["method"], sent["url"], **known)
         statuses[answer.status_code] += 1

@@ -256,7 +256,9 @@ NOT_SET = {
     "max_completion_tokens", "response_format", "grammar", "json_schema", "regex", "choices", "lark", "typ_p",
     "repetition_penalty", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "min_tokens", "cache_salt",
     "metadata", "store", "service_tier", "verbosity", "prompt_cache_key", "safety_identifier", "modalities",
-    "reasoning_format",
+    "reasoning_format", "reasoning_budget", "thinking_token_budget", "thinking_budget_tokens", "max_new_tokens",
+    "stop_tokens", "stop_token_ids", "include_stop", "include_stop_str_in_output", "skip_special_tokens",
+    "structured_outputs",
 }  # fmt: skip
 
 

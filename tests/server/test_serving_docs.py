@@ -129,6 +129,8 @@ def test_the_dashboard_asks_the_source_that_is_provided() -> None:
     name, _, port = target.partition(":")
     assert any(published.endswith(f":{port}") for published in services[name]["ports"])
     assert f"EXPOSE {port}\n" in (DEPLOY / "Dockerfile").read_text()
+    hosts = services[name]["environment"]["LLAMINA_HOSTS"]
+    assert hosts.removeprefix("${LLAMINA_HOSTS:-").removesuffix("}").split(",") == ["localhost", "127.0.0.1", name]
 
 
 def test_what_is_copied_and_mounted_is_there() -> None:

@@ -8,8 +8,10 @@ from typing import Annotated, Any
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
-from llamina.server import config, units
+from llamina.cli import serve as module
+from llamina.server import config, run, units
 from llamina.server.config import LOADED, Config, ModelProfile
 from llamina.server.settings import InvalidConfig, Mistake, load_config
 from llamina.server.settings.read import read_table
@@ -225,6 +227,43 @@ def test_check_on_the_command_line(tmp_path: Path) -> None:
     wrong = serve(str(tmp_path / "one.gguf"), "--check", "--port", "http", "--memory", "much")
     assert wrong.returncode == 2 and "--port: 'http'" in wrong.stderr and "--memory: 'much'" in wrong.stderr
     assert serve("--prot", "1").returncode == 2
+
+
+def test_flags_of_a_model_have_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that are no settings of the server; a flag wins."""
+    for name in ("one.gguf", "two.gguf", "eye.gguf"):
+        (tmp_path / name).write_bytes(b"")
+    found: list[Config] = []
+    monkeypatch.setattr(run, "serve", lambda config, tell: found.append(config) or 0)
+    variables = {
+        "MODELS": f"{tmp_path / 'one.gguf'},b={tmp_path / 'two.gguf'}",
+        "ALIAS": "x,y",
+    }
+    asked: list[tuple[list[str], dict[str, str]]] = [
+        ([], variables),
+        (["-m", str(tmp_path / "two.gguf")], variables | {"ALIAS": ""}),
+        (
+            [],
+            {
+                "MODELS": str(tmp_path / "one.gguf"),
+                "MMPROJ": str(tmp_path / "eye.gguf"),
+                "CHAT_TEMPLATE": "chatml",
+                "ROPE_SCALE": "2",
+                "YARN_ORIG_CTX": "64",
+            },
+        ),
+    ]
+    for args, given in asked:
+        env = {f"LLAMINA_{name}": value for name, value in given.items()}
+        result = CliRunner().invoke(module.command, args, env=env, standalone_mode=False)
+        assert result.exit_code == 0 and result.exception is None, (result.output, result.exception)
+    first, second, third = (config.models for config in found)
+    assert list(first) == ["one", "b"] and first["one"].aliases == ["x", "y"]
+    assert list(second) == ["two"] and second["two"].aliases == []
+    assert third["one"].mmproj == str(tmp_path / "eye.gguf") and "im_start" in (third["one"].chat_template or "")
+    assert third["one"].rope == {"rope_freq_scale": 0.5, "yarn_orig_ctx": 64}
+    variables_of = {param.name: param.envvar for param in module.command.params}
+    assert {name for name in module.OF_A_MODEL if not variables_of[name]} == set()
 
 
 class Person(msgspec.Struct, forbid_unknown_fields=True):

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 import msgspec
+from click.core import ParameterSource
+from click.types import StringParamType
 
 from llamina.cli.llama_cpp import agreed, always, batch_option, cache_type_options, flash_option, step_tokens
 from llamina.cli.options import complete_model, mmproj_option, offline_option, usable_threads
@@ -15,7 +17,7 @@ from llamina.cli.override_options import override_options, overrides
 from llamina.cli.sampling import NUMBER_NAMES, SampledCommand, given, number_options
 from llamina.cli.terminal import note
 from llamina.server.config import Config
-from llamina.server.settings.table import Setting, settings
+from llamina.server.settings.table import PREFIX, Setting, settings
 
 SHORT = {  # other names of flags, as llama.cpp's server has them
     "port": ("-p",),
@@ -31,7 +33,18 @@ SHORT = {  # other names of flags, as llama.cpp's server has them
     "certfile": ("--ssl-cert-file",),
     "keyfile": ("--ssl-key-file",),
 }
+OF_A_MODEL = {  # flags that are no settings of the server, but of its first model: each has a variable, too
+    "alias", "mmproj", "tokenizer", "chat_template", "chat_template_file", "rope_scale", "rope_scaling",
+    "rope_freq_base", "rope_freq_scale", "yarn_ext_factor", "yarn_attn_factor", "yarn_beta_fast", "yarn_beta_slow",
+    "yarn_orig_ctx",
+}  # fmt: skip
 NO_MODEL = re.compile(r"-(?!00001)\d{5}-of-\d{5}$|mmproj")  # a further shard of one, or an encoder beside one
+
+
+class ModelName(StringParamType):
+    """A model as it is given; several in a variable have commas."""
+
+    envvar_list_splitter = ","
 
 
 def setting_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -54,7 +67,7 @@ def _option(setting: Setting) -> Callable[[Callable[..., Any]], Callable[..., An
 
 
 @click.command("serve", cls=SampledCommand)
-@click.argument("models", nargs=-1, shell_complete=complete_model)
+@click.argument("models", nargs=-1, type=ModelName(), envvar="LLAMINA_MODELS", shell_complete=complete_model)
 @click.option(
     "-m",
     "--model",
@@ -123,6 +136,8 @@ def command(
         name.replace("__", "."): str(value) for name, value in _translated(click.get_current_context(), flags).items()
     }
     names = tuple(name for text in alias for name in text.split(",") if name)
+    if more and click.get_current_context().get_parameter_source("models") == ParameterSource.ENVIRONMENT:
+        models = ()  # a flag wins over a variable
     try:
         named, changes = _named((*models, *more)), _changes()
         if (mmproj or changes) and len(named) != 1:
@@ -144,6 +159,11 @@ def command(
     from llamina.server.run import serve
 
     return serve(found, tell=note)
+
+
+for _param in command.params:
+    if _param.name in OF_A_MODEL:
+        _param.envvar = PREFIX + _param.name.upper()
 
 
 def _translated(ctx: click.Context, flags: dict[str, Any]) -> dict[str, Any]:

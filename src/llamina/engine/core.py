@@ -300,6 +300,7 @@ class Core:
         self.runner.check_open()
         sequence = Sequence(request, leader)
         self.limits.check_tokens((token for token in request.prompt if token >= 0 or not request.embedded), "prompt")
+        self.limits.check_tokens(request.stop_tokens, "stop_tokens")
         self.runner.check_embedded(request.embedded)
         self.speculation.check(request)
         if request.truncate or request.context_shift:

@@ -8,6 +8,7 @@ from llamina.backends import KvType
 from llamina.chat import Format
 from llamina.chat.tool_choice import ToolChoice
 from llamina.engine.delta import Delta
+from llamina.engine.request import ReasoningLimit
 from llamina.engine.speculation.modes import Speculate
 from llamina.grammar import Grammar, Triggers
 from llamina.models.rope_overrides import RopeScaling
@@ -52,7 +53,11 @@ class StreamOptions(SamplingOptions, total=False):
     """The fields of `Request` that are asked for by name, and those of `Sampling`."""
 
     max_tokens: int | None
+    min_tokens: int
     stop: Sequence[str] | str
+    stop_tokens: Sequence[int]
+    include_stop: bool
+    reasoning_limit: ReasoningLimit | None
     markers: Sequence[str]
     ignore_eos: bool
     priority: int
@@ -93,6 +98,7 @@ class ChatOptions(StreamOptions, total=False):
     tool_choice: ToolChoice
     parallel_tool_calls: bool
     reasoning: bool | Sequence[str]
+    reasoning_budget: int | None
     format: str | Format | Sequence[str] | None
     template_options: Mapping[str, Any]
 

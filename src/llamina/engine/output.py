@@ -1,6 +1,6 @@
 """What a request said so far: its tokens, and their text as it becomes certain."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from llamina.engine.stops import StopStrings
 from llamina.tokenizer import Tokenizer
@@ -9,18 +9,26 @@ from llamina.tokenizer import Tokenizer
 class Output:
     """Tokens in, text out. Half a character, and what may become a stop string, is held back."""
 
-    def __init__(self, stop: Sequence[str], markers: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        stop: Sequence[str],
+        markers: Sequence[str] = (),
+        stop_tokens: Iterable[int] = (),
+        include_stop: bool = False,
+        min_tokens: int = 0,
+    ) -> None:
         self.tokens: list[int] = []
         self.pieces: list[str] = []  # text, in the order it was made
         self.read = 0  # how many of the pieces the caller has taken
-        self._stop = stop
+        self._stop, self._include_stop = stop, include_stop
+        self._stop_tokens, self._min_tokens = frozenset(stop_tokens), min_tokens
         self._markers = markers
-        self._stops = StopStrings(stop)
+        self._stops = StopStrings(stop, include_stop)
 
     def begin(self, tokenizer: Tokenizer, ignore_eos: bool) -> None:
         """Nothing can be said before this."""
         self._tokenizer = tokenizer
-        self._enders = frozenset() if ignore_eos else tokenizer.eog
+        self.ends = self._stop_tokens | (frozenset() if ignore_eos else tokenizer.eog)
         self._shown = frozenset(tokenizer.token_ids(self._markers))
         self.rewind(0)
 
@@ -41,7 +49,7 @@ class Output:
 
     @property
     def _at_end(self) -> bool:
-        return bool(self.tokens) and self.tokens[-1] in self._enders
+        return bool(self.tokens) and self.tokens[-1] in self.ends
 
     def take(self) -> str:
         """The next piece that the caller has not taken."""
@@ -51,7 +59,8 @@ class Output:
     def push(self, token: int) -> str:
         """The text that a token makes certain, often none."""
         self.tokens.append(token)
-        return self._say("" if token in self._enders else self._stops.push(self._detokenizer.push(token)))
+        text = "" if token in self.ends else self._detokenizer.push(token)
+        return self._say(text if len(self.tokens) <= self._min_tokens else self._stops.push(text))
 
     def finish(self) -> str:
         """What was held back."""
@@ -61,7 +70,7 @@ class Output:
         """Take the last n tokens back, with their text."""
         tokens = self.tokens[: len(self.tokens) - n]
         self.tokens, self.pieces = [], []
-        self._stops = StopStrings(self._stop)
+        self._stops = StopStrings(self._stop, self._include_stop)
         self._detokenizer = self._tokenizer.stream(continued=True, shown=self._shown)
         for token in tokens:
             self.push(token)

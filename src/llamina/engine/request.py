@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from llamina.engine.embedded import Embedded, Prompt
 from llamina.engine.speculation.modes import Speculate, check_mode
@@ -15,6 +15,15 @@ from llamina.sampling import LogitsProcessor, Sampling
 Reading = Literal["logits", "logprobs", "hidden", "rank"]
 
 
+class ReasoningLimit(NamedTuple):
+    """Reasoning of so many tokens, and what it is known by."""
+
+    tokens: int
+    opening: str  # the marker that it begins with; empty if the prompt has it
+    ends: Sequence[str]  # markers that end it
+    closing: Sequence[int]  # the tokens that it is ended with
+
+
 @dataclass(frozen=True, eq=False)
 class Request:
     """A prompt and how to continue it, or what to read from it. Submitting one twice gives two sequences."""
@@ -22,8 +31,12 @@ class Request:
     prompt: Sequence[int]  # token ids; of a `Prompt`, with the rows that stand in the place of tokens
     sampling: Sampling = field(default_factory=Sampling)
     max_tokens: int | None = None  # None: until the context is full
+    min_tokens: int = 0  # so many come before a token or a stop string may end the answer
     stop: Sequence[str] | str = ()
+    stop_tokens: Sequence[int] = ()  # that end the answer as an end-of-generation token does
+    include_stop: bool = False  # the stop string that ends the answer is part of its text
     markers: Sequence[str] = ()  # control tokens, by name, that are part of the text
+    reasoning_limit: ReasoningLimit | None = None  # longer reasoning is ended; None: it may be of any length
     ignore_eos: bool = False  # go on after an end-of-generation token
     priority: int = 0  # each level is worth a head start over some earlier requests; below 0, later ones go first
     logits_processor: LogitsProcessor | None = None  # (tokens so far, logits) → logits, before everything else
@@ -54,18 +67,25 @@ class Request:
         if not self.prompt:
             raise RequestError("the prompt is empty: at least one token is needed to continue from", "prompt")
         check_whole("max_tokens", self.max_tokens, 1, optional=True)
+        check_whole("min_tokens", self.min_tokens, 0)
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            message = f"min_tokens is {self.min_tokens} and max_tokens {self.max_tokens}: must be at most that"
+            raise RequestError(message, "min_tokens")
         check_whole("priority", self.priority)
         check_whole("n_keep", self.n_keep, 0)
         check_whole("index", self.index, 0, (1 << 64) - 1)
         check_whole("logprobs", self.logprobs, 0, optional=True)
         check_whole("prompt_logprobs", self.prompt_logprobs, 0, optional=True)
-        for name in ("ignore_eos", "cache_prompt", "truncate", "context_shift"):
+        for name in ("ignore_eos", "include_stop", "cache_prompt", "truncate", "context_shift"):
             if not isinstance(value := getattr(self, name), bool):
                 raise RequestError(f"{name} is {value!r}: it must be True or False", name)
         if self.logits_processor is not None and not callable(self.logits_processor):
             what = f"logits_processor is {self.logits_processor!r}: it must be a function of tokens and logits"
             raise RequestError(what, "logits_processor")
         self._set(stop=_stop(self.stop), markers=tuple(self.markers), adapters=_scales(self.adapters))
+        self._set(stop_tokens=_tokens(self.stop_tokens, "stop_tokens"))
+        if self.reasoning_limit is not None:
+            self._set(reasoning_limit=ReasoningLimit(*self.reasoning_limit))
         check_mode(self.speculate)
         self._check_grammar()
         self._check_dropping()
@@ -83,9 +103,10 @@ class Request:
         self._set(source=source(self.grammar, self.json_schema, self.regex, self.choices, self.lark))  # type: ignore[arg-type]
         if self.triggers is not None and self.source is None:
             raise RequestError("triggers are given without a grammar: give the grammar that they begin", "triggers")
-        if self.source is not None and self.ignore_eos and self.triggers is None:
-            message = f"ignore_eos is given with {self.source.kind}: an answer that follows it must be able to end"
-            raise RequestError(message, "ignore_eos")
+        if self.source is not None and self.triggers is None and (self.ignore_eos or self.min_tokens):
+            name = "ignore_eos" if self.ignore_eos else "min_tokens"
+            message = f"{name} is given with {self.source.kind}: an answer that follows it must be able to end"
+            raise RequestError(message, name)
 
     def _check_dropping(self) -> None:
         if self.truncate and self.prompt_logprobs is not None:
@@ -103,13 +124,14 @@ class Request:
             )
 
 
-def _tokens(prompt: object) -> tuple[int, ...]:
-    if isinstance(prompt, str | bytes) or not hasattr(prompt, "__iter__"):
-        raise RequestError(f"the prompt is {_kind(prompt)}: it must be token ids", "prompt")
-    tokens = tuple(prompt)
+def _tokens(given: object, name: str = "prompt") -> tuple[int, ...]:
+    noun = "the prompt" if name == "prompt" else name
+    if isinstance(given, str | bytes) or not hasattr(given, "__iter__"):
+        raise RequestError(f"{noun} is {_kind(given)}: it must be token ids", name)
+    tokens = tuple(given)
     for token in tokens:
         if isinstance(token, bool) or not hasattr(token, "__index__"):
-            raise RequestError(f"the prompt has {token!r} in it: token ids are whole numbers", "prompt")
+            raise RequestError(f"{noun} has {token!r} in it: token ids are whole numbers", name)
     return tuple(int(token) for token in tokens)
 
 
@@ -160,6 +182,8 @@ OTHER_NAMES = {  # as other libraries call it
     "num_predict": "max_tokens",
     "repetition_penalty": "repeat_penalty",
     "stop_sequences": "stop",
+    "stop_token_ids": "stop_tokens",
+    "include_stop_str_in_output": "include_stop",
     "lora": "adapters",
     "max_num_seqs": "max_sequences",
     "max_batch_size": "max_sequences",

@@ -37,6 +37,9 @@ class Samplers:
             breakers=self._breakers(params.dry_sequence_breakers) if params.dry_multiplier else None,
             processor=request.logits_processor,
             constraint=self._constraint(sequence),
+            ends=sequence.output.ends,
+            ends_from=len(request.prompt) + request.min_tokens if request.min_tokens else 0,
+            on_host=["reasoning_limit"] if request.reasoning_limit is not None else [],
         )
 
     def _constraint(self, sequence: Sequence) -> "Constraint | Lazy | None":

@@ -16,6 +16,7 @@ from llamina.engine.logprobs import Logprobs
 from llamina.engine.output import Output
 from llamina.engine.request import Request
 from llamina.engine.speculation.drafting import Drafting
+from llamina.errors import InvalidGrammar
 from llamina.ops.batch import Applied
 from llamina.sampling import Sampler, logprob_of
 
@@ -51,13 +52,15 @@ class Sequence:
         self.dropped = 0  # old tokens that are not known any more
         self.finish_reason: FinishReason | None = None
         self.error: Exception | None = None  # why it ended, if it failed
-        self.output = Output(request.stop, request.markers)
+        ends = request.stop_tokens, request.include_stop, request.min_tokens
+        self.output = Output(request.stop, request.markers, *ends)
         self.logprobs = Logprobs(request.prompt, request.logprobs, request.prompt_logprobs)
         self.rows: list[Any] = []  # outputs that are read: arrays, or what a sink has made of them
         self.sampler: Sampler | None = None
         self.applied: tuple[Applied, ...] = ()  # its adapters, once the engine has found them
         self.adapter_key: tuple[Hashable, ...] = ()  # which they are, by their contents
         self.layout = Layout(request.embedded) if request.embedded else None  # of rows in the place of tokens
+        self.reasoned = False  # its reasoning is over, or was ended
         self.drafting = Drafting()
         self.times = Times()
         self.listeners: list[Listener] = []  # told of every delta, in order
@@ -119,11 +122,38 @@ class Sequence:
     def sample(self, logits: npt.NDArray[np.float32]) -> list[int]:
         """The next token, and those that the grammar leaves no choice about; `logits` is overwritten."""
         assert self.sampler is not None
+        if tokens := self._close_reasoning():
+            return tokens
         before = logits if self.request.logprobs is None else logits.copy()
         known = self.known if self.layout is None else [token for token in self.known if token >= 0]
         token = self.sampler.sample(logits, known, len(self.known) + self.dropped)
         self.logprobs.add(before, token)
         return [token, *(self.sampler.forced() if self.request.logprobs is None else [])]
+
+    def _close_reasoning(self) -> list[int]:
+        """The tokens that end reasoning which is as long as it may be, in the place of those that would be sampled."""
+        limit = self.request.reasoning_limit
+        if limit is None or self.reasoned or len(self.generated) < limit.tokens:
+            return []
+        text = self.text.lstrip()
+        if len(text) < len(limit.opening) and limit.opening.startswith(text):
+            return []  # it may be about to begin
+        self.reasoned = True
+        tokens = list(limit.closing)
+        if not text.startswith(limit.opening) or any(end in text for end in limit.ends) or not self._allows(tokens):
+            return []
+        self.logprobs.rewind(0, len(tokens))
+        return tokens
+
+    def _allows(self, tokens: list[int]) -> bool:
+        """Whether the grammar, which goes on after these tokens then, has a place for them."""
+        constraint = self.sampler.constraint if self.sampler is not None else None
+        try:
+            if constraint is not None:
+                constraint.restart([*self.generated, *tokens])
+        except InvalidGrammar:
+            return False
+        return True
 
     def choice(self) -> Choice:
         """How a backend chooses the next token after all that are known or being sampled."""

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 class StopStrings:
     """Feed it text; it gives back what is safe to show, and says when a stop string is complete."""
 
-    def __init__(self, stops: Sequence[str]) -> None:
-        self._stops = tuple(stops)
+    def __init__(self, stops: Sequence[str], shown: bool = False) -> None:
+        """`shown`: the stop string that is hit is given back, too."""
+        self._stops, self._shown = tuple(stops), shown
         self._held = ""
         self.hit = False
         self.found = ""  # the stop string that was hit
@@ -21,7 +22,7 @@ class StopStrings:
         if found:
             at, first = min(found)
             self.hit, self.found = True, self._stops[first]
-            return self._take(at)
+            return self._take(at + (len(self.found) if self._shown else 0))
         return self._take(len(self._held) - self._possible())
 
     def flush(self) -> str:

@@ -18,7 +18,7 @@ from llamina.repl.visible import visible
 if TYPE_CHECKING:
     from llamina.repl.desk import Desk
 
-SETTABLE = sorted((SAMPLING | OPTIONS) - {"triggers", "markers", "logits_processor"})
+SETTABLE = sorted((SAMPLING | OPTIONS) - {"triggers", "markers", "logits_processor", "reasoning_limit"})
 GRAMMARS = ("grammar", "json_schema", "regex", "lark")  # of a request, one at most
 
 

@@ -42,7 +42,11 @@ class Sampler:
         breakers: Breakers | None = None,
         processor: LogitsProcessor | None = None,
         constraint: "Constraint | Lazy | None" = None,
+        ends: Iterable[int] = (),
+        ends_from: int = 0,
+        on_host: Iterable[str] = (),
     ) -> None:
+        """The tokens of `ends` are sampled from the position `ends_from` on; `on_host` is why no backend may sample."""
         self._stream = stream
         self.random = Random(params.seed, stream)
         self._processor = processor
@@ -52,12 +56,14 @@ class Sampler:
         self._stages = [stage for _, stage in active]
         self._choose: Callable[[Candidates], int] = likeliest if greedy else draw
         self._tries_first = greedy and all(name in PENALTIES for name, _ in active)
-        beside = {"mask": constraint, "logits_processor": processor, "mirostat": params.mirostat and not greedy}
-        more = [name for name, there in beside.items() if there]
+        self._ends, self._ends_from = np.array([*ends], np.intp), ends_from
+        mirostat = params.mirostat and not greedy
+        beside = {"min_tokens": ends_from, "mask": constraint, "logits_processor": processor, "mirostat": mirostat}
+        more = [*on_host, *(name for name, there in beside.items() if there)]
         bias = dict(zip(self._biased.tolist(), self._bias.tolist(), strict=True))
         self.handover = handover(params, [name for name, _ in active], greedy, bias, more)
         self._draws = not greedy
-        if params.mirostat and not greedy:
+        if mirostat:
             self._choose = Mirostat(params.mirostat, params.mirostat_tau, params.mirostat_eta, vocab)
 
     def sample(self, logits: Floats, history: Sequence[int], position: int | None = None) -> int:
@@ -69,7 +75,10 @@ class Sampler:
             logits = _processed(self._processor, logits, history)
         if len(self._biased):
             logits[self._biased] += self._bias
-        candidates = Candidates(logits, history, self.random, len(history) if position is None else position)
+        position = len(history) if position is None else position
+        if position < self._ends_from:
+            logits[self._ends] = -np.inf
+        candidates = Candidates(logits, history, self.random, position)
         if self.constraint is not None and self._tries_first:
             return self._try_likeliest(candidates, self.constraint)
         if self.constraint is not None:

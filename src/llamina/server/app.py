@@ -26,6 +26,7 @@ from llamina.server.native import aliases, completion, embedding, infill, lora, 
 from llamina.server.ollama import chat as ollama_chat
 from llamina.server.ollama import embed, generate, manage
 from llamina.server.ollama import models as ollama_models
+from llamina.server.ollama.kept import restore
 from llamina.server.openai import batch_jobs, batches, chat, chat_ws, completions, embeddings, files, transcriptions
 from llamina.server.openai import models as openai_models
 from llamina.server.openai.assistants import assistants, runs, threads
@@ -79,6 +80,7 @@ def build_app(config: Config, models: Models | None = None) -> Starlette:
         store = await asyncio.to_thread(Store, config.database_url, config.data_folder)
         app.state.server = server = Server(config, models or Models(config), store, keys, requests=counts)
         try:
+            await restore(store, server.models)
             with server.instance.taking_over():
                 for api in APIS:
                     if hasattr(api, "resume"):

@@ -159,6 +159,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], about("What is logged; requests are told at info.")
     ] = "info"
+    log_prompts: Annotated[bool, about("Whether prompts and answers are logged, too, at info.")] = False
     otel: Annotated[
         str, about("Where OpenTelemetry traces are sent by OTLP over HTTP, as http://HOST:4318; empty: nowhere.")
     ] = ""

@@ -15,6 +15,7 @@ from llamina.server.errors import ApiError
 from llamina.server.memory import estimate, resident
 from llamina.server.model import Model, ModelError, WorkerModel
 from llamina.server.model.frames import Loading
+from llamina.server.prompt_log import log_prompts
 from llamina.server.record import current
 
 Status = Literal["unloaded", "loading", "ready", "failed"]
@@ -51,6 +52,11 @@ class Entry:
         return resident(self.model) if self.model is not None else self.reserved or 0
 
     @property
+    def used_at(self) -> int | None:
+        """When it was last asked for, in seconds since 1970; None: never."""
+        return int(time.time() - (time.monotonic() - self.last_used)) if self.last_used else None
+
+    @property
     def idle_seconds_left(self) -> float | None:
         """How long it stays loaded if nobody asks for it; None: for ever."""
         keeps = self.profile.keep_alive
@@ -79,7 +85,13 @@ class Models:
 
     def adopt(self, id: str, model: Model) -> None:
         """Serve a model that is loaded already."""
-        self.entries[id] = Entry(id, ModelProfile(model=model.info.path), status="ready", model=model)
+        self.entries[id] = Entry(id, ModelProfile(model=model.info.path), status="ready", model=self._watched(model))
+
+    def _watched(self, model: Model) -> Model:
+        """The model, whose prompts are logged if that is asked for."""
+        if self._config.log_prompts:
+            log_prompts(model)
+        return model
 
     def find(self, name: str | None) -> Entry:
         """The model of an id or an alias; without a name, the only or the first one. Raises ApiError."""
@@ -152,7 +164,7 @@ class Models:
             profile = entry.profile
             model = WorkerModel(profile.model, profile.load_options(), profile.adapters)
             await model.start(lambda frame: setattr(entry, "progress", frame))
-            entry.model, entry.status = model, "ready"
+            entry.model, entry.status = self._watched(model), "ready"
         except Exception as error:
             entry.status, entry.error = "failed", str(error)
             raise

@@ -15,6 +15,14 @@ from llamina.server.errors import Shape, anthropic_shape, llama_shape, ollama_sh
 
 REF = "#/components/schemas/{name}"
 CONVERTED = re.compile(r"\{(\w+)(?::(\w+))?\}")  # a parameter of a path, and its type
+Schema = dict[str, Any]
+TEXT: Schema = {"type": "string"}
+PAGE: dict[str, Schema] = {  # of a list
+    "after": TEXT,
+    "before": TEXT,
+    "limit": {"type": "integer", "minimum": 1},
+    "order": {"type": "string", "enum": ["asc", "desc"]},
+}
 ERRORS = {
     "anthropic": {
         "type": "object",
@@ -64,13 +72,18 @@ def document(routes: Iterable[BaseRoute]) -> dict[str, Any]:
     """The document of these routes; WebSockets and routes outside of the schema are left out."""
     found = [route for route in routes if isinstance(route, Route) and route.include_in_schema]
     bodies = [body_of(route.endpoint) for route in found]
-    kinds = list(dict.fromkeys(kind for kind in bodies if kind is not None))
+    forms = [form_of(route.endpoint) for route in found]
+    kinds = list(dict.fromkeys(kind for kind in (*bodies, *forms) if kind is not None and not isinstance(kind, tuple)))
     schemas, components = msgspec.json.schema_components(kinds, ref_template=REF)
     schema_of = dict(zip(kinds, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
-    for route, body in zip(found, bodies, strict=True):
+    for route, body, form in zip(found, bodies, forms, strict=True):
+        content = {} if body is None else {"application/json": {"schema": schema_of[body]}}
+        if form is not None:
+            fields = components[form.__name__]["properties"] if isinstance(form, type) else dict.fromkeys(form, TEXT)
+            content = {"multipart/form-data": {"schema": _with_file(fields)}}
         for method in sorted((route.methods or set()) - {"HEAD"}):
-            operation = _operation(route, method, None if body is None else schema_of[body], _streams(body))
+            operation = _operation(route, method, content, _streams(body or form))
             paths.setdefault(CONVERTED.sub(r"{\1}", route.path), {})[method.lower()] = operation
     return {
         "openapi": "3.1.0",
@@ -96,10 +109,31 @@ def body_of(handler: Callable[..., Any]) -> Any:
     return None
 
 
-def queries_of(handler: Callable[..., Any]) -> list[str]:
-    """The parameters of the query that a handler itself asks for by name."""
-    named = [_query(node) for node in _nodes(handler)]
-    return list(dict.fromkeys(name for name in named if name is not None))
+def form_of(handler: Callable[..., Any]) -> Any:
+    """The form that a handler reads by `receive`, beside its file: the struct of its `convert(form.fields, Type)`, or
+    the names in FIELDS of its file. None if it reads none."""
+    known, name = inspect.unwrap(handler).__globals__, None
+    for node in _nodes(handler):
+        match node:
+            case ast.Call(ast.Attribute(attr="convert"), [ast.Attribute(attr="fields"), ast.Name(kind)]):
+                return known[kind]
+            case ast.Call(ast.Name("receive")):
+                name = "FIELDS"
+    return None if name is None else known[name]
+
+
+def queries_of(handler: Callable[..., Any]) -> dict[str, Schema]:
+    """The parameters of the query that a handler itself asks for by name, or as a page of a list, with their types."""
+    found: dict[str, Schema] = {}
+    for node in _nodes(handler):
+        match node:
+            case ast.Call(ast.Name("whole" | "truth" as kind), [_, ast.Constant(str(name)), *_]):
+                found[name] = {"type": "integer" if kind == "whole" else "boolean"}
+            case ast.Call(ast.Name("asked_page")):
+                found |= PAGE
+        if (asked := _query(node)) is not None:
+            found.setdefault(asked, TEXT)
+    return found
 
 
 def _query(node: ast.AST) -> str | None:
@@ -131,7 +165,13 @@ def _kind(call: ast.Call) -> ast.expr | None:
     return next((k.value for k in call.keywords if k.arg == "type"), None) if name == "decode" and reads else None
 
 
-def _operation(route: Route, method: str, body: dict[str, Any] | None, streams: bool) -> dict[str, Any]:
+def _with_file(fields: dict[str, Schema]) -> Schema:
+    """The schema of a form with a file."""
+    properties = {"file": {"type": "string", "format": "binary"}, **fields}
+    return {"type": "object", "required": ["file"], "properties": properties, "additionalProperties": False}
+
+
+def _operation(route: Route, method: str, body: dict[str, Any], streams: bool) -> dict[str, Any]:
     api = api_of(route.path)
     answer: dict[str, Any] = {"application/json": {"schema": {}}}
     if streams:
@@ -145,7 +185,7 @@ def _operation(route: Route, method: str, body: dict[str, Any] | None, streams: 
             {"name": name, "in": "path", "required": True, "schema": {"type": "integer" if kind == "int" else "string"}}
             for name, kind in CONVERTED.findall(route.path)
         ]
-        + [{"name": name, "in": "query", "schema": {"type": "string"}} for name in queries_of(route.endpoint)],
+        + [{"name": name, "in": "query", "schema": kind} for name, kind in queries_of(route.endpoint).items()],
         "responses": {
             "200": {"description": "The answer.", "content": answer},
             "default": {
@@ -154,8 +194,8 @@ def _operation(route: Route, method: str, body: dict[str, Any] | None, streams: 
             },
         },
     }
-    if body is not None:
-        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+    if body:
+        found["requestBody"] = {"required": True, "content": body}
     return found
 
 

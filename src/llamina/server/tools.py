@@ -1,4 +1,4 @@
-"""What every API checks of the tools that a client describes."""
+"""What every API checks of the tools that a client describes, and how it tells what it leaves out."""
 
 from typing import Any
 
@@ -6,6 +6,9 @@ import msgspec
 
 from llamina.server.config import Limits
 from llamina.server.errors import ApiError
+
+WARNINGS = "x-llamina-warnings"  # the header that names what was asked for and left out
+LONGEST_HEADER = 1000  # characters
 
 
 def check_count(tools: list[dict[str, Any]], limits: Limits) -> None:
@@ -27,3 +30,9 @@ def read_schema(schema: dict[str, Any], param: str) -> dict[str, Any]:
     if not isinstance(given.get("properties", {}), dict):
         raise ApiError(400, f"{param}.properties must be an object: names with their schemas", param=param)
     return given
+
+
+def warning_headers(warnings: list[str]) -> dict[str, str]:
+    """The header of an answer, in characters that one may have and no longer than clients take; none without any."""
+    text = "; ".join(warnings)[:LONGEST_HEADER]
+    return {WARNINGS: "".join(c if c.isascii() and c.isprintable() else "?" for c in text)} if text else {}

@@ -8,11 +8,11 @@ from llamina.chat import ChatEvent, Collected, Content, Format, Parser, Reasonin
 from llamina.chat.messages import adapted
 from llamina.chat.tool_choice import ToolChoice, call_grammar, chosen, lazy_grammar
 from llamina.engine.delta import Delta, FinishReason
-from llamina.engine.request import OPTIONS, SAMPLING, check_names
+from llamina.engine.request import OPTIONS, SAMPLING, ReasoningLimit, check_names
 from llamina.engine.tasks.completion import Completion, Usage
 from llamina.engine.tasks.generation import Generation
 from llamina.engine.tasks.media import content_of, in_parts, marked, prompt_of
-from llamina.errors import InvalidGrammar, RequestError
+from llamina.errors import InvalidGrammar, RequestError, check_whole
 from llamina.grammar import KINDS, Source
 from llamina.sampling import TokenLogprob
 from llamina.tokenizer import ChatTemplate, Tokenizer
@@ -77,6 +77,7 @@ class ChatSettings:
     tool_choice: ToolChoice = "auto"
     parallel_tool_calls: bool = False  # whether an answer that must call a tool may call several
     reasoning: bool | Sequence[str] = True  # False: left in the text; or two markers around it
+    reasoning_budget: int | None = None  # tokens of reasoning, after which it is ended; None: it ends by itself
     format: str | Format | Sequence[str] | None = None  # a name, or two markers around JSON; None: the template's
     template_options: Mapping[str, Any] = field(default_factory=dict)  # variables of the template
 
@@ -220,7 +221,21 @@ def prepare(engine: "Engine", messages: Messages, options: dict[str, Any]) -> tu
         options |= {"lark": call_grammar(format, tools, tokens, thinks, settings.parallel_tool_calls)}
     elif len(tools) and not any(options.get(kind) is not None for kind in KINDS):
         options |= _lazy(engine, format, tools, tokens, thinking)
+    if settings.reasoning_budget is not None:
+        options |= {"reasoning_limit": _limit(engine.tokenizer, format, settings.reasoning_budget, thinking)}
     return prompt_of(engine, prompt, media), options | {"markers": format.markers}, Parser(format, tools, thinking)
+
+
+def _limit(tokenizer: Tokenizer, format: Format, budget: int, thinking: bool) -> ReasoningLimit:
+    """Where reasoning is ended; `thinking`: the prompt has opened it. Raises RequestError."""
+    check_whole("reasoning_budget", budget, 0)
+    if format.reasoning is None:
+        message = "reasoning_budget is given and reasoning is left in the text: leave one of them out"
+        raise RequestError(message, "reasoning_budget")
+    opening, end = format.reasoning
+    closing = end if format.messages else f"\n{end}\n\n"
+    tokens = tokenizer.encode(closing, parse_special=True, continued=True)
+    return ReasoningLimit(budget, "" if thinking else opening, (end, *format.breaks), tokens)
 
 
 def render(

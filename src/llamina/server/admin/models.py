@@ -13,7 +13,8 @@ from llamina.server.config import ModelProfile
 from llamina.server.errors import ApiError
 from llamina.server.http import json, read
 from llamina.server.model import WorkerModel
-from llamina.server.models import Entry, Models
+from llamina.server.models import Entry
+from llamina.server.ollama.kept import keep
 from llamina.server.ollama.manage import forget
 from llamina.server.ollama.names import new_name
 
@@ -23,13 +24,16 @@ class LoadRequest(ModelProfile, forbid_unknown_fields=True, frozen=True, kw_only
 
     id: str
     path: str = ""  # the same as `model`
+    quant: str | None = None  # the same as `quantize`
 
     def profile(self) -> ModelProfile | None:
         """None: the model is known already. Raises ApiError for settings of a model that has its own."""
         if self.path and self.model:
             raise ApiError(400, "path and model are both given: they are the same, so give one", param="path")
+        if self.quant and self.quantize:
+            raise ApiError(400, "quant and quantize are both given: they are the same, so give one", param="quant")
         names = [field for field in ModelProfile.__struct_fields__ if field != "model"]
-        given = {name: getattr(self, name) for name in names}
+        given = {name: getattr(self, name) for name in names} | {"quantize": self.quant or self.quantize}
         if model := self.path or self.model:
             return ModelProfile(model, **given)
         if any(value not in (None, [], {}) for value in given.values()):
@@ -64,6 +68,7 @@ def described(entry: Entry) -> dict[str, Any]:
         "error": entry.error or None,
         "inflight": entry.users,
         "created": entry.created,
+        "last_used": entry.used_at,
         "profile": entry.profile,
     }
     if (model := entry.model) is not None:
@@ -73,7 +78,8 @@ def described(entry: Entry) -> dict[str, Any]:
             "architecture": info.architecture,
             "context": info.context,
             "parameters": info.parameters,
-            "mem_bytes": info.weight_bytes,
+            "mem_bytes": entry.memory,  # what its process has now
+            "weight_bytes": info.weight_bytes,
             "pid": model.pid if isinstance(model, WorkerModel) else None,
         }
     return found
@@ -87,13 +93,16 @@ async def load(request: Request) -> Response:
     entry: Entry = server.models.add(new_name(body.id, "id"), profile) if profile else server.models.find(body.id)
     if entry.model is None:
         entry.status = "loading"
-        server.jobs.start(f"load {entry.id}", _load(server.models, entry))
+        server.jobs.start(f"load {entry.id}", _load(server, entry, profile))
     return json(described(entry), 202)
 
 
-async def _load(models: Models, entry: Entry) -> None:
+async def _load(server: Any, entry: Entry, profile: ModelProfile | None) -> None:
+    """Load a model; a new one that can be loaded is known after a restart, too."""
     try:
-        await models.load(entry)
+        await server.models.load(entry)
+        if profile is not None:
+            await keep(server.store, entry.id, profile)
     except ApiError as error:
         entry.status, entry.error = "failed", error.message
     except (LlaminaError, OSError):
@@ -126,9 +135,9 @@ async def pull(request: Request) -> Response:
 
 async def delete(request: Request) -> Response:
     """DELETE /admin/models/{id}: forget a model. Its file goes too, if it was pulled and no other model uses it."""
-    models: Models = request.app.state.server.models
-    entry = models.find(request.path_params["id"])
-    await forget(models, entry)
+    server = request.app.state.server
+    entry: Entry = server.models.find(request.path_params["id"])
+    await forget(server, entry)
     return json({"id": entry.id, "deleted": True})
 
 

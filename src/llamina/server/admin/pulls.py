@@ -3,9 +3,8 @@
 from typing import Any
 
 from llamina.errors import LlaminaError
-from llamina.server.config import ModelProfile
 from llamina.server.errors import ApiError
-from llamina.server.ollama.manage import Pull
+from llamina.server.ollama.manage import Pull, know
 
 
 class Pulls:
@@ -36,5 +35,4 @@ class Pulls:
             progress |= {"status": "failed", "error": str(error)}
             return
         del self._progress[id]
-        if id not in server.models.entries:
-            server.models.add(id, ModelProfile(task.path))
+        await know(server, id, task.path)

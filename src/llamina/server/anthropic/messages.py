@@ -16,6 +16,7 @@ from llamina.server.ids import new_id
 from llamina.server.model import Chunk
 from llamina.server.model.client import ChunkStream
 from llamina.server.record import current
+from llamina.server.tools import warning_headers
 
 PING = event({"type": "ping"}, "ping")
 
@@ -44,7 +45,7 @@ async def create(request: Request) -> Response:
     server = request.app.state.server
     body = await read(request, MessagesRequest)
     limits = server.config.limits
-    given, options = body.conversation(limits), body.options(limits)
+    given, options, headers = body.conversation(limits), body.options(limits), warning_headers(body.warnings)
     async with server.models.use(body.model) as (entry, model):
         stream = model.generate(messages=given.messages, options=options, prefill=given.prefill)
         eager = body.eager_tools(request.headers.get("anthropic-beta", ""))
@@ -55,9 +56,11 @@ async def create(request: Request) -> Response:
                     answer.take(chunk)
                     if answer.stop_reason is not None:
                         break
-            return json(answer.whole())
+            return json(answer.whole(), headers=headers)
         first = await stream.__anext__()  # what is wrong with the request is an answer of its own, not an event
-    return events(request, _events(server, body.model, answer, first, stream), "error", owns=[stream])
+    response = events(request, _events(server, body.model, answer, first, stream), "error", owns=[stream])
+    response.headers.update(headers)
+    return response
 
 
 async def _events(server: Any, name: str, answer: Answer, first: Chunk, stream: ChunkStream) -> AsyncIterator[bytes]:

@@ -13,6 +13,7 @@ from llamina.server.tools import check_count, read_schema
 
 LEAST_BUDGET = 1024  # of thinking, as in Anthropic's API
 FINE_GRAINED = "fine-grained-tool-streaming"  # a beta, by the beginning of its name
+CLIENT_TOOLS = ("bash_", "text_editor_", "computer_", "memory_")  # types that clients run, by their beginnings
 
 
 class Tool(msgspec.Struct, forbid_unknown_fields=True):
@@ -114,7 +115,7 @@ class CountRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         given: dict[str, Any] = {}
         if self.tools:
             check_count(self.tools, limits)
-            given["tools"] = [_tool(tool, i).function() for i, tool in enumerate(self.tools)]
+            given["tools"] = [_tool(tool, i).function() for i, tool in enumerate(self.tools) if not _is_run_by_us(tool)]
         if self.tool_choice is not None:
             given["tool_choice"] = _choice(self.tool_choice)
             given["parallel_tool_calls"] = self.tool_choice.type == "any" and not self.one_call
@@ -135,10 +136,16 @@ class CountRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         check_limits(given, limits)
         return given
 
+    @property
+    def warnings(self) -> list[str]:
+        """Tools that are left out, since a server would run them and this one does not."""
+        kinds = dict.fromkeys(str(tool["type"]) for tool in self.tools or () if _is_run_by_us(tool))
+        return [f"{kind} is left out of the tools: this server runs none" for kind in kinds]
+
     def eager_tools(self, betas: str) -> set[str]:
         """The names of tools whose arguments are streamed as they are made: of some tools, or of all by a beta."""
         everything = FINE_GRAINED in betas or any(FINE_GRAINED in beta for beta in self.betas or ())
-        return {tool["name"] for tool in self.tools or () if tool.get("eager_input_streaming", everything)}
+        return {tool.get("name", "") for tool in self.tools or () if tool.get("eager_input_streaming", everything)}
 
     def _check(self) -> None:
         """Raise ApiError for what is asked and not done."""
@@ -179,7 +186,8 @@ class MessagesRequest(CountRequest, kw_only=True, forbid_unknown_fields=True):
         if self.max_tokens < 0:
             raise ApiError(400, f"max_tokens is {self.max_tokens}: must be at least 0", param="max_tokens")
         given["max_tokens"] = max(self.max_tokens, 1)  # with 0 the prompt is computed, and the token is not told
-        self._check_budget()
+        if (budget := self._budget()) is not None:
+            given["reasoning_budget"] = budget
         for name in ("temperature", "top_p", "top_k"):
             if (value := getattr(self, name)) is not None:
                 given[name] = value
@@ -188,14 +196,21 @@ class MessagesRequest(CountRequest, kw_only=True, forbid_unknown_fields=True):
         check_limits(given, limits)
         return given
 
-    def _check_budget(self) -> None:
-        """The range of Anthropic's API: at least 1024 and less than max_tokens."""
+    def _budget(self) -> int | None:
+        """Tokens of thinking, in the range of Anthropic's API: at least 1024 and less than max_tokens."""
         if self.thinking is None or self.thinking.type != "enabled":
-            return
+            return None
         budget = self.thinking.budget_tokens
         if budget is None or not LEAST_BUDGET <= budget < self.max_tokens:
             expected = f"must be at least {LEAST_BUDGET} and less than max_tokens, which is {self.max_tokens}"
             raise ApiError(400, f"thinking.budget_tokens is {budget}: {expected}", param="thinking.budget_tokens")
+        return budget
+
+
+def _is_run_by_us(tool: dict[str, Any]) -> bool:
+    """Whether a tool is of a type that Anthropic's servers run, such as web_search_20250305."""
+    kind = tool.get("type")
+    return isinstance(kind, str) and kind != "custom" and not kind.startswith(CLIENT_TOOLS)
 
 
 def _tool(given: dict[str, Any], i: int) -> Tool:

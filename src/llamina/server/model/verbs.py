@@ -86,6 +86,23 @@ def score(
 
 
 @verb
+def beam_search(engine: Engine, prompt: str | list[int], n: int, options: dict[str, Any]) -> dict[str, Any]:
+    """{"answers": the n best, "usage", "tokens": how many were read and told}; options are those of `generate`."""
+    best: Any = engine.generate(prompt, n=n, **options)
+    answers = [best, *best.alternatives]
+    made = sum(answer.usage.completion_tokens for answer in answers)
+    usage = {
+        "prompt_tokens": best.usage.prompt_tokens,
+        "completion_tokens": made,
+        "cached_tokens": best.usage.cached_tokens,
+        "prompt_seconds": best.usage.prompt_seconds,
+        "completion_seconds": best.usage.completion_seconds,
+    }
+    told = [{"text": x.text, "finish_reason": x.finish_reason, "score": x.score} for x in answers]
+    return {"answers": told, "usage": usage, "tokens": best.usage.prompt_tokens + made}
+
+
+@verb
 def tokenize(
     engine: Engine, text: str, add_special: bool = False, parse_special: bool = True, with_pieces: bool = False
 ) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from llamina.server.config import ModelProfile
 from llamina.server.errors import ApiError
 from llamina.server.http import json, read
 from llamina.server.models import Entry, Models
+from llamina.server.ollama import kept
 from llamina.server.ollama.answer import Line, ndjson
 from llamina.server.ollama.conversation import Message, conversation
 from llamina.server.ollama.modelfile import Modelfile, modelfile_of
@@ -84,7 +85,7 @@ async def pull(request: Request) -> Response:
     for host in HOSTS:
         name = name.removeprefix(host)
     id = new_name(name)
-    lines = _pulled(request.app.state.server.models, id)
+    lines = _pulled(request.app.state.server, id)
     if body.stream is False:
         async for _ in lines:
             pass
@@ -100,13 +101,20 @@ async def pull(request: Request) -> Response:
     return ndjson(all_lines())
 
 
-async def _pulled(models: Models, id: str) -> AsyncIterator[Line]:
+async def _pulled(server: Any, id: str) -> AsyncIterator[Line]:
     task = Pull(id)
     async for line in task:
         yield line
-    if id not in models.entries:
-        models.add(id, ModelProfile(task.path))
+    await know(server, id, task.path)
     yield SUCCESS
+
+
+async def know(server: Any, id: str, path: str) -> None:
+    """Make a model known that was pulled, unless another has its id."""
+    if id not in server.models.entries:
+        profile = ModelProfile(path)
+        server.models.add(id, profile)
+        await kept.keep(server.store, id, profile)
 
 
 # ---- create, copy, delete --------------------------------------------------------------------------------
@@ -161,7 +169,7 @@ class CreateRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def create(request: Request) -> Response:
-    """POST /api/create: another model's file with defaults of its own, kept until the server ends."""
+    """POST /api/create: another model's file with defaults of its own."""
     server = request.app.state.server
     body = await read(request, CreateRequest)
     id = new_name(body.model or body.name)
@@ -172,7 +180,7 @@ async def create(request: Request) -> Response:
     profile = msgspec.structs.replace(profile, aliases=[], sampling={**profile.sampling, **modelfile.sampling()})
     if (context := read_options(modelfile.parameters).num_ctx) is not None:
         profile = msgspec.structs.replace(profile, context=context)
-    await _put(server.models, id, profile, modelfile)
+    await _put(server, id, profile, modelfile)
 
     async def lines() -> AsyncIterator[Line]:
         yield SUCCESS
@@ -189,11 +197,13 @@ def _source(models: Models, name: str) -> tuple[ModelProfile, Modelfile]:
     return entry.profile, modelfile_of(entry)
 
 
-async def _put(models: Models, id: str, profile: ModelProfile, modelfile: Modelfile) -> None:
+async def _put(server: Any, id: str, profile: ModelProfile, modelfile: Modelfile) -> None:
     """Make a created model known. It may replace another that was created, but none that was configured."""
+    models: Models = server.models
     if (old := models.entries.get(id)) is not None and old.modelfile is not None:
         await models.remove(old)
     models.add(id, profile).modelfile = modelfile
+    await kept.keep(server.store, id, profile, modelfile)
 
 
 class CopyRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -203,11 +213,11 @@ class CopyRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 async def copy(request: Request) -> Response:
     """POST /api/copy: the same model under another name."""
-    models: Models = request.app.state.server.models
+    server = request.app.state.server
     body = await read(request, CopyRequest)
-    entry = find(models, body.source)
+    entry = find(server.models, body.source)
     profile = msgspec.structs.replace(entry.profile, aliases=[])
-    await _put(models, new_name(body.destination, "destination"), profile, modelfile_of(entry))
+    await _put(server, new_name(body.destination, "destination"), profile, modelfile_of(entry))
     return Response()
 
 
@@ -218,15 +228,17 @@ class DeleteRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 async def delete(request: Request) -> Response:
     """DELETE /api/delete: forget a model. Its file goes too, if it was pulled and no other model uses it."""
-    models: Models = request.app.state.server.models
+    server = request.app.state.server
     body = await read(request, DeleteRequest)
-    await forget(models, find(models, body.model or body.name))
+    await forget(server, find(server.models, body.model or body.name))
     return Response()
 
 
-async def forget(models: Models, entry: Entry) -> None:
+async def forget(server: Any, entry: Entry) -> None:
     """Forget a model, and delete its file if it was pulled and no other model uses it. Raises ApiError."""
+    models: Models = server.models
     await models.remove(entry)
+    await kept.forget(server.store, entry.id)
     if all(other.profile.model != entry.profile.model for other in models.entries.values()):
         await asyncio.to_thread(_delete_file, entry.profile.model)
 

@@ -18,7 +18,9 @@ from llamina.server.model import Chunk
 from llamina.server.model.client import ChunkStream
 from llamina.server.model.frames import CallDelta, Logprob, Usage
 from llamina.server.openai.sampling import SamplingFields, check_limits
-from llamina.server.tools import check_count
+from llamina.server.tools import check_count, warning_headers
+
+REASONING_FORMATS = ("none", "auto", "deepseek")  # in the text, or in reasoning_content, as the two others say
 
 MARK = "\0"  # where a text goes; no model has it for a name
 
@@ -50,6 +52,9 @@ class ChatRequest(SamplingFields, kw_only=True, forbid_unknown_fields=True):
     top_logprobs: int | None = None
     reasoning_effort: str | None = None
     reasoning_format: str | None = None
+    reasoning_budget: int | None = None
+    thinking_token_budget: int | None = None  # vLLM's name of it
+    thinking_budget_tokens: int | None = None  # llama.cpp's
     chat_template_kwargs: dict[str, Any] | None = None
     metadata: dict[str, str] | None = None
     store: bool | None = None
@@ -68,6 +73,9 @@ class ChatRequest(SamplingFields, kw_only=True, forbid_unknown_fields=True):
             raise ApiError(
                 400, f"there are {len(self.messages)} messages: {limits.messages} are allowed", param="messages"
             )
+        if self.store:
+            message = "store is true: chat completions are not kept here: leave it out, or use /v1/responses"
+            raise ApiError(400, message, param="store")
         if self.modalities not in (None, ["text"]):
             raise ApiError(400, f"modalities is {self.modalities}: answers are text", param="modalities")
         if self.tools:
@@ -85,11 +93,36 @@ class ChatRequest(SamplingFields, kw_only=True, forbid_unknown_fields=True):
             template.setdefault("enable_thinking", self.reasoning_effort not in ("none", "minimal"))
         if template:
             given["template_options"] = template
-        if self.reasoning_format == "none":
-            given["reasoning"] = False
+        given |= self._reasoning()
         given |= _constraint(self.response_format)
         check_limits(given, limits)
         return given
+
+    def _reasoning(self) -> dict[str, Any]:
+        """Where the reasoning is told, and how long it may be. Raises ApiError."""
+        if self.reasoning_format not in (None, *REASONING_FORMATS):
+            known = ", ".join(REASONING_FORMATS)
+            message = f"reasoning_format is {self.reasoning_format!r}: must be {known}"
+            raise ApiError(400, message, param="reasoning_format")
+        given: dict[str, Any] = {"reasoning": False} if self.reasoning_format == "none" else {}
+        budgets = {self.reasoning_budget, self.thinking_token_budget, self.thinking_budget_tokens} - {None}
+        if len(budgets) > 1:
+            message = "reasoning_budget is given under several names, with several values"
+            raise ApiError(400, message, param="reasoning_budget")
+        budget = next(iter(budgets), -1)
+        return given | (
+            {"reasoning_budget": budget} if budget != -1 else {}
+        )  # -1: without a limit, as llama.cpp has it
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is asked for and not done, though it is no mistake to ask."""
+        found = []
+        if self.verbosity not in (None, "medium"):
+            found.append(f"verbosity {self.verbosity} is not known to the model")
+        if self.service_tier not in (None, "auto", "default"):
+            found.append(f"there is no service_tier {self.service_tier}: all requests are served alike")
+        return found
 
 
 def _top_logprobs(n: int, most: int) -> int:
@@ -115,11 +148,14 @@ async def create(request: Request) -> Response:
     """POST /v1/chat/completions."""
     server = request.app.state.server
     body = await read(request, ChatRequest)
+    headers = warning_headers(body.warnings)
     if not body.stream:
-        return json(await answer(server, body))
+        return json(await answer(server, body), headers=headers)
     async with _begun(server, body) as (making, stream):
         first = await stream.__anext__()  # what is wrong with the request is an answer of its own, not an event
-    return events(request, _events(server, body, making, first, stream), owns=[stream])
+    response = events(request, _events(server, body, making, first, stream), owns=[stream])
+    response.headers.update(headers)
+    return response
 
 
 async def answer(server: Any, body: ChatRequest, **defaults: Any) -> dict[str, Any]:

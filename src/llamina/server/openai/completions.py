@@ -1,9 +1,10 @@
 """`/v1/completions`: text or token ids in, their continuation out; `echo` with log-probabilities, as lm-eval asks."""
 
+import asyncio
 import math
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from itertools import accumulate
 from typing import Any
 
@@ -18,6 +19,7 @@ from llamina.server.ids import new_id
 from llamina.server.model import Chunk
 from llamina.server.model.client import ChunkStream
 from llamina.server.model.frames import Logprob, Usage
+from llamina.server.openai import beams
 from llamina.server.openai.chat import check_n, timings, usage
 from llamina.server.openai.sampling import SamplingFields
 
@@ -31,6 +33,13 @@ class CompletionRequest(SamplingFields, kw_only=True, forbid_unknown_fields=True
     echo: bool | None = None
     best_of: int | None = None
     suffix: str | None = None
+    prompt_logprobs: int | None = None
+    # beam search, under vLLM's and transformers' names
+    use_beam_search: bool | None = None
+    beam_width: int | None = None
+    num_beams: int | None = None
+    length_penalty: float | None = None
+    early_stopping: bool | None = None
 
     def prompts(self, limits: Limits) -> list[str | list[int]]:
         """Each prompt. Raises ApiError for anything but texts and token ids, or too many of them."""
@@ -41,8 +50,6 @@ class CompletionRequest(SamplingFields, kw_only=True, forbid_unknown_fields=True
             raise ApiError(400, "prompt must be a text, texts, token ids, or lists of token ids", param="prompt")
         if not 1 <= len(prompts) <= limits.inputs:
             raise ApiError(400, f"there are {len(prompts)} prompts: 1 to {limits.inputs} are allowed", param="prompt")
-        if self.stream and len(prompts) > 1:
-            raise ApiError(400, "several prompts cannot be streamed: send one", param="prompt")
         return prompts
 
     def completion_options(self, limits: Limits) -> dict[str, Any]:
@@ -53,13 +60,17 @@ class CompletionRequest(SamplingFields, kw_only=True, forbid_unknown_fields=True
         if self.stream and self.echo and self.logprobs is not None:
             message = "echo with logprobs cannot be streamed: a prompt's log-probabilities come at its end"
             raise ApiError(400, message, param="stream")
-        if self.logprobs is not None:
-            if not 0 <= self.logprobs <= limits.top_logprobs:
-                message = f"logprobs is {self.logprobs}: must be a number from 0 to {limits.top_logprobs}"
-                raise ApiError(400, message, param="logprobs")
-            options["logprobs"] = self.logprobs
-            if self.echo:
-                options["prompt_logprobs"] = self.logprobs
+        if self.prompt_logprobs is not None and (self.stream or (self.echo and self.logprobs is not None)):
+            message = "prompt_logprobs is given with stream, or with echo and logprobs: they are told once, at the end"
+            raise ApiError(400, message, param="prompt_logprobs")
+        for name in ("logprobs", "prompt_logprobs"):
+            if (n := getattr(self, name)) is not None:
+                if not 0 <= n <= limits.top_logprobs:
+                    message = f"{name} is {n}: must be a number from 0 to {limits.top_logprobs}"
+                    raise ApiError(400, message, param=name)
+                options[name] = n
+        if self.echo and self.logprobs is not None:
+            options["prompt_logprobs"] = self.logprobs
         if options.get("max_tokens") == 0:
             if not self.echo:
                 raise ApiError(400, "max_tokens is 0: without echo nothing would be told", param="max_tokens")
@@ -85,13 +96,24 @@ async def create(request: Request) -> Response:
     body = await read(request, CompletionRequest)
     if not body.stream:
         return json(await answer(server, body))
-    async with _begun(server, body) as (making, [stream]):
-        first = await stream.__anext__()
-    return events(request, _events(server, body, making, first, stream), owns=[stream])
+    if beams.width(body) is not None:
+        raise ApiError(400, "a beam search cannot be streamed: the best is known at the end", param="stream")
+    async with _begun(server, body) as (making, streams):
+        try:
+            first = await streams[0].__anext__()  # what is wrong with the request is an answer of its own, not an event
+        except BaseException:
+            for stream in streams:
+                stream.cancel()
+            raise
+    return events(request, _events(server, body, making, first, streams), owns=streams)
 
 
 async def answer(server: Any, body: CompletionRequest, **defaults: Any) -> dict[str, Any]:
     """A `text_completion`. `defaults` are options of the engine where the request gives none."""
+    if beams.width(body) is not None:
+        limits = server.config.limits
+        options = defaults | body.completion_options(limits)
+        return await beams.answer(server, body, body.prompts(limits), options, check_n(body.n, limits.answers))
     async with AsyncExitStack() as all_streams:
         making, streams = await all_streams.enter_async_context(_begun(server, body, **defaults))
         for stream in streams:
@@ -124,16 +146,40 @@ async def _text(model: Any, prompt: str | list[int]) -> str:
 
 
 async def _events(
-    server: Any, body: CompletionRequest, answer: "Completions", first: Chunk, stream: Any
+    server: Any, body: CompletionRequest, answer: "Completions", first: Chunk, streams: list[ChunkStream]
 ) -> AsyncIterator[bytes]:
-    async with server.models.use(body.model), stream:
-        for part in answer.deltas(first):
+    async with server.models.use(body.model):
+        for part in answer.deltas(0, first):
             yield part
-        async for chunks in bursts(stream):
-            yield b"".join(part for chunk in chunks for part in answer.deltas(chunk)) if chunks else PING
+        async with aclosing(_together(streams)) as news:
+            async for prompt, chunks in news:
+                yield b"".join(part for chunk in chunks for part in answer.deltas(prompt, chunk)) if chunks else PING
         if body.stream_options is not None and body.stream_options.include_usage:
-            yield event(answer.head() | {"choices": [], "usage": usage(answer.usages)})
+            yield event(answer.head() | {"choices": [], "usage": answer.usage()})
         yield DONE
+
+
+async def _together(streams: list[ChunkStream]) -> AsyncGenerator[tuple[int, list[Chunk]], None]:
+    """The bursts of all streams as they come, each with the place of its stream. Leaving it cancels all of them."""
+    if len(streams) == 1:  # without a task for each burst
+        async for chunks in bursts(streams[0]):
+            yield 0, chunks
+        return
+    sources = [bursts(stream) for stream in streams]
+    waiting = {asyncio.ensure_future(anext(source)): at for at, source in enumerate(sources)}
+    try:
+        while waiting:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                at = waiting.pop(task)
+                with suppress(StopAsyncIteration):
+                    yield at, task.result()
+                    waiting[asyncio.ensure_future(anext(sources[at]))] = at
+    finally:
+        for task in waiting:
+            task.cancel()
+        for stream in streams:
+            stream.cancel()
 
 
 class Completions:
@@ -149,6 +195,7 @@ class Completions:
         self._logprobs: list[list[Logprob | None]] = [[] for _ in self._texts]
         self._prompts: list[list[Logprob | None]] = [[] for _ in self._texts]
         self._starts = [""] * len(self._texts)  # the text of each prompt's first token
+        self._told_echoes: set[int] = set()  # the choices whose stream has begun
         self.usages: list[Usage] = []
 
     def take(self, prompt: int, chunk: Chunk) -> None:
@@ -164,17 +211,22 @@ class Completions:
         if chunk.usage is not None:
             self.usages.append(chunk.usage)
 
-    def deltas(self, chunk: Chunk) -> list[bytes]:
-        """The events of a chunk of the only prompt."""
-        echo = self._echoed[0] if not self._logprobs[chunk.index] and not chunk.finish_reason else ""
-        begun = bool(self._logprobs[chunk.index]) or self._texts[chunk.index] != self._echoed[0]
-        self.take(0, chunk)
-        text = ("" if begun else echo) + chunk.text
-        if not text and not chunk.tokens and chunk.finish_reason is None:
-            return []
-        scored = legacy_logprobs(chunk.logprobs or []) if self._body.logprobs is not None else None
-        choice = {"index": chunk.index, "text": text, "logprobs": scored, "finish_reason": chunk.finish_reason}
-        ended = {"timings": timings(self.usages)} if chunk.finish_reason is not None else {}
+    def deltas(self, prompt: int, chunk: Chunk) -> list[bytes]:
+        """The events of a chunk of a prompt."""
+        self.take(prompt, chunk)
+        at = prompt * self._made + chunk.index
+        choice: dict[str, Any] = {"index": at, "text": "", "logprobs": None, "finish_reason": chunk.finish_reason}
+        if not chunk.text and not chunk.tokens and chunk.finish_reason is None:
+            progress = {"total": chunk.prompt_tokens, "processed": chunk.computed}
+            part = self.head() | {"choices": [choice], "prompt_progress": progress}
+            return [event(part)] if self._body.return_progress else []
+        choice["text"] = chunk.text if self._body.max_tokens != 0 else ""
+        if at not in self._told_echoes:
+            self._told_echoes.add(at)
+            choice["text"] = self._echoed[prompt] + choice["text"]
+        if self._body.logprobs is not None:
+            choice["logprobs"] = legacy_logprobs(chunk.logprobs or [])
+        ended = {"timings": timings([chunk.usage] if chunk.usage is not None else [])} if chunk.finish_reason else {}
         return [event(self.head() | {"choices": [choice]} | ended)]
 
     def whole(self) -> dict[str, Any]:
@@ -185,10 +237,15 @@ class Completions:
                 "text": self._texts[at],
                 "logprobs": self._scored(at) if self._body.logprobs is not None else None,
                 "finish_reason": self._reasons[at],
+                **({"prompt_logprobs": prompt_logprobs(self._prompts[at])} if self._tells_prompt else {}),
             }
             for index, at in enumerate(self._told())
         ]
-        return self.head() | {"choices": choices, "usage": self._usage(), "timings": timings(self.usages)}
+        return self.head() | {"choices": choices, "usage": self.usage(), "timings": timings(self.usages)}
+
+    @property
+    def _tells_prompt(self) -> bool:
+        return self._body.prompt_logprobs is not None
 
     def _told(self) -> list[int]:
         """The answers that are told: of each prompt the likeliest by mean log-probability."""
@@ -206,7 +263,7 @@ class Completions:
             return legacy_logprobs(self._logprobs[at])
         return legacy_logprobs([*self._prompts[at], *self._logprobs[at]], self._starts[at], len(self._texts[at]))
 
-    def _usage(self) -> dict[str, Any]:
+    def usage(self) -> dict[str, Any]:
         """Of all prompts; each is counted once, whatever n is."""
         whole = usage(self.usages)
         prompts = sum(part.prompt_tokens for part in self.usages) // self._made
@@ -229,6 +286,23 @@ def legacy_logprobs(entries: list[Logprob | None], start: str = "", length: int 
         "token_logprobs": [entry.logprob if entry is not None else None for entry in entries],
         "top_logprobs": [_likeliest(entry) if entry is not None else None for entry in entries],
         "text_offset": [max(0, end - before) for end in ends[:-1]],
+    }
+
+
+def prompt_logprobs(entries: list[Logprob | None]) -> list[dict[str, Any] | None]:
+    """Those of a prompt's tokens as vLLM has them: by token id, the token's own and the likeliest."""
+    return [_ranked(entry) if entry is not None else None for entry in entries]
+
+
+def _ranked(entry: Logprob) -> dict[str, Any]:
+    ranks = {top.token: rank for rank, top in enumerate(entry.top, 1)}
+    return {
+        str(x.token): {
+            "logprob": max(x.logprob, -9999.0),
+            "rank": ranks.get(x.token),
+            "decoded_token": x.bytes.decode("utf-8", "replace"),
+        }
+        for x in (entry, *entry.top)
     }
 
 

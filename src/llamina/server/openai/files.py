@@ -15,7 +15,7 @@ from llamina.server.openai.lists import asked_page, kept_page, listed
 from llamina.server.store import Kept
 
 PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
-FIELDS = {"purpose", "expires_after[anchor]", "expires_after[seconds]"}
+FIELDS = ("expires_after[anchor]", "expires_after[seconds]", "purpose")
 EXPIRES = range(3600, 30 * DAY + 1)  # seconds
 MOST = 10_000  # of a list
 
@@ -48,9 +48,9 @@ async def _keep(server: Any, kept: Kept) -> None:
 
 def _checked(form: Form) -> tuple[str, int | None]:
     """The purpose, and after how many seconds the file expires."""
-    if unknown := form.fields.keys() - FIELDS:
+    if unknown := form.fields.keys() - set(FIELDS):
         name = min(unknown)
-        raise ApiError(400, f"unknown field {name!r}: must be one of file, {', '.join(sorted(FIELDS))}", param=name)
+        raise ApiError(400, f"unknown field {name!r}: must be one of file, {', '.join(FIELDS)}", param=name)
     if form.filename is None:
         raise ApiError(400, "the form has no file: give one as the field file", param="file")
     purpose = form.fields.get("purpose")

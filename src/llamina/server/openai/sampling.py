@@ -19,6 +19,22 @@ class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
     include_obfuscation: bool | None = None
 
 
+class StructuredOutputs(msgspec.Struct, forbid_unknown_fields=True):
+    """How vLLM asks for an answer that follows a grammar."""
+
+    json: dict[str, Any] | str | None = None
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+
+    def options(self) -> dict[str, Any]:
+        """Under the engine's names."""
+        schema = {"type": "object"} if self.json_object and self.json is None else self.json
+        found = {"json_schema": schema, "regex": self.regex, "choices": self.choice, "grammar": self.grammar}
+        return {name: value for name, value in found.items() if value is not None}
+
+
 class EngineFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What requests that generate have in common, in OpenAI's and in llama.cpp's API. None: the model's default."""
 
@@ -61,6 +77,11 @@ class EngineFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     banned_tokens: list[int] | None = None
     ignore_eos: bool | None = None
     min_tokens: int | None = None
+    stop_tokens: list[int] | None = None
+    stop_token_ids: list[int] | None = None
+    include_stop: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    skip_special_tokens: bool | None = None
     priority: int | None = None
     cache_prompt: bool | None = None
     cache_salt: str | None = None
@@ -69,13 +90,14 @@ class EngineFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     truncate: bool | None = None
     grammar: str | None = None
     json_schema: dict[str, Any] | bool | None = None
-    guided_json: dict[str, Any] | None = None
+    guided_json: dict[str, Any] | str | None = None
     regex: str | None = None
     guided_regex: str | None = None
     choices: list[str] | None = None
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
     lark: str | None = None
+    structured_outputs: StructuredOutputs | None = None
     speculate: str | int | None = None
     return_progress: bool | None = None
 
@@ -90,8 +112,13 @@ class EngineFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
                 if ours in given and given[ours] != value:
                     raise ApiError(400, f"{name} and {ours} are both given, and differ", param=name)
                 given[ours] = value
-        if self.min_tokens:
-            raise ApiError(400, "min_tokens is not supported: use ignore_eos and max_tokens", param="min_tokens")
+        for name, value in (self.structured_outputs.options() if self.structured_outputs else {}).items():
+            if name in given:
+                raise ApiError(400, f"structured_outputs and {name} are both given", param="structured_outputs")
+            given[name] = value
+        if self.skip_special_tokens is False:
+            message = "skip_special_tokens is false: control tokens are no part of a text here: leave it out"
+            raise ApiError(400, message, param="skip_special_tokens")
         if given.get("priority", 0) > 0 and "admin:write" not in CALLER.get().scopes:
             message = f"priority is {self.priority}: must be at most 0, as only an administrator's requests go first"
             raise ApiError(403, message, "permission_error", param="priority", code="insufficient_scope")
@@ -102,8 +129,15 @@ class EngineFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class SamplingFields(EngineFields, kw_only=True, forbid_unknown_fields=True):
     """The same as OpenAI's API has it."""
 
+    max_new_tokens: int | None = None  # transformers' name of max_tokens
     logit_bias: dict[str, float] | None = None
     lora: str | list[LoraScale] | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_tokens is None:
+            self.max_tokens = self.max_new_tokens
+        elif self.max_new_tokens not in (None, self.max_tokens):
+            raise ApiError(400, "max_new_tokens and max_tokens are both given, and differ", param="max_new_tokens")
 
     def options(self, limits: Limits) -> dict[str, Any]:
         """The engine's options. Raises ApiError for what is over the server's limits or given twice."""
@@ -120,7 +154,8 @@ SAME = (
     "typical_p", "top_n_sigma", "top_a", "epsilon_cutoff", "eta_cutoff", "xtc_probability", "xtc_threshold",
     "repeat_penalty", "repeat_last_n", "dynatemp_range", "dynatemp_exponent", "dry_multiplier", "dry_base",
     "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers", "mirostat", "mirostat_tau", "mirostat_eta",
-    "samplers", "banned_tokens", "ignore_eos", "priority", "cache_prompt", "cache_salt", "n_keep", "context_shift",
+    "samplers", "banned_tokens", "ignore_eos", "min_tokens", "stop_tokens", "include_stop", "priority",
+    "cache_prompt", "cache_salt", "n_keep", "context_shift",
     "truncate", "grammar", "json_schema", "regex", "choices", "lark", "speculate",
 )  # fmt: skip
 OTHER_NAMES = {
@@ -130,6 +165,8 @@ OTHER_NAMES = {
     "guided_regex": "regex",
     "guided_choice": "choices",
     "guided_grammar": "grammar",
+    "stop_token_ids": "stop_tokens",
+    "include_stop_str_in_output": "include_stop",
 }
 
 
@@ -151,7 +188,8 @@ def check_limits(given: dict[str, Any], limits: Limits) -> None:
     _check_many(
         "dry_sequence_breakers", given.get("dry_sequence_breakers") or [], limits.stop_strings, limits.stop_length
     )
-    _check_many("banned_tokens", given.get("banned_tokens") or [], limits.logit_bias)
+    for name in ("banned_tokens", "stop_tokens"):
+        _check_many(name, given.get(name) or [], limits.logit_bias)
     _check_many("adapters", given.get("adapters") or {}, limits.adapters)
     for name in ("grammar", "lark"):
         if len((given.get(name) or "").encode()) > limits.grammar_bytes:

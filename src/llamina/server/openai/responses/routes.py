@@ -17,9 +17,8 @@ from llamina.server.openai.responses.output import Event
 from llamina.server.openai.responses.request import ResponseRequest
 from llamina.server.openai.responses.run import Run, cancel, prepare, resume, start
 from llamina.server.store import Kept
+from llamina.server.tools import warning_headers
 
-WARNINGS = "x-llamina-warnings"  # the header that names what was asked for and left out
-LONGEST_HEADER = 1000  # characters
 Source = AsyncIterator[Event | None]
 
 
@@ -28,7 +27,7 @@ async def create(request: Request) -> HttpResponse:
     server = request.app.state.server
     body = await read(request, ResponseRequest)
     asked = await prepare(server, caller(request).id, body)
-    headers = {WARNINGS: _header(asked.warnings)} if asked.warnings else {}
+    headers = warning_headers(asked.warnings)
     if body.background:
         run = await server.jobs.whole(start(server, asked))
         if run.log is not None:
@@ -41,12 +40,6 @@ async def create(request: Request) -> HttpResponse:
     async for _ in run.events():
         pass
     return json(run.response, headers=headers)
-
-
-def _header(warnings: list[str]) -> str:
-    """Warnings in characters that a header may have, and no longer than clients take."""
-    text = "; ".join(warnings)
-    return "".join(c if c.isascii() and c.isprintable() else "?" for c in text[:LONGEST_HEADER])
 
 
 def _streamed(
