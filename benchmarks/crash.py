@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--data", type=Path)
     asked = parser.parse_args()
-    moments, batches, files, responses = Counter[str](), 0, 0, 0
+    moments, batches, files, responses, cut = Counter[str](), 0, 0, 0, 0
     with tempfile.TemporaryDirectory(dir=asked.data) as folder:
         while moments.total() < asked.moments:
             scene = Scene(asked.model.resolve(), Path(folder, str(batches)), asked.lines, asked.seed + batches)
@@ -42,7 +42,8 @@ def main() -> None:
             scene.finish()
             moments.update(scene.kills)
             batches, files, responses = batches + 1, files + len(scene.files), responses + len(scene.responses)
-    done = f"{batches} batches, {files} files, {responses} responses"
+            cut += scene.interrupted
+    done = f"{batches} batches, {files} files, {responses} responses, {cut} times one under way"
     print(f"{moments.total()} kills ({dict(moments)}), {done}: nothing lost, nothing twice")
 
 

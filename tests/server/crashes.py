@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ ENDPOINT = "/v1/completions"
 ENDED = ("completed", "failed", "expired", "cancelled")
 PATIENCE = 120.0  # seconds
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
-TOLD = 4  # responses that each server is asked for
 
 
 class Process:
@@ -88,7 +88,7 @@ def story(input: str) -> dict[str, Any]:
 
 
 class Responses(threading.Thread):
-    """Asks for responses in the background, half of them streamed, each in a conversation of its own.
+    """Asks for responses in the background until the server is gone, half of them streamed, each in its conversation.
 
     `told` are those that the server has acknowledged: their inputs and conversations.
     """
@@ -101,11 +101,12 @@ class Responses(threading.Thread):
     def run(self) -> None:
         try:
             with httpx.Client(base_url=self._url, timeout=PATIENCE) as client:
-                for i in range(TOLD):
+                for i in count():
                     conversation = client.post("/v1/conversations", json={}).json()["id"]
                     input = f"Once upon a time {self._random.randint(0, 9)}"
                     body = story(input) | {"background": True, "conversation": conversation, "stream": i % 2 == 1}
                     self.told[self._ask(client, body)] = input, conversation
+                    time.sleep(self._random.uniform(0, 0.5))
         except httpx.TransportError:
             pass
 
@@ -132,6 +133,7 @@ class Scene:
         self.kept: dict[str, str] = {}  # answers by custom_id that were in the store when a server was killed
         self.responses: dict[str, tuple[str, str]] = {}  # by id: their inputs and conversations
         self.ended: dict[str, Any] = {}  # those that were in the store as they are when a server was killed
+        self.interrupted = 0  # responses that were under way at a kill
         self.kills: list[str] = []  # the state of the batch at each
 
     def create(self, process: Process) -> None:
@@ -203,6 +205,7 @@ class Scene:
         assert responses.keys() >= self.responses.keys(), f"lost: {self.responses.keys() - responses.keys()}"
         assert all(responses[id] == one for id, one in self.ended.items()), "a response was made again"
         self.ended |= {id: one for id, one in responses.items() if one["status"] in ENDED}
+        self.interrupted += len(responses) - len(self.ended)
         answers = {body["custom_id"]: body["id"] for body in bodies}
         assert len(answers) == len(bodies), "a line was answered twice"
         if told is not None and told["status"] == "in_progress" and answers:
@@ -240,13 +243,13 @@ class Scene:
 
     def _finish_responses(self, process: Process) -> None:
         """Each is completed once, says what it would have said without kills, and is once in its conversation."""
-        end, listed = time.monotonic() + PATIENCE, list[Any]()
-        while not listed or any(one["status"] not in ENDED for one in listed):
+        end, listed = time.monotonic() + PATIENCE, self._listed(process)
+        while any(one["status"] not in ENDED for one in listed):
             assert time.monotonic() < end, "the responses do not come to an end"
-            listed = process.get("/v1/responses?limit=100")["data"]
-            time.sleep(0.05)
+            time.sleep(0.1)
+            listed = self._listed(process)
         found = {one["id"]: one for one in listed}
-        assert found.keys() >= self.responses.keys() and len(found) == len(listed) < 100
+        assert found.keys() >= self.responses.keys() and len(found) == len(listed), "one is lost, or there twice"
         assert len(found) <= len(self.responses) + len(self.kills), "at most one of each server was not acknowledged"
         expected = {input: self._text(process, input) for input in {input for input, _ in self.responses.values()}}
         for id, (input, conversation) in self.responses.items():
@@ -257,6 +260,15 @@ class Scene:
             items = process.get(f"/v1/conversations/{conversation}/items?order=asc")["data"]
             assert [item["role"] for item in items] == ["user", "assistant"] and items[1] == message
             self._check_events(process, id, expected[input])
+
+    def _listed(self, process: Process) -> list[Any]:
+        listed: list[Any] = []
+        page: Any = {"has_more": True}
+        while page["has_more"]:
+            after = f"&after={listed[-1]['id']}" if listed else ""
+            page = process.get(f"/v1/responses?limit=100{after}")
+            listed += page["data"]
+        return listed
 
     def _text(self, process: Process, input: str) -> str:
         body = story(input) | {"store": False}
