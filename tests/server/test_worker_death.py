@@ -32,7 +32,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/generate": {"prompt": "Once", "options": {"num_predict": LONG, **GREEDY}},
     "/v1/responses": {"input": "hi", "max_output_tokens": LONG, **GREEDY},
 }
-OTHERS = {"model": "b", "prompt": "Once upon a time", "max_tokens": 1500, "ignore_eos": True, **GREEDY}
+OTHERS = {"model": "b", "prompt": "Once upon a time", "max_tokens": 2500, "ignore_eos": True, **GREEDY}
 
 
 class Reader(threading.Thread):
@@ -105,9 +105,10 @@ def test_a_worker_that_is_killed_in_the_middle_of_16_streams(served: Live) -> No
     paths = list(BODIES)
     killed = [Reader(served, path, BODIES[path] | {"model": "a"}) for path in (paths * 3)[:STREAMS]]
     others = [Reader(served, "/v1/completions", OTHERS) for _ in range(4)]
-    for reader in [*killed, *others]:
-        reader.start()
-    assert all(reader.begun.wait(PATIENCE) for reader in [*killed, *others])
+    for readers in (killed, others):
+        for reader in readers:
+            reader.start()
+        assert all(reader.begun.wait(PATIENCE) for reader in readers)
     pids = {id: worker(served, id).pid for id in ("a", "b")}
     assert pids["a"] is not None and worker(served, "a").active == STREAMS and worker(served, "b").active == 4
     os.kill(pids["a"], signal.SIGKILL)
