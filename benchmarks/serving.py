@@ -1,23 +1,29 @@
 """The server beside the engine it serves and beside llama.cpp's server, in turns.
 
-    python benchmarks/serving.py --chat SmolLM2-135M-Instruct.Q4_1.gguf --tiny stories260K.gguf
+    python benchmarks/serving.py --chat SmolLM2-135M-Instruct.Q4_1.gguf --tiny stories260K.gguf \\
+        --llama-server llama.cpp/build/bin/llama-server
 
 Four checks: 16 streams with a chat model within 5 % of the engine's own rate; 64 streams with a model so small that
 the engine outruns any socket, at least half of the engine's own rate and twice llama.cpp's; the time to the first token
 of a short prompt no worse than llama.cpp's; 1,000 idle keep-alive connections in less than 50 MB.
-The clients run on the same machine, and what they need is missing to the servers.
+A table says in the end which of them hold; the exit code is 1 if one does not.
+The clients run on the same machine, and what they need is missing to the servers. Without --llama-server the peer is
+xllamacpp's server, a build for any CPU, which is slower than one for this CPU.
 """
 
 import argparse
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import chain
+from math import inf
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -25,7 +31,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from llamina.bench import Asked, measure_url
+from llamina.bench import Asked, llama_server, measure_url
 from llamina.bench.machine import describe_machine
 from llamina.bench.url.arrivals import Concurrency
 from llamina.bench.url.measure import MANY
@@ -36,6 +42,12 @@ from llamina.engine.tasks.chat import prepare
 
 PROMPT = 32  # tokens of a prompt, about
 CONTEXT = 512  # tokens of a sequence
+PROMISES = {  # of each check: results, the least and the most that they may be
+    "chat": [("of the engine", 0.95, inf)],
+    "tiny": [("of the engine", 0.5, inf), ("times llama-server", 2.0, inf)],
+    "first": [("of llama-server's", 0.0, 1.0)],
+    "idle": [("MB", -inf, 50.0)],
+}
 THEIRS = """
 import sys, time, xllamacpp
 path, sequences, context, threads = sys.argv[1], *map(int, sys.argv[2:])
@@ -79,8 +91,21 @@ def ours(path: Path, sequences: int, context: int, threads: int) -> Any:
     return process([*command, "-np", str(sequences), "-c", str(context), "--max-concurrent", most])
 
 
-def theirs(path: Path, sequences: int, context: int, threads: int) -> Any:
-    return process([sys.executable, "-c", THEIRS, str(path), str(sequences), str(context), str(threads)])
+@contextmanager
+def theirs(program: Path | None, path: Path, sequences: int, context: int, threads: int) -> Iterator[str]:
+    """The address of llama.cpp's server: this program, else xllamacpp's."""
+    if program is None:
+        command = [sys.executable, "-c", THEIRS, str(path), str(sequences), str(context), str(threads)]
+        with process(command) as (url, _):
+            yield url
+        return
+    options = {"--model": path, "--parallel": sequences, "--ctx-size": sequences * context, "--threads": threads}
+    options |= {"--batch-size": 512, "--ubatch-size": 512, "--n-gpu-layers": 0}
+    server = llama_server.start([str(part) for part in (program, *chain(*options.items()))], 0, os.environ)
+    try:
+        yield server.address
+    finally:
+        server.close()
 
 
 def over_http(url: str, api: Any, streams: int, tokens: int, total: int, seed: int = 0) -> dict[str, Any]:
@@ -123,7 +148,7 @@ def throughput(path: Path, api: str, streams: int, tokens: int, given: argparse.
     with ExitStack() as stack:
         engine = stack.enter_context(load(path, context=context, max_sequences=streams, threads=threads))
         mine, _ = stack.enter_context(ours(path, streams, context, threads))
-        peer, _ = stack.enter_context(theirs(path, streams, context, threads))
+        peer = stack.enter_context(theirs(given.llama_server, path, streams, context, threads))
         for url in (mine, peer):
             over_http(url, api, streams, 8, streams)
         own_rate(engine, api, streams, 8, streams)
@@ -148,7 +173,10 @@ def first_token(path: Path, given: argparse.Namespace) -> dict[str, Any]:
     """Milliseconds to the first token of a short prompt, one request at a time."""
     runs: dict[str, list[float]] = {"llamina serve": [], "llama-server": []}
     threads = given.threads
-    with ours(path, 1, CONTEXT, threads) as (mine, _), theirs(path, 1, CONTEXT, threads) as (peer, _):
+    with (
+        ours(path, 1, CONTEXT, threads) as (mine, _),
+        theirs(given.llama_server, path, 1, CONTEXT, threads) as peer,
+    ):
         for i in range(given.repeats):
             for name, url in zip(runs, (mine, peer), strict=True):
                 runs[name].append(1e3 * over_http(url, "chat", 1, 2, 10, i)["first_token"]["p50"])
@@ -177,7 +205,19 @@ def idle_connections(path: Path, count: int) -> dict[str, Any]:
         return grown
 
     with ours(path, 1, CONTEXT, 1) as (url, pid):
-        return {"connections": count, "bytes": asyncio.run(connect(url, pid))}
+        return {"connections": count, "MB": asyncio.run(connect(url, pid)) / 1e6}
+
+
+def verdict(results: dict[str, dict[str, Any]]) -> tuple[str, bool]:
+    """A line for each thing that is promised of these checks, and whether all of it holds."""
+    lines, all_hold = [], True
+    for check, found in results.items():
+        for name, least, most in PROMISES[check]:
+            holds = least <= found[name] <= most
+            wanted = f"at least {least:g}" if most == inf else f"at most {most:g}"
+            lines.append(f"{check:8}{name:20}{found[name]:8.2f}  {wanted:15}{'holds' if holds else 'FAILS'}")
+            all_hold &= holds
+    return "\n".join(lines), all_hold
 
 
 def main() -> None:
@@ -188,17 +228,23 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=psutil.cpu_count() or 1)
     parser.add_argument("--waves", type=int, default=4, help="requests of a run, for each stream")
     parser.add_argument("--only", choices=["chat", "tiny", "first", "idle"])
+    parser.add_argument("--llama-server", type=Path, metavar="PATH", help="llama.cpp's program, built for this CPU")
     given = parser.parse_args()
-    checks = {
+    checks: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
         "chat": ("16 streams, chat model", lambda: throughput(given.chat, "chat", 16, 64, given)),
         "tiny": ("64 streams, tiny model", lambda: throughput(given.tiny, "completions", 64, 128, given)),
         "first": ("first token, short prompt", lambda: first_token(given.chat, given)),
         "idle": ("idle connections", lambda: idle_connections(given.tiny, 1000)),
     }
     print(json.dumps(describe_machine()))
+    results = {}
     for name, (title, check) in checks.items():
         if given.only in (None, name):
-            print(title, json.dumps(check(), indent=1), flush=True)
+            results[name] = check()
+            print(title, json.dumps(results[name], indent=1), flush=True)
+    table, holds = verdict(results)
+    print(table)
+    sys.exit(not holds)
 
 
 if __name__ == "__main__":

@@ -170,9 +170,10 @@ def test_names_that_lead_elsewhere(fake: Start, name: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["variable", "file"])
-def test_the_token_goes_to_the_hub_alone(
+def test_cve_2025_51471_the_token_goes_to_the_hub_alone(
     fake: Start, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Ollama's went to whichever host a registry named. Redirects to others are followed without it."""
     if place == "variable":
         monkeypatch.setenv("HF_TOKEN", TOKEN)
     else:

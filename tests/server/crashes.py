@@ -1,4 +1,7 @@
-"""A real server that is killed at random moments of a batch and of uploads, and what must be there afterwards."""
+"""A real server that is killed at random moments of a batch, of responses in the background and of uploads.
+
+Whatever it has acknowledged must be there afterwards, and nothing may be done twice.
+"""
 
 import hashlib
 import json
@@ -10,6 +13,7 @@ import sys
 import threading
 import time
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +24,7 @@ import sqlalchemy as sa
 ENDPOINT = "/v1/completions"
 ENDED = ("completed", "failed", "expired", "cancelled")
 PATIENCE = 120.0  # seconds
+TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
 
 
 class Process:
@@ -27,6 +32,7 @@ class Process:
 
     def __init__(self, model: Path, data: Path) -> None:
         command = [sys.executable, "-m", "llamina", "serve", f"stories={model}", "--port", "0", "-t", "1"]
+        command += ["--chat-template", TEMPLATE]
         environment = os.environ | {"LLAMINA_DATA": str(data)}
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
         assert self._process.stderr is not None
@@ -76,8 +82,47 @@ class Uploads(threading.Thread):
             pass
 
 
+def story(input: str) -> dict[str, Any]:
+    """A request whose answer is always the same: it ends by itself, as the grammar says."""
+    return {"model": "stories", "input": input, "temperature": 0, "max_output_tokens": 400, "regex": "[a-z ]{250}"}
+
+
+class Responses(threading.Thread):
+    """Asks for responses in the background until the server is gone, half of them streamed, each in its conversation.
+
+    `told` are those that the server has acknowledged: their inputs and conversations.
+    """
+
+    def __init__(self, url: str, seed: int) -> None:
+        super().__init__()
+        self._url, self._random = url, random.Random(seed)
+        self.told: dict[str, tuple[str, str]] = {}
+
+    def run(self) -> None:
+        try:
+            with httpx.Client(base_url=self._url, timeout=PATIENCE) as client:
+                for i in count():
+                    conversation = client.post("/v1/conversations", json={}).json()["id"]
+                    input = f"Once upon a time {self._random.randint(0, 9)}"
+                    body = story(input) | {"background": True, "conversation": conversation, "stream": i % 2 == 1}
+                    self.told[self._ask(client, body)] = input, conversation
+                    time.sleep(self._random.uniform(0, 0.5))
+        except httpx.TransportError:
+            pass
+
+    def _ask(self, client: httpx.Client, body: dict[str, Any]) -> str:
+        """The id of a response. A client that streams has it by the first event, and leaves."""
+        with client.stream("POST", "/v1/responses", json=body) as answer:
+            lines = [] if body["stream"] else [answer.read().decode()]
+            line = next(line for line in answer.iter_lines() if line.startswith("data: ")) if not lines else lines[0]
+            found = json.loads(line.removeprefix("data: "))
+            assert answer.status_code == 200, found
+        id: str = found["response"]["id"] if body["stream"] else found["id"]
+        return id
+
+
 class Scene:
-    """One batch that outlives many servers. Every check is an assertion."""
+    """One batch, and responses, that outlive many servers. Every check is an assertion."""
 
     def __init__(self, model: Path, data: Path, lines: int, seed: int) -> None:
         self._model, self._data, self._random = model, data, random.Random(seed)
@@ -86,6 +131,9 @@ class Scene:
         self._fresh: dict[str, str] = {}  # of the last server
         self.batch = ""
         self.kept: dict[str, str] = {}  # answers by custom_id that were in the store when a server was killed
+        self.responses: dict[str, tuple[str, str]] = {}  # by id: their inputs and conversations
+        self.ended: dict[str, Any] = {}  # those that were in the store as they are when a server was killed
+        self.interrupted = 0  # responses that were under way at a kill
         self.kills: list[str] = []  # the state of the batch at each
 
     def create(self, process: Process) -> None:
@@ -103,18 +151,24 @@ class Scene:
     def kill_once(self) -> bool:
         """Start a server, check what is there, kill it after a while; whether the batch has ended."""
         process = Process(self._model, self._data)
-        uploads = Uploads(process.url, self._random.getrandbits(32))
+        clients = uploads, responses = (
+            Uploads(process.url, self._random.getrandbits(32)),
+            Responses(process.url, self._random.getrandbits(32)),
+        )
         try:
             self.check(process, self._fresh)
             if not self.batch:
                 self.create(process)
-            uploads.start()
+            for client in clients:
+                client.start()
             told = self._watch(process, self._random.randint(0, max(len(self._lines) // 8, 1)))
         finally:
             process.kill()
-            uploads.join()
+            for client in clients:
+                client.join()
         self._fresh = uploads.told
         self.files |= uploads.told
+        self.responses |= responses.told
         self.kills.append(told["status"])
         self._look(told)
         return told["status"] in ENDED
@@ -140,10 +194,18 @@ class Scene:
     def _look(self, told: Any) -> None:
         """In the database, while no server runs: what was acknowledged is there, and answers are never replaced."""
         engine = sa.create_engine(f"sqlite:///{self._data / 'llamina.db'}")
-        query = sa.text("select body from objects where kind = 'batch_line'")
+        query = "select body from objects where kind = '{}'"
         with closing(engine.connect()) as connection:
-            bodies = [json.loads(body) for body in connection.execute(query).scalars()]
+            bodies, kept = (
+                [json.loads(body) for body in connection.execute(sa.text(query.format(kind))).scalars()]
+                for kind in ("batch_line", "response")
+            )
         engine.dispose()
+        responses = {one["response"]["id"]: one["response"] for one in kept}
+        assert responses.keys() >= self.responses.keys(), f"lost: {self.responses.keys() - responses.keys()}"
+        assert all(responses[id] == one for id, one in self.ended.items()), "a response was made again"
+        self.ended |= {id: one for id, one in responses.items() if one["status"] in ENDED}
+        self.interrupted += len(responses) - len(self.ended)
         answers = {body["custom_id"]: body["id"] for body in bodies}
         assert len(answers) == len(bodies), "a line was answered twice"
         if told is not None and told["status"] == "in_progress" and answers:
@@ -169,6 +231,7 @@ class Scene:
             assert told["status"] == "completed" and told["error_file_id"] is None
             assert told["request_counts"] == {"total": len(self._lines), "completed": len(self._lines), "failed": 0}
             text = process.client.get(f"/v1/files/{told['output_file_id']}/content").text
+            self._finish_responses(process)
             outputs = [f for f in process.get("/v1/files")["data"] if f["purpose"] == "batch_output"]
             assert len(outputs) == 1, "the output was written twice"
         finally:
@@ -177,3 +240,49 @@ class Scene:
         assert [answer["custom_id"] for answer in answers] == self._lines
         ids = {answer["custom_id"]: answer["id"] for answer in answers}
         assert len(set(ids.values())) == len(ids) and ids.items() >= self.kept.items()
+
+    def _finish_responses(self, process: Process) -> None:
+        """Each is completed once, says what it would have said without kills, and is once in its conversation."""
+        end, listed = time.monotonic() + PATIENCE, self._listed(process)
+        while any(one["status"] not in ENDED for one in listed):
+            assert time.monotonic() < end, "the responses do not come to an end"
+            time.sleep(0.1)
+            listed = self._listed(process)
+        found = {one["id"]: one for one in listed}
+        assert found.keys() >= self.responses.keys() and len(found) == len(listed), "one is lost, or there twice"
+        assert len(found) <= len(self.responses) + len(self.kills), "at most one of each server was not acknowledged"
+        expected = {input: self._text(process, input) for input in {input for input, _ in self.responses.values()}}
+        for id, (input, conversation) in self.responses.items():
+            response = process.get(f"/v1/responses/{id}")
+            assert response == found[id] == self.ended.get(id, response) and response["status"] == "completed"
+            [message] = response["output"]
+            assert message["content"][0]["text"] == expected[input]
+            items = process.get(f"/v1/conversations/{conversation}/items?order=asc")["data"]
+            assert [item["role"] for item in items] == ["user", "assistant"] and items[1] == message
+            self._check_events(process, id, expected[input])
+
+    def _listed(self, process: Process) -> list[Any]:
+        listed: list[Any] = []
+        page: Any = {"has_more": True}
+        while page["has_more"]:
+            after = f"&after={listed[-1]['id']}" if listed else ""
+            page = process.get(f"/v1/responses?limit=100{after}")
+            listed += page["data"]
+        return listed
+
+    def _text(self, process: Process, input: str) -> str:
+        body = story(input) | {"store": False}
+        response = process.client.post("/v1/responses", json=body).raise_for_status().json()
+        text: str = response["output"][0]["content"][0]["text"]
+        return text
+
+    def _check_events(self, process: Process, id: str, text: str) -> None:
+        """Of one that was streamed, which can be read again: they are numbered and tell the text once."""
+        answer = process.client.get(f"/v1/responses/{id}?stream=true")
+        if answer.status_code == 400:
+            return
+        lines = [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data: {")]
+        events = [json.loads(line) for line in lines]
+        assert [event["sequence_number"] for event in events] == list(range(len(events)))
+        assert "".join(event["delta"] for event in events if event["type"] == "response.output_text.delta") == text
+        assert events[-1]["type"] == "response.completed"

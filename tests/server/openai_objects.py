@@ -1,12 +1,22 @@
-"""OpenAI's objects, validated strictly by the official client's own models."""
+"""OpenAI's objects, validated strictly by the official client's own models: the client itself would take anything."""
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import openai
 from live_server import PATIENCE, Live
+from openai.types import Completion
 from pydantic import BaseModel
 
 Object = TypeVar("Object", bound=BaseModel)
+# What we tell beside OpenAI's fields: llama.cpp's timings and facts of a model, DeepSeek's reasoning.
+EXTENSIONS = {
+    "ChatCompletion": {"timings"},
+    "ChatCompletionChunk": {"timings"},
+    "ChatCompletionMessage": {"reasoning_content"},
+    "ChoiceDelta": {"reasoning_content"},
+    "Completion": {"timings"},
+    "Model": {"meta"},
+}
 
 
 def official_client(live: Live) -> openai.OpenAI:
@@ -14,15 +24,24 @@ def official_client(live: Live) -> openai.OpenAI:
 
 
 def strict(found: Object) -> Object:
-    """The object, if it is exactly as its model says: the client itself would take anything."""
-    assert not found.model_extra, f"{type(found).__name__} has {found.model_extra}"
-    raw = found.model_dump(mode="python", exclude_unset=True, warnings="error")
-    type(found).model_validate(raw, strict=True)
-    for name in found.model_fields_set:
-        value = getattr(found, name)
-        if isinstance(value, BaseModel):
-            strict(value)
-        for item in value if isinstance(value, list) else ():
-            if isinstance(item, BaseModel):
-                strict(item)
+    """The object, if every field is there, of the right type, and none is unknown."""
+    type(found).model_validate_json(found.model_dump_json(exclude_unset=True, warnings=False), strict=True)
+    _known(found, type(found).__name__)
     return found
+
+
+def _known(value: Any, path: str) -> None:
+    if isinstance(value, BaseModel):
+        unknown = set(value.model_extra or ()) - EXTENSIONS.get(type(value).__name__, set())
+        assert not unknown, f"{path} has unknown fields: {unknown}"
+        for name in value.model_fields_set - set(value.model_extra or ()):
+            _known(getattr(value, name), f"{path}.{name}")
+    for index, item in enumerate(value if isinstance(value, list) else ()):
+        _known(item, f"{path}[{index}]")
+
+
+def strict_part(part: Completion) -> Completion:
+    """A part of a streamed completion: its finish reason is null until the last, for which the model has no place."""
+    ends = [choice.model_copy(update={"finish_reason": choice.finish_reason or "stop"}) for choice in part.choices]
+    strict(part.model_copy(update={"choices": ends}))
+    return part

@@ -8,7 +8,7 @@ import httpx
 import openai
 import pytest
 from live_server import Live, Scripted, done, said, serving, wait_for
-from strict_objects import strict
+from openai_objects import strict
 
 from llamina.server.caller import Caller
 from llamina.server.config import Config

@@ -50,8 +50,8 @@ def test_local_names(host: str, server: Protected) -> None:
 
 
 @pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil", "10.0.0.1", "[::2]", "x"])
-def test_other_names_are_refused(host: str, server: Protected) -> None:
-    """DNS rebinding: a page's own name that points to this machine."""
+def test_dns_rebinding_other_names_are_refused(host: str, server: Protected) -> None:
+    """A page's own name that points to this machine."""
     answer = server.ask("/v1/models", headers={"Host": host})
     assert answer.status_code == 421 and answer.json()["error"]["code"] == "unknown_host"
     assert server.manage("/admin/models", headers={"Host": host}).status_code == 421
@@ -79,7 +79,7 @@ def test_names_that_are_taken_by_default(address: str, local: bool) -> None:
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost:9999", "file://"])
 @pytest.mark.parametrize("method", ["POST", "OPTIONS", "GET"])
-def test_pages_of_others_are_refused(origin: str, method: str, server: Protected) -> None:
+def test_cors_pages_of_others_are_refused(origin: str, method: str, server: Protected) -> None:
     """Also without reading the answer: a page could have models pulled by a plain POST."""
     answer = server.ask("/api/tags", CHAT, method=method, headers={"Origin": origin})
     assert answer.status_code == 403 and "access-control-allow-origin" not in answer.headers
@@ -103,7 +103,7 @@ def test_cors_for_origins_that_are_listed(shared: Protected) -> None:
     assert other.status_code == 403
 
 
-def test_any_origin_with_credentials_is_refused_at_start() -> None:
+def test_cors_any_origin_with_credentials_is_refused_at_start() -> None:
     with pytest.raises(RequestError, match="list origins"):
         build_app(Config(cors_origins=["*"], cors_credentials=True))
     build_app(Config(cors_origins=["*"]))

@@ -233,10 +233,14 @@ def test_slots_that_are_busy(own: Live) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["../x", "a/b", "", ".hidden", "a\\b", "a" * 300, "x\x00y", "link.bin", "C:x", "..", "no"]
-)
-def test_slots_stay_in_their_folder(own: Live, name: str, tmp_path: Path) -> None:
-    """Slot save path: symlinks and dots do not lead out of the folder."""
+    "name",
+    [
+        "../x", "a/b", "/etc/x", "", " ", ".hidden", "a..b", "a\\b", "a" * 300, "x\x00", "x\x00y", "a:b", "C:x", "..",
+        "．．", "a*", "a|b", "link.bin", "no",
+    ],
+)  # fmt: skip
+def test_slot_save_path_stays_in_its_folder(own: Live, name: str, tmp_path: Path) -> None:
+    """llama.cpp #26315 and #26755: neither dots nor symbolic links lead out of the folder."""
     ask(own, "/completion", {"prompt": "Once", **GREEDY, "id_slot": 0})
     folder = Path(own.call(_config(own)).slots)
     (tmp_path / "secret").write_bytes(b"secret")

@@ -7,6 +7,7 @@ import os
 import random
 import re
 from collections import Counter
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from hypothesis import settings as hypothesis_settings
 from live_server import Live, serving
 from starlette.routing import Route
 
+from damage import mutate
 from llamina.engine import load
 from llamina.server.app import APIS
 from llamina.server.openapi import api_of, body_of, document, queries_of
@@ -91,7 +93,10 @@ SLOW = {"/api/pull"}  # it goes to the network
 
 
 def test_no_input_is_a_5xx(golden: Any, tmp_path: Path) -> None:
-    """Valid and invalid requests to every operation, by the document; half of them to a model that there is."""
+    """Valid and invalid requests to every operation, by the document; half of them to a model that there is.
+
+    Of an operation without a body there may be fewer different ones than its share: those with bodies make up for it.
+    """
     schemathesis = import_peer("schemathesis")
     modes = schemathesis.GenerationMode
     engine = load(golden("stories260K.gguf"), context=256, max_sequences=4)
@@ -101,19 +106,24 @@ def test_no_input_is_a_5xx(golden: Any, tmp_path: Path) -> None:
         schema = schemathesis.openapi.from_dict(client.get("/openapi.json").json())
         operations = [result.ok() for result in schema.get_all_operations()]
         operations = [operation for operation in operations if operation.path not in SLOW]
-        weights = [8 if operation.body else 1 for operation in operations]
-        for operation, weight in zip(operations, weights, strict=True):
-            each = max(1, CASES * weight // sum(weights) // 2)
-            for mode in (modes.POSITIVE, modes.NEGATIVE):
-                try:
-                    strategy = operation.as_strategy(generation_mode=mode)
-                    _send(client, strategy, each, statuses, bad)
-                except Exception as error:  # nothing of an operation without parameters can be invalid
-                    if mode is modes.POSITIVE or operation.body:
-                        raise AssertionError(operation.label) from error
+        for turn in count(1):
+            weights = [8 if operation.body else 1 for operation in operations]
+            left = CASES - statuses.total()
+            for operation, weight in zip(operations, weights, strict=True):
+                each = max(1, left * weight // sum(weights) // 2)
+                for mode in (modes.POSITIVE, modes.NEGATIVE):
+                    try:
+                        strategy = operation.as_strategy(generation_mode=mode)
+                        _send(client, strategy, each, turn, statuses, bad)
+                    except Exception as error:  # nothing of an operation without parameters can be invalid
+                        if mode is modes.POSITIVE or operation.body:
+                            raise AssertionError(operation.label) from error
+            if statuses.total() >= CASES:
+                break
+            operations = [operation for operation in operations if operation.body]
         assert client.get("/health").status_code == 200
     assert not bad, "\n".join(bad[:10])
-    assert statuses[200] > CASES // 20 and sum(statuses.values()) > CASES // 2, statuses
+    assert statuses[200] > CASES // 20, statuses
 
 
 def _gentler(body: Any, path: str) -> Any:
@@ -124,10 +134,10 @@ def _gentler(body: Any, path: str) -> Any:
     return {name: value for name, value in body.items() if name in kept} | {"model": "stories"}
 
 
-def _send(client: httpx.Client, strategy: Any, count: int, statuses: Counter[int], bad: list[str]) -> None:
-    @seed(1)
+def _send(client: httpx.Client, strategy: Any, most: int, turn: int, statuses: Counter[int], bad: list[str]) -> None:
+    @seed(turn)
     @hypothesis_settings(
-        max_examples=count,
+        max_examples=most,
         deadline=None,
         database=None,
         phases=[Phase.generate],
@@ -148,3 +158,43 @@ def _send(client: httpx.Client, strategy: Any, count: int, statuses: Counter[int
             bad.append(f"{answer.status_code} {sent['method']} {sent['url']} {body!r}: {answer.text[:300]}")
 
     send()
+
+
+FORM = b"""--b\r
+Content-Disposition: form-data; name="purpose"\r
+\r
+user_data\r
+--b\r
+Content-Disposition: form-data; name="model"\r
+\r
+stories\r
+--b\r
+Content-Disposition: form-data; name="file"; filename="a.wav"\r
+Content-Type: audio/wav\r
+\r
+RIFF\r
+--b--\r
+"""
+
+
+def test_no_form_is_a_5xx(live: Live) -> None:
+    """Forms are not in the document: these are made of a good one. Nothing stays of those that are refused."""
+    dice, statuses = random.Random(3), Counter[int]()
+    plain = FORM.replace(b'"model"', b'"expires_after[anchor]"').replace(b"stories", b"created_at")
+    plain = plain.replace(
+        b"--b--", b'--b\r\nContent-Disposition: form-data; name="expires_after[seconds]"\r\n\r\n3600\r\n--b--'
+    )
+    with httpx.Client(base_url=live.url, timeout=60) as client:
+        before = {file["id"] for file in client.get("/v1/files").json()["data"]}
+        for path, form in (("/v1/files", plain), ("/v1/audio/transcriptions", FORM)):
+            for _ in range(max(CASES // 4, 100)):
+                kind = dice.choice(
+                    ["multipart/form-data; boundary=b"] * 9 + ["multipart/form-data", "text/plain; boundary=b"]
+                )
+                answer = client.post(path, content=mutate(form, dice, len(form)), headers={"Content-Type": kind})
+                assert answer.status_code < 500, answer.text
+                statuses[answer.status_code] += 1
+        made = {file["id"] for file in client.get("/v1/files").json()["data"]} - before
+        assert len(made) == statuses[200] > 0 and statuses[400] > 50
+        for id in made:
+            assert client.delete(f"/v1/files/{id}").status_code == 200

@@ -14,5 +14,5 @@ def test_a_server_that_is_killed(golden: Callable[[str], Path], tmp_path: Path) 
     scene = Scene(golden("stories260K.gguf"), tmp_path, lines=120, seed=14)
     scene.kill_once()
     scene.kill_once()
-    assert scene.kills[0] in ("validating", "in_progress") and scene.files
+    assert scene.kills[0] in ("validating", "in_progress") and scene.files and scene.responses
     scene.finish()

@@ -5,6 +5,8 @@ import io
 import json
 import shutil
 import threading
+import tracemalloc
+import zlib
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -19,6 +21,8 @@ from live_server import Live, serving
 from PIL import Image
 
 from golden import vision_models
+from hostile_pictures import HOSTILE, READABLE
+from hostile_pictures import png as header
 from llamina.engine import load
 from llamina.server.ollama.file_info import facts
 
@@ -184,6 +188,24 @@ def test_pictures_that_are_not_complete(seeing: Live) -> None:
         ("/v1/messages", {"max_tokens": 1, "messages": message({"type": "image", "source": {"type": "file"}})}),
     ):
         assert post(path, body).status_code == 400, (path, body)
+
+
+TINY = "a picture of one pixel"  # crashed vLLM's Idefics3
+BOMBS = {**HOSTILE, TINY: header(1, 1, zlib.compress(bytes(4)))}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_cve_2026_22773_picture_bombs(name: str, seeing: Live) -> None:
+    """A file that is small, and enormous once it is unpacked, or that no encoder can take: 400, in bounded memory."""
+    url = f"data:image/png;base64,{base64.b64encode(BOMBS[name]).decode()}"
+    tracemalloc.start()
+    try:
+        answer = chat(seeing, url)
+        assert answer.status_code == (200 if name in (*READABLE, TINY) else 400), answer.text
+        assert tracemalloc.get_traced_memory()[1] < 200 << 20
+    finally:
+        tracemalloc.stop()
+    assert chat(seeing, URL).status_code == 200
 
 
 def test_what_lists_say(talking: Callable[[str], Path], mmproj: Callable[..., Path], tmp_path: Path) -> None:

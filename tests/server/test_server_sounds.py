@@ -1,6 +1,7 @@
 """Sounds in the requests of OpenAI's APIs, transcriptions, and the errors that clients are told."""
 
 import base64
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from live_server import Live, serving
 
 from golden import sound_models
+from hostile_sounds import HOSTILE, READABLE
 from llamina.engine import load
 
 WAV = next(sound_models.sounds())
@@ -104,3 +106,19 @@ def test_props_tell_who_hears(hearing: Live) -> None:
     for model, hears in (("hears", True), ("reads", False)):
         modalities = httpx.get(f"{hearing.url}/props", params={"model": model}).json()["modalities"]
         assert modalities == {"vision": False, "video": False, "audio": hears}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_sound_bombs(name: str, hearing: Live) -> None:
+    """A file that is small, and endless once it is decoded, or damaged: 400, in bounded memory."""
+    part = {"type": "input_audio", "input_audio": {"data": base64.b64encode(HOSTILE[name]).decode(), "format": "wav"}}
+    body = {"model": "hears", "max_tokens": 1}
+    tracemalloc.start()
+    try:
+        answer = httpx.post(f"{hearing.url}/v1/chat/completions", json=body | {"messages": message(part)}, timeout=60)
+        assert answer.status_code == 400 or name in READABLE, answer.text
+        assert answer.status_code in (200, 400) and tracemalloc.get_traced_memory()[1] < 100 << 20
+    finally:
+        tracemalloc.stop()
+    good = httpx.post(f"{hearing.url}/v1/chat/completions", json=body | {"messages": message(SOUND)}, timeout=60)
+    assert good.status_code == 200

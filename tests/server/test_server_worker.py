@@ -88,6 +88,32 @@ def test_a_file_that_is_no_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="hardware: sends a POSIX signal")
+def test_a_worker_that_is_killed_before_it_connects(stories: Path) -> None:
+    """Nobody waits for it any longer; one that is to be there again is an error of the requests that wait for it."""
+
+    async def killed(model: WorkerModel, not_this: int | None = None) -> None:
+        while model.pid in (None, not_this):
+            await asyncio.sleep(0.001)
+        assert model.pid is not None
+        os.kill(model.pid, signal.SIGKILL)
+
+    async def scene() -> None:
+        model = WorkerModel(str(stories), {"threads": 1})
+        with pytest.raises(ModelError, match="was killed by signal 9 before it connected"):
+            await asyncio.gather(model.start(), killed(model))
+        model = WorkerModel(str(stories), {"threads": 1})
+        await model.start()
+        pid = model.pid
+        await killed(model)
+        await killed(model, pid)
+        with pytest.raises(ModelError, match="was killed by signal 9 before it connected"):
+            await model.wait_ready()
+        await model.close()
+
+    asyncio.run(asyncio.wait_for(scene(), 60))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="hardware: sends a POSIX signal")
 def test_serve_on_the_command_line(stories: Path) -> None:
     """It says where it listens, answers, and ends with its workers at Ctrl-C."""
     command = [

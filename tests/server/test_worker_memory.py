@@ -1,13 +1,17 @@
-"""Nothing stays of a token when its answer is done: a worker that runs for months has the memory of its first hour."""
+"""Nothing stays of a token when its answer is done, and nothing of a model when it is unloaded."""
 
 import ctypes
 import gc
+import os
 import queue
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from live_server import wait_for
+import httpx
+import psutil
+from live_server import PATIENCE, wait_for
 
 from llamina.engine import load
 from llamina.server.model.frames import Chunks, FromModel, Generate, encode
@@ -73,3 +77,28 @@ def test_nothing_stays_of_a_token(golden: Callable[[str], Path]) -> None:
     finally:
         gc.enable()
         service.close()
+
+
+def test_unloading_a_model_returns_its_memory(smollm2: Path, tmp_path: Path) -> None:
+    """Its process is gone, and the server has what it had before. The first time does not count: modules are loaded."""
+    command = [sys.executable, "-m", "llamina", "serve", f"model={smollm2}", "--port", "0", "-t", "1", "-c", "512"]
+    environment = os.environ | {"LLAMINA_DATA": str(tmp_path)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stderr is not None
+            url = process.stderr.readline().split()[-1]
+            server, levels = psutil.Process(process.pid), list[int]()
+            with httpx.Client(base_url=url, timeout=PATIENCE) as client:
+                for _ in range(4):
+                    body = {"model": "model", "prompt": "Once", "stream": False, "options": {"num_predict": 8}}
+                    assert client.post("/api/generate", json=body).status_code == 200
+                    [worker] = server.children()
+                    held = worker.memory_info().rss
+                    assert held > smollm2.stat().st_size
+                    client.post("/api/generate", json={"model": "model", "keep_alive": 0})
+                    assert wait_for(lambda worker=worker: not worker.is_running())  # type: ignore[misc]
+                    assert server.children() == []
+                    levels.append(server.memory_info().rss)
+            assert max(levels[1:]) - levels[0] < 16 << 20 < held, levels
+        finally:
+            process.terminate()

@@ -26,14 +26,14 @@ class LlamaServer:
 
     def __init__(self, process: "subprocess.Popen[bytes]", port: int, vocab: int) -> None:
         self._process, self._vocab = process, vocab
-        self._address = f"http://127.0.0.1:{port}"
+        self.address = f"http://127.0.0.1:{port}"
 
     def wait(self) -> None:
         """Returns when it has loaded the model. Raises CapacityError if it ends or takes too long."""
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end and self._process.poll() is None:
             try:
-                with urllib.request.urlopen(f"{self._address}/health", timeout=5):
+                with urllib.request.urlopen(f"{self.address}/health", timeout=5):
                     return
             except FAILURES:
                 time.sleep(0.05)
@@ -69,7 +69,7 @@ class LlamaServer:
     def _post(self, path: str, body: Mapping[str, object], count: int) -> Any:
         data, kind = json.dumps(body).encode(), {"Content-Type": "application/json"}
         try:
-            with urllib.request.urlopen(urllib.request.Request(self._address + path, data, kind)) as answer:
+            with urllib.request.urlopen(urllib.request.Request(self.address + path, data, kind)) as answer:
                 return json.load(answer)
         except FAILURES as error:
             raise CapacityError(f"{PROGRAM} did not answer {count} prompts: {error}") from error

@@ -23,6 +23,7 @@ from llamina.server.model.frames import (
     ModelInfo,
     Result,
     ToModel,
+    encode,
 )
 from llamina.server.record import current
 
@@ -37,6 +38,15 @@ class ModelError(LlaminaError):
     def __init__(self, info: ErrorInfo) -> None:
         super().__init__(info.message)
         self.info = info
+
+
+def packed(frame: ToModel) -> bytes:
+    """The bytes of a frame. Raises ModelError for what JSON may have and msgpack does not."""
+    try:
+        return encode(frame)
+    except (OverflowError, RecursionError) as error:
+        message = "the request has a number outside of 64 bits, or is nested too deeply"
+        raise ModelError(ErrorInfo("RequestError", message)) from error
 
 
 class Link(Protocol):

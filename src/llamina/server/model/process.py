@@ -9,16 +9,18 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from multiprocessing.connection import Connection, Listener
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from llamina.server.model.client import LOST, Model, ModelError
+from llamina.server.model.client import LOST, Model, ModelError, packed
 from llamina.server.model.frames import (
     Broken,
     ErrorInfo,
@@ -29,12 +31,12 @@ from llamina.server.model.frames import (
     Setup,
     ToModel,
     decode_from_model,
-    encode,
 )
 
 log = logging.getLogger("llamina.server")
 RESTARTS = 3  # in a row without a request answered in between; then the model is given up
 GRACE = 5.0  # seconds for a worker to end by itself
+CONNECT = 60.0  # seconds for a worker to connect
 ONE_HEAP = {"MALLOC_ARENA_MAX": "1"}  # glibc's heaps of each thread fill with holes under clients that come and go
 
 Progress = Callable[[Loading], None]
@@ -80,12 +82,7 @@ class WorkerModel(Model):
     def send(self, frame: ToModel) -> None:
         if self._connection is None:
             raise ModelError(ErrorInfo(LOST, "the model's process is not running"))
-        try:
-            data = encode(frame)
-        except (OverflowError, RecursionError) as error:  # values of any size, as JSON may have them
-            message = "the request has a number outside of 64 bits, or is nested too deeply"
-            raise ModelError(ErrorInfo("RequestError", message)) from error
-        self._writer.submit(self._write, self._connection, data)
+        self._writer.submit(self._write, self._connection, packed(frame))
 
     def _write(self, connection: "Connection[Any, Any]", data: bytes) -> None:
         with suppress(OSError):  # the reader notices, too, and tells everyone
@@ -111,10 +108,7 @@ class WorkerModel(Model):
                 process.stdin.write(len(data).to_bytes(4, "big") + data)
                 process.stdin.flush()  # it stays open: the worker ends when it closes, however this process ends
                 self._process = process
-                watch = threading.Timer(60, process.kill)  # one that does not even connect is ended
-                watch.start()
                 connection = _accept(listener, process)
-                watch.cancel()
         self._connection = connection
         threading.Thread(target=self._read, args=(connection, process), name="llamina-reader", daemon=True).start()
 
@@ -151,8 +145,7 @@ class WorkerModel(Model):
         if process is not self._process:
             return
         self._connection = None
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-        message = f"the model's process {how}"
+        message = f"the model's process {_end_of(code)}"
         if not self._closing:
             log.error("%s: %s", self._setup[0], message)
         self.lose(message)
@@ -196,11 +189,31 @@ def _address(folder: str) -> str | None:
 
 
 def _accept(listener: Listener, process: "subprocess.Popen[bytes]") -> Any:
+    """The worker's connection; whoever does not know the key is refused. Raises ModelError if the worker ends first."""
+    connected = threading.Event()
+    threading.Thread(target=_watch, args=(listener.address, process, connected), daemon=True).start()
     try:
-        return listener.accept()
-    except OSError as error:
-        process.kill()
-        raise ModelError(ErrorInfo(LOST, f"the model's process could not be reached: {error}")) from error
+        while process.poll() is None:
+            with suppress(AuthenticationError, EOFError, OSError):
+                return listener.accept()
+    finally:
+        connected.set()
+    raise ModelError(ErrorInfo(LOST, f"the model's process {_end_of(process.returncode)} before it connected"))
+
+
+def _watch(address: Any, process: "subprocess.Popen[bytes]", connected: threading.Event) -> None:
+    """In a thread: wake who waits for a worker that has ended; one that does not even connect is ended."""
+    late = time.monotonic() + CONNECT
+    while not connected.wait(0.05):
+        if process.poll() is not None or time.monotonic() > late:
+            process.kill()
+            process.wait()
+            with suppress(OSError):
+                Client(address).close()  # nothing else ends `accept`, on all systems
+
+
+def _end_of(code: int) -> str:
+    return f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
 
 
 def _hang_up(connection: "Connection[Any, Any]") -> None:
