@@ -43,12 +43,14 @@ def command(
       llamina quantize model-F16.gguf model.gguf Q4_K_M --tensor-type ffn_down=q6_k --dry-run
     """
     from llamina.quantization import Imatrix, Options, plan, quantize
+    from llamina.quantization.types import file_type
     from llamina.quantization.write import Quantized
 
     wanted["overrides"] = list(wanted["overrides"].items())
     options, known = Options(**wanted), Imatrix.read(imatrix) if imatrix else None
     if dry_run:
-        made = Quantized(out, kind.upper(), plan(source, kind, imatrix=known, options=options), ())
+        changes = plan(source, kind, imatrix=known, options=options, requantize=requantize)
+        made = Quantized(out, file_type(kind), changes, ())
         _show(made, as_json)
         return
     silent = quiet or as_json

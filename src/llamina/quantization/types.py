@@ -23,7 +23,7 @@ FILE_TYPES: dict[str, tuple[int, str]] = {
     **{"MXFP4_MOE": (38, "MXFP4"), "NVFP4": (39, "NVFP4"), "Q1_0": (40, "Q1_0"), "Q2_0": (41, "Q2_0")},
 }
 """Name → the number in `general.file_type`, and the type of most tensors."""
-ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
+ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M", "Q1_0_G128": "Q1_0"}
 
 TWO_BITS = {"IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M"}
 _SMALLER = {  # for rows that do not divide into blocks of 256
@@ -130,26 +130,15 @@ class _Mix:
         named = next((kind for pattern, kind in self._overrides if pattern.search(name)), None)
         by_pattern = named is not None and name == "per_layer_token_embd.weight"
         if self._embedding_type and role == "embedding" and not by_pattern:
-            return self._embedding_type
+            return fitting(self._embedding_type, name, shape)
         if self._output_type and role == "output":
-            return self._output_type
+            return fitting(self._output_type, name, shape)
         default = tensor_type(self.default)
         if default.block == 1:
             return default
         if named is None:
             named = default if options.pure else tensor_type(self._mixed(name, shape, role))
-        return self._fitting(named, name, shape)
-
-    def _fitting(self, kind: TensorType, name: str, shape: tuple[int, ...]) -> TensorType:
-        """The type, or another for rows that do not divide into its blocks."""
-        if shape[-1] % kind.block == 0:
-            return kind
-        if kind.block > 32 and kind.name not in _SMALLER:
-            raise UnsupportedModel(
-                f"{name} has rows of {shape[-1]}, which {kind.name} cannot hold: choose another type for it"
-            )
-        smaller = tensor_type(_SMALLER.get(kind.name, kind.name))
-        return smaller if shape[-1] % smaller.block == 0 else tensor_type("F16")
+        return fitting(named, name, shape)
 
     def _mixed(self, name: str, shape: tuple[int, ...], role: str) -> str:
         mix, facts = self.mix, self.facts
@@ -297,6 +286,18 @@ class _Mix:
             return "Q5_K" if self.mix in lower or self.mix.startswith("IQ3") else self.default
         chosen = {"Q2_K": "Q3_K", "IQ3_XXS": "IQ3_S", "Q3_K_M": "Q4_K", "Q3_K_L": "Q5_K", "IQ3_M": "Q4_K"}
         return chosen.get(self.mix, self.default)
+
+
+def fitting(kind: TensorType, name: str, shape: tuple[int, ...]) -> TensorType:
+    """The type, or another for rows that do not divide into its blocks. Raises UnsupportedModel if there is none."""
+    if shape[-1] % kind.block == 0:
+        return kind
+    if kind.block > 32 and kind.name not in _SMALLER:
+        raise UnsupportedModel(
+            f"{name} has rows of {shape[-1]}, which {kind.name} cannot hold: choose another type for it"
+        )
+    smaller = tensor_type(_SMALLER.get(kind.name, kind.name))
+    return smaller if shape[-1] % smaller.block == 0 else tensor_type("F16")
 
 
 def writable(name: str, param: str) -> TensorType:
