@@ -113,7 +113,7 @@ def test_an_instruction_set(invoke: Invoke, stories: Path) -> None:
         (["--isa", "avx2,"], "not a list of names"),
         (["--isa", "avx2", "--plot", "x.png"], "--isa has no effect with --against and --plot"),
         (["memory", "-c", "1,2"], "one number is expected"),
-        (["energy", "--gpu", "-t", "1"], "-t has no effect with --gpu"),
+        (["energy", "--gpu", "-t", "1"], "-t has no effect on a GPU (--gpu, or LLAMINA_BACKEND=cuda)"),
         (["speculative", "--chance", "1.5"], "1.5 is no chance"),
         (["speculative", "-n", "1"], "give 2 or more"),
         (["speculative", "--draft", "x", "--chance", "0.5"], "--chance has no effect with --draft"),
