@@ -371,7 +371,8 @@ def test_quantized_on_load(invoke: Invoke, stories: Path, tmp_path: Path, monkey
     again = invoke(*common, "--quantize-on-load", "q8_0", "--quantize-tensor", "attn_v=q4_0")
     assert again.stdout == first.stdout and "quantizing" not in again.stderr
     for flags, message in {
-        ("--quantize-tensor", "attn_v=q4_0"): "--quantize-tensor says what --quantize-on-load does otherwise",
+        ("--quantize-tensor", "attn_v=q4_0"): "--quantize-tensor says how --quantize-on-load makes a copy: give both",
+        ("--allow-requantize",): "--allow-requantize says how --quantize-on-load makes a copy: give both",
         ("--quantize-on-load", "q8_0", "--quantize-tensor", "x"): "'x' is not PATTERN=TYPE",
         ("--quantize-on-load", "q9"): "type is 'q9': must be one of",
     }.items():

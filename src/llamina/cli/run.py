@@ -9,7 +9,7 @@ import click
 from llamina.cli.advice import advised
 from llamina.cli.constraints import constraint_options, take_constraint
 from llamina.cli.llama_cpp import always, batch_options, flash_option
-from llamina.cli.on_load import on_load_options, quantized
+from llamina.cli.loading import load_engine, loading, loading_options
 from llamina.cli.options import (
     decode,
     device_options,
@@ -20,7 +20,6 @@ from llamina.cli.options import (
     lora_option,
     mmproj_option,
     model_options,
-    offload_options,
     open_file,
     picture,
     piped,
@@ -29,7 +28,6 @@ from llamina.cli.options import (
 from llamina.cli.override_options import override_options, overrides
 from llamina.cli.sampling import SampledCommand, given, sampling_options
 from llamina.cli.session_lock import held
-from llamina.cli.terminal import Meter
 
 
 def _limit(ctx: click.Context, param: click.Parameter, value: int) -> int | None:
@@ -141,11 +139,10 @@ def _mode(ctx: click.Context, param: click.Parameter, value: str) -> str | int:
     help="Speculative decoding: auto, ngram (prompt lookup), draft, off, or a number of draft tokens. The answer is "
     "the same.",
 )
-@on_load_options
+@loading_options
 @device_options
 @kv_option
 @batch_options
-@offload_options
 @override_options
 @flash_option
 @always("--jinja")
@@ -176,13 +173,7 @@ def command(
     context: int | None,
     kv_type: str,
     step_tokens: int | None,
-    offload: str,
-    memory_budget: int | None,
-    pin: list[int | str] | None,
-    prefetch: int | None,
     draft: str | None,
-    on_load: str | None,
-    on_load_tensors: dict[str, str],
     as_json: bool,
     verbose: bool,
     quiet: bool,
@@ -225,34 +216,20 @@ def command(
         raise click.UsageError("--logprobs are printed as JSON: add --json")
     options = {"max_tokens": max_tokens, "adapters": adapters, **take_constraint(options), **_window(options)}
     request_of([0], options)  # mistakes are told before any download
-    changes = {"pin": pin, "prefetch": prefetch, **overrides()}
+    changes = {**loading(), **overrides()}
     question = _prompt(argument, file)
     shown = [*map(picture, images), *map(recording, sounds)]
     path = locate(model, hf, quiet)
     weights = open_file(path)
     if "chat_template" not in changes:
         check_template(weights, system, session, media)
-    weights = quantized(weights, on_load, on_load_tensors, threads, quiet)
-    from llamina.engine import load
-
     start = time.perf_counter()
     with held(session, quiet):
-        with Meter("parts", quiet) as meter, advised():
-            room: Any = {"kv_type": kv_type, "offload": offload, "memory_budget": memory_budget}
+        with advised():
+            room: Any = {"backend": backend, "device": device, "threads": threads, "context": context}
+            room |= {"kv_type": kv_type, "step_tokens": step_tokens, "draft": draft, "mmproj": mmproj}
             room |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel, "exact": exact}
-            engine = load(
-                weights,
-                backend=backend,
-                device=device,
-                threads=threads,
-                context=context,
-                draft=draft,
-                mmproj=mmproj,
-                progress=meter,
-                step_tokens=step_tokens,
-                **room,
-                **changes,
-            )
+            engine = load_engine(weights, room | changes, quiet)
             options["adapters"] = load_adapters(engine, adapters)
         with engine:
             circumstances = Circumstances(path, time.perf_counter() - start, engine.context, max_tokens)
