@@ -71,6 +71,15 @@ class Clock:
         return float(self._asked)
 
 
+def test_energy_of_a_gpu_by_its_variable(invoke: Invoke, stories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr("llamina.bench.energy.find_meters", lambda gpu: asked.append(gpu) or ([], ["NVML: no driver"]))
+    for backend in ("cuda", "cpu"):
+        monkeypatch.setenv("LLAMINA_BACKEND", backend)
+        assert invoke("bench", "energy", "-m", stories).exit_code == 1
+    assert asked == [True, False]
+
+
 def test_energy(invoke: Invoke, stories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("llamina.bench.energy.find_meters", lambda gpu: ([Clock()], ["NVML: no driver"]))
     arguments = ("bench", "energy", "-m", stories, "-p", 8, "-n", 3, "-t", 1, "--seconds", 0.1)
