@@ -50,6 +50,11 @@ def test_as_json(invoke: Invoke, model: Path, tmp_path: Path) -> None:
     told = json.loads(invoke("convert", model, "-o", out, "--type", "q8_0", "--json").stdout)
     assert told["path"] == str(out) and told["type"] == "Q8_0" and told["bytes"] == out.stat().st_size
     assert told["notes"] == []
+    again = tmp_path / "again.gguf"
+    assert invoke("convert", model, again, "--type", "q8_0", "-q").stdout == f"{again}\n"
+    assert again.read_bytes() == out.read_bytes()
+    twice = invoke("convert", model, again, "-o", out)
+    assert twice.exit_code == 2 and "given twice: as an argument and with -o" in twice.stderr
 
 
 def test_notes_are_said(invoke: Invoke, model: Path, tmp_path: Path) -> None:

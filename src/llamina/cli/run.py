@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from llamina.cli.advice import advised
+from llamina.cli.beams import beam_options, check_beams, print_beams
 from llamina.cli.constraints import constraint_options, take_constraint
 from llamina.cli.llama_cpp import always, batch_options, flash_option
 from llamina.cli.loading import load_engine, loading, loading_options
@@ -105,6 +106,7 @@ def _mode(ctx: click.Context, param: click.Parameter, value: str) -> str | int:
     "--logprobs", type=int, metavar="N", help="With --json: log-probabilities of the tokens, and of the N likeliest."
 )
 @constraint_options
+@beam_options
 @sampling_options
 @click.option(
     "-c",
@@ -178,6 +180,8 @@ def command(
     verbose: bool,
     quiet: bool,
     max_tokens: int | None,
+    beam_width: int | None,
+    length_penalty: float | None,
     **options: Any,
 ) -> int:
     """Answer PROMPT, using the model's chat template if it has one.
@@ -193,6 +197,7 @@ def command(
       llamina run "Summarize this:" --file notes.txt
       git diff | llamina run "Write a commit message for this diff."
       llamina run "Is this spam? ..." --choice yes --choice no
+      llamina run "The capital of France is" --raw --beam-width 4 --json
       llamina run -hf user/repo:Q8_0 "Tell me a joke" --json
       llamina run --session talk.llamina "And why is that?"
       llamina run -m llava.gguf --image cat.jpg "What is this?"
@@ -201,7 +206,7 @@ def command(
       llamina run -m model-F16.gguf --quantize-on-load q4_k "Why is the sky blue?"
       llamina run -m model.gguf --lora pirate.gguf --lora brief.gguf=0.5 "Who are you?"
     """
-    from llamina.cli.answer import Answer, Circumstances, begin, check_template, open_session, proceed
+    from llamina.cli.answer import Answer, Circumstances, begin, check_template, open_session, proceed, prompt_tokens
     from llamina.engine.request import request_of
 
     argument = _argument(prompt, text)
@@ -214,6 +219,7 @@ def command(
         raise click.UsageError(f"{media} is part of the chat template, which --raw leaves out: drop one of them")
     if options["logprobs"] is not None and not as_json:
         raise click.UsageError("--logprobs are printed as JSON: add --json")
+    check_beams(beam_width, length_penalty, {"--session": session, str(media): media, "--draft": draft})
     options = {"max_tokens": max_tokens, "adapters": adapters, **take_constraint(options), **_window(options)}
     request_of([0], options)  # mistakes are told before any download
     changes = {**loading(), **overrides()}
@@ -233,6 +239,10 @@ def command(
             options["adapters"] = load_adapters(engine, adapters)
         with engine:
             circumstances = Circumstances(path, time.perf_counter() - start, engine.context, max_tokens)
+            if beam_width:
+                search = {**options, "beam_width": beam_width, "length_penalty": length_penalty}
+                tokens = prompt_tokens(engine, question, system, raw)
+                return print_beams(engine, tokens, search, circumstances, as_json, quiet)
             talk = open_session(engine, session, system) if session else None
             if talk:
                 asked: Any = proceed(talk, question, options, shown)

@@ -213,8 +213,13 @@ def _claimed(path: Path) -> tuple[Path, BinaryIO]:
         part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
         file = open(part, "xb")  # noqa: SIM115 (the caller closes it)
         locked = True
-        with suppress(OSError):  # a file system without locks has no sweeping either
-            locked = _lock(file)
+        try:
+            with suppress(OSError):  # a file system without locks has no sweeping either
+                locked = _lock(file)
+        except BaseException:  # the program is being ended
+            file.close()
+            part.unlink(missing_ok=True)
+            raise
         if locked and part.exists():  # else another writer came in between, and took it for one that was left
             return part, file
         file.close()

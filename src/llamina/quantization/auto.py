@@ -132,11 +132,14 @@ def auto_quantize(
     overwrite: bool = False,
     **choosing: Any,
 ) -> Quantized:
-    """Write a model quantized to at most `target` bits per weight; other options are those of `choose_types`."""
+    """Write a model quantized to at most `target` bits per weight; other options are those of `choose_types`.
+
+    `progress` is told of measuring (tensor, done, in all), then of writing (file, bytes done, bytes in all).
+    """
     known = imatrix if isinstance(imatrix, Imatrix) or imatrix is None else Imatrix.read(imatrix)
     with opened(source) as file:
         chosen = choose_types(file, target, imatrix=known, **choosing)
-        given = {name: choosing.get(name) for name in ("threads", "compiling")}
+        given = {name: choosing.get(name) for name in ("threads", "progress", "compiling")}
         requantize = choosing.get("requantize", False)
         return quantize(
             file, out, chosen.mix, imatrix=known, options=chosen.options, requantize=requantize, overwrite=overwrite,
