@@ -196,6 +196,9 @@ def test_types_that_rows_do_not_fit(invoke: Invoke, model: Path, tmp_path: Path)
     result = invoke("quantize", tmp_path / "narrow.gguf", out, "Q8_0", *wanted)
     assert result.exit_code == 0, result.stderr
     assert types_of(out) == {"output.weight": "Q8_0", "token_embd.weight": "Q5_0"}
+    assert "1 tensors are Q5_0: their rows do not divide into blocks of Q4_K (token_embd.weight)" in result.stderr
+    dry = invoke("quantize", tmp_path / "narrow.gguf", out, "Q8_0", *wanted, "--dry-run")
+    assert "1 tensors are Q8_0: their rows do not divide into blocks of Q6_K (output.weight)" in dry.stderr
     wanted = ["--tensor-type", "ffn_up=q6_k", "--dry-run", "--json"]
     told = json.loads(invoke("auto-quantize", model, "none", "--target", "9", *wanted).stdout)
     assert told["tensors"]["blk.0.ffn_up.weight"]["to"] == "Q8_0"

@@ -37,7 +37,7 @@ def test_how_a_model_is_loaded(
     """Quantized on the way, or read from the file, by every verb."""
     monkeypatch.setattr("llamina.quantization.cached.cache_dir", lambda: tmp_path)
     quantized = ["--quantize-on-load", "q4_0", "--quantize-imatrix", golden("stories260K_imatrix.gguf")]
-    offload = ["--offload", "pinned", "--memory-budget", "1G", "--pin", "output,-1", "--prefetch", "2"]
+    offload = ["--offload", "pinned", "--memory-budget", "1G", "--pin", "output,-1", "--prefetch", "0"]
     text = "Once upon a time there was a little girl. She liked to play."
     with llamina.load(stories, quantize="q4_0", quantize_imatrix=quantized[-1]) as engine:
         few, perplexity = (
@@ -53,7 +53,12 @@ def test_how_a_model_is_loaded(
     against = invoke("perplexity", "-m", stories, "-c", 8, "--json", *quantized, "--kl", stories, input=text)
     told = json.loads(against.stdout)
     assert told["kl"]["mean"] > 0 and told["perplexity"] == pytest.approx(perplexity), "the base is as it is"
+    asked: list[dict[str, object]] = []
+    load = llamina.engine.load
+    monkeypatch.setattr("llamina.engine.load", lambda file, **given: asked.append(given) or load(file, **given))
     assert invoke("rerank", "a", "b", "-m", ranker, *offload).exit_code == 0
+    wanted = {"offload": "pinned", "memory_budget": 1 << 30, "pin": ["output", -1], "prefetch": 0}
+    assert {name: asked[0][name] for name in wanted} == wanted
     refused = invoke("chat", "--url", "http://127.0.0.1:1", *quantized)
     assert refused.exit_code == 2 and "leave --quantize-on-load, --quantize-imatrix out" in refused.stderr
 

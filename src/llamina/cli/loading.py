@@ -111,7 +111,7 @@ def loading_options(function: Function) -> Function:
 def _option(flag: str, name: str, read: Callable[..., Any] | None = None, **settings: Any) -> Any:
     def remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         value = read(ctx, param, value) if read else value
-        if value not in (None, False, {}):
+        if value is not None and value is not False and value != {}:  # 0 is a value
             ctx.meta.setdefault(PLACE, {})[param.name] = value
 
     return click.option(flag, name, expose_value=False, callback=remember, **settings)

@@ -51,6 +51,8 @@ def needs(file: GGUF) -> Needs | None:
                 break
     except LlaminaError as error:
         return Needs(tuple(missing), (), str(error))
+    except MemoryError:
+        return Needs(tuple(missing), (), "by its metadata it takes more memory than there is")
     unused = () if missing else tuple(name for name in file.tensors if name not in tensors.asked)
     return Needs(tuple(missing), unused)
 
@@ -58,9 +60,9 @@ def needs(file: GGUF) -> Needs | None:
 def _runs(file: GGUF) -> list[Callable[[dict[str, Any], "_Asked"], None]]:
     """What asks for all tensors that are needed: one function for a model, one for each kind of media it encodes."""
     metadata = file.metadata
-    architecture, kind = metadata.get("general.architecture"), str(metadata.get("general.type", "model"))
+    architecture, kind = str(metadata.get("general.architecture")), str(metadata.get("general.type", "model"))
     if architecture != "clip":
-        return [_run] if str(architecture) in architectures() and kind == "model" else []
+        return [_run] if architecture in architectures() and kind == "model" else []
     kinds = [kind for kind in _ENCODERS if metadata.get(f"clip.has_{kind}_encoder") is True]
     known = all(projector_of(metadata, kind) in _ENCODERS[kind].projectors() for kind in kinds)
     return [partial(_encode, kind) for kind in kinds] if known else []
@@ -72,7 +74,7 @@ def _encode(kind: str, metadata: dict[str, Any], tensors: "_Asked") -> None:
     for forward, width in ((encoder.forward, encoder.row_width), *((s.forward, s.row_width) for s in encoder.stems)):
         record(forward, width)
     if kind == "vision" and encoder.carried:  # which come with the pixels, outside of the plan
-        encoder.learned(encoder.merge, encoder.merge)
+        encoder.learned(1, 1)
 
 
 def _run(metadata: dict[str, Any], tensors: "_Asked") -> None:

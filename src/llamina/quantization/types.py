@@ -102,10 +102,18 @@ def tensor_types(
 
     Raises RequestError for an override that is no regular expression, UnsupportedModel for rows that no type fits.
     """
+    wanted = wanted_types(shapes, mix, facts, options)
+    return {name: None if kind is None else fitting(kind, name, shapes[name]) for name, kind in wanted.items()}
+
+
+def wanted_types(
+    shapes: Mapping[str, tuple[int, ...]], mix: str, facts: Facts, options: Options | None = None
+) -> dict[str, TensorType | None]:
+    """The same, whether or not rows divide into blocks of these types."""
     chosen = _Mix(mix, facts, options or Options(), tied="output.weight" not in shapes)
     names = sorted(shapes, key=order_of)
     chosen.values = sum(role_of(name) == "value" for name in names)
-    return {name: chosen.type_of(name, shapes[name]) for name in names}
+    return {name: chosen.wanted(name, shapes[name]) for name in names}
 
 
 class _Mix:
@@ -123,22 +131,22 @@ class _Mix:
         except re.error as error:
             raise RequestError(f"{error.pattern!r} is no regular expression: {error}", "overrides") from None
 
-    def type_of(self, name: str, shape: tuple[int, ...]) -> TensorType | None:
+    def wanted(self, name: str, shape: tuple[int, ...]) -> TensorType | None:
         role, options = role_of(name), self.options
         if not is_quantized(name, shape, self.facts.architecture) or (options.keep_output and role == "output"):
             return None
         named = next((kind for pattern, kind in self._overrides if pattern.search(name)), None)
         by_pattern = named is not None and name == "per_layer_token_embd.weight"
         if self._embedding_type and role == "embedding" and not by_pattern:
-            return fitting(self._embedding_type, name, shape)
+            return self._embedding_type
         if self._output_type and role == "output":
-            return fitting(self._output_type, name, shape)
+            return self._output_type
         default = tensor_type(self.default)
         if default.block == 1:
             return default
         if named is None:
             named = default if options.pure else tensor_type(self._mixed(name, shape, role))
-        return fitting(named, name, shape)
+        return named
 
     def _mixed(self, name: str, shape: tuple[int, ...], role: str) -> str:
         mix, facts = self.mix, self.facts
