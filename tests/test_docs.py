@@ -120,6 +120,13 @@ def test_the_reference_has_every_public_name() -> None:
         assert made.summary(package).endswith((".", "```")), package
 
 
+def test_the_reference_has_every_package_that_examples_import() -> None:
+    programs = [path.read_text(encoding="utf-8") for path in PAGES if path.suffix == ".md"]
+    programs += [path.read_text(encoding="utf-8") for path in (ROOT / "examples").rglob("*.py")]
+    used = {match[1] for text in programs for match in re.finditer(r"\b(?:from|import) (llamina\.\w+)", text)}
+    assert {"llamina.files", "llamina.models"} <= used <= set(hook().PACKAGES)
+
+
 def test_links_of_made_pages() -> None:
     made, source = hook(), ROOT / "README.md"
     text = "[a](docs/x.md#y) `[b](c)` [examples/](examples/README.md) [the file](deploy/Dockerfile) [w](https://w.org)"

@@ -25,9 +25,9 @@ SECTIONS = {
 }  # fmt: skip
 # The packages whose `__all__` is for everybody; `llamina` itself first.
 PACKAGES = (
-    "llamina", "llamina.errors", "llamina.gguf", "llamina.tokenizer", "llamina.sampling", "llamina.grammar",
-    "llamina.hub", "llamina.convert", "llamina.quantization", "llamina.quant", "llamina.lm", "llamina.ops",
-    "llamina.plan", "llamina.backends",
+    "llamina", "llamina.errors", "llamina.gguf", "llamina.files", "llamina.tokenizer", "llamina.chat",
+    "llamina.sampling", "llamina.grammar", "llamina.hub", "llamina.convert", "llamina.quantization", "llamina.quant",
+    "llamina.lm", "llamina.models", "llamina.ops", "llamina.plan", "llamina.backends",
 )  # fmt: skip
 FIRST = ("load", "Engine")  # what a reader looks for
 # Code, which is left as it is, or a link or a picture: its text and its target.

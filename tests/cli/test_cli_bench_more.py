@@ -71,6 +71,15 @@ class Clock:
         return float(self._asked)
 
 
+def test_energy_of_a_gpu_by_its_variable(invoke: Invoke, stories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr("llamina.bench.energy.find_meters", lambda gpu: asked.append(gpu) or ([], ["NVML: no driver"]))
+    for backend in ("cuda", "cpu"):
+        monkeypatch.setenv("LLAMINA_BACKEND", backend)
+        assert invoke("bench", "energy", "-m", stories).exit_code == 1
+    assert asked == [True, False]
+
+
 def test_energy(invoke: Invoke, stories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("llamina.bench.energy.find_meters", lambda gpu: ([Clock()], ["NVML: no driver"]))
     arguments = ("bench", "energy", "-m", stories, "-p", 8, "-n", 3, "-t", 1, "--seconds", 0.1)
@@ -113,7 +122,7 @@ def test_an_instruction_set(invoke: Invoke, stories: Path) -> None:
         (["--isa", "avx2,"], "not a list of names"),
         (["--isa", "avx2", "--plot", "x.png"], "--isa has no effect with --against and --plot"),
         (["memory", "-c", "1,2"], "one number is expected"),
-        (["energy", "--gpu", "-t", "1"], "-t has no effect with --gpu"),
+        (["energy", "--gpu", "-t", "1"], "-t has no effect on a GPU (--gpu, or LLAMINA_BACKEND=cuda)"),
         (["speculative", "--chance", "1.5"], "1.5 is no chance"),
         (["speculative", "-n", "1"], "give 2 or more"),
         (["speculative", "--draft", "x", "--chance", "0.5"], "--chance has no effect with --draft"),

@@ -50,6 +50,11 @@ def test_as_json(invoke: Invoke, model: Path, tmp_path: Path) -> None:
     told = json.loads(invoke("convert", model, "-o", out, "--type", "q8_0", "--json").stdout)
     assert told["path"] == str(out) and told["type"] == "Q8_0" and told["bytes"] == out.stat().st_size
     assert told["notes"] == []
+    again = tmp_path / "again.gguf"
+    assert invoke("convert", model, again, "--type", "q8_0", "-q").stdout == f"{again}\n"
+    assert again.read_bytes() == out.read_bytes()
+    twice = invoke("convert", model, again, "-o", out)
+    assert twice.exit_code == 2 and "given twice: as an argument and with -o" in twice.stderr
 
 
 def test_notes_are_said(invoke: Invoke, model: Path, tmp_path: Path) -> None:
@@ -57,6 +62,11 @@ def test_notes_are_said(invoke: Invoke, model: Path, tmp_path: Path) -> None:
     (model / "config.json").write_text(json.dumps(config | {"sliding_window": 128}))
     result = invoke("convert", model, "-o", tmp_path / "out.gguf")
     assert "sliding_window 128 is left out: llama in GGUF sees the whole context" in result.stderr
+    rope = {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}}
+    (model / "config.json").write_text(json.dumps(config | rope))
+    result = invoke("convert", model, "-o", tmp_path / "out.gguf", "--force")
+    assert "rope_type 'dynamic' (factor 2.0) is left out: GGUF has no scaling that grows with" in result.stderr
+    assert f"up to the {config['max_position_embeddings']} tokens of the trained context" in result.stderr
 
 
 @needs("hardware", sys.platform != "win32", "POSIX signals")

@@ -126,23 +126,19 @@ def test_tokens_by_other_names(invoke: Invoke, stories: Path, tmp_path: Path) ->
         assert "given twice" in invoke("tokenize", "-m", stories, "a", *twice).stderr
 
 
-def test_a_file_of_a_repository(invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr("llamina.hub.pull", lambda name, progress, **_: asked.append(name) or tmp_path / "x.gguf")
-    invoke("pull", "-q", "u/r", "--file", "x-Q8_0.gguf")
-    assert asked == ["u/r:x-Q8_0.gguf"]
-    assert invoke("pull", "u/r:Q8_0", "--file", "x.gguf").exit_code == 2
-
-
 def test_how_a_model_is_pulled(invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[dict[str, object]] = []
     monkeypatch.setattr("llamina.hub.pull", lambda name, progress, **given: asked.append(given) or tmp_path / "x.gguf")
     invoke("pull", "-q", "u/r")
-    invoke("pull", "-q", "u/r", "--revision", "v1", "--force", "--verify-sha256", "ab", "--no-mmproj")
+    flags = ["--file", "x-Q8_0.gguf", "--revision", "v1", "--force", "--verify-sha256", "ab", "--no-mmproj"]
+    invoke("pull", "-q", "hf:u/r", *flags)
     assert asked == [
-        {"revision": None, "force": False, "sha256": None, "mmproj": True},
-        {"revision": "v1", "force": True, "sha256": "ab", "mmproj": False},
+        {"file": None, "revision": None, "force": False, "sha256": None, "mmproj": True},
+        {"file": "x-Q8_0.gguf", "revision": "v1", "force": True, "sha256": "ab", "mmproj": False},
     ]
+    monkeypatch.undo()
+    twice = invoke("pull", "u/r:Q8_0", "--file", "x.gguf")
+    assert twice.exit_code == 2 and "u/r:Q8_0 names Q8_0, and file is x.gguf: give one of them" in twice.stderr
 
 
 @pytest.mark.parametrize("verb", [["pull", "smollm2"], ["run", "-m", "smollm2", "x"], ["tokenize", "-m", "u/r", "x"]])

@@ -2,10 +2,12 @@
 
 import json
 import random
+import shutil
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -149,7 +151,7 @@ def test_few_bits(invoke: Invoke, model: Path, tmp_path: Path) -> None:
 def test_types_that_need_importances(invoke: Invoke, model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.gguf"
     result = invoke("quantize", model, out, "Q2_K_S")
-    assert result.exit_code == 2 and "needs an importance matrix, which was not given: give --imatrix" in result.stderr
+    assert result.exit_code == 2 and "needs an importance matrix, which was not given: give one, or" in result.stderr
     imatrix = imatrix_of(tmp_path / "i.gguf", leave="blk.0.attn_output.weight")
     result = invoke("quantize", model, out, "Q2_K_S", "--imatrix", imatrix)
     assert result.exit_code == 2 and "blk.0.attn_output.weight in Q2_K needs" in result.stderr
@@ -184,12 +186,40 @@ def test_options(invoke: Invoke, model: Path, tmp_path: Path) -> None:
     assert types_of(out)["output.weight"] == "F16"
 
 
+def test_types_that_rows_do_not_fit(invoke: Invoke, model: Path, tmp_path: Path) -> None:
+    """Whoever names a type gets what mixes have in its place; where there is nothing, a refusal."""
+    out = tmp_path / "out.gguf"
+    narrow = np.zeros((40, 96), "<f4")
+    tensors = [(name, (40, 96), tensor_type("F32"), narrow) for name in ("token_embd.weight", "output.weight")]
+    write(tmp_path / "narrow.gguf", METADATA, tensors)
+    wanted = ["--output-tensor-type", "q6_k", "--token-embedding-type", "q4_k"]
+    result = invoke("quantize", tmp_path / "narrow.gguf", out, "Q8_0", *wanted)
+    assert result.exit_code == 0, result.stderr
+    assert types_of(out) == {"output.weight": "Q8_0", "token_embd.weight": "Q5_0"}
+    assert "1 tensors are Q5_0: their rows do not divide into blocks of Q4_K (token_embd.weight)" in result.stderr
+    dry = invoke("quantize", tmp_path / "narrow.gguf", out, "Q8_0", *wanted, "--dry-run")
+    assert "1 tensors are Q8_0: their rows do not divide into blocks of Q6_K (output.weight)" in dry.stderr
+    wanted = ["--tensor-type", "ffn_up=q6_k", "--dry-run", "--json"]
+    told = json.loads(invoke("auto-quantize", model, "none", "--target", "9", *wanted).stdout)
+    assert told["tensors"]["blk.0.ffn_up.weight"]["to"] == "Q8_0"
+    for command in (("quantize", model, "none", "Q4_0"), ("auto-quantize", model, "none", "--target", "9")):
+        result = invoke(*command, "--tensor-type", "ffn_up=q1_0")
+        assert result.exit_code == 1 and "blk.0.ffn_up.weight has rows of 96, which Q1_0 cannot hold" in result.stderr
+
+
+def test_names_of_types(invoke: Invoke, model: Path) -> None:
+    for name, mix in {"q4_k": "Q4_K_M", "Q1_0_g128": "Q1_0"}.items():
+        wanted = [name, "--dry-run", "--json", "--tensor-type", "ffn_up=q8_0"]
+        assert json.loads(invoke("quantize", model, "none", *wanted).stdout)["type"] == mix
+
+
 def test_refusals(invoke: Invoke, model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.gguf"
     assert invoke("quantize", model, out, "Q8_0").exit_code == 0
     for arguments, message in {
         (model, out, "Q8_0"): "exists: choose another name",
         (out, tmp_path / "again.gguf", "Q4_0"): "is Q8_0 already, and quantizing again loses more",
+        (out, tmp_path / "again.gguf", "Q4_0", "--dry-run"): "is Q8_0 already, and quantizing again loses more",
         (model, model, "Q8_0", "--force"): "would be replaced by itself",
         (model, out, "Q9"): "type is 'Q9': must be one of",
         (model, out, "Q8_0", "--tensor-type", "ffn"): "'ffn' is not PATTERN=TYPE",
@@ -198,6 +228,15 @@ def test_refusals(invoke: Invoke, model: Path, tmp_path: Path) -> None:
         assert result.exit_code == 2 and message in result.stderr, message
     assert invoke("quantize", tmp_path / "none.gguf", out, "Q8_0", "--force").exit_code == 3
     assert invoke("quantize", out, tmp_path / "again.gguf", "Q4_0", "--allow-requantize").exit_code == 0
+
+
+def test_a_full_disk_is_noticed_before(
+    invoke: Invoke, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=10_000))
+    result = invoke("quantize", model, tmp_path / "out.gguf", "Q8_0")
+    assert result.exit_code == 1 and "out.gguf takes 0.000" in result.stderr and "make room, or" in result.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_model_with_no_numbers(invoke: Invoke, tmp_path: Path) -> None:

@@ -30,6 +30,39 @@ def test_embed(invoke: Invoke, stories: Path) -> None:
     assert np.array_equal(np.array([row["embedding"] for row in told["embeddings"]], np.float32), raw)
 
 
+def test_how_a_model_is_loaded(
+    invoke: Invoke, stories: Path, ranker: Path, golden: Callable[[str], Path], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Quantized on the way, or read from the file, by every verb."""
+    monkeypatch.setattr("llamina.quantization.cached.cache_dir", lambda: tmp_path)
+    quantized = ["--quantize-on-load", "q4_0", "--quantize-imatrix", golden("stories260K_imatrix.gguf")]
+    offload = ["--offload", "pinned", "--memory-budget", "1G", "--pin", "output,-1", "--prefetch", "0"]
+    text = "Once upon a time there was a little girl. She liked to play."
+    with llamina.load(stories, quantize="q4_0", quantize_imatrix=quantized[-1]) as engine:
+        few, perplexity = (
+            engine.embed([text]),
+            measure_perplexity(engine, text, 8, lambda *step: None).estimate.perplexity,
+        )
+    with llamina.load(stories) as engine:
+        whole = engine.embed([text])
+    common = ("embed", text, "-m", stories, "--json", "-q")
+    for flags, expected in (([], whole), (offload, whole), (quantized, few)):
+        told = json.loads(invoke(*common, *flags).stdout)["embeddings"][0]["embedding"]
+        assert np.array_equal(np.array([told], np.float32), expected)
+    against = invoke("perplexity", "-m", stories, "-c", 8, "--json", *quantized, "--kl", stories, input=text)
+    told = json.loads(against.stdout)
+    assert told["kl"]["mean"] > 0 and told["perplexity"] == pytest.approx(perplexity), "the base is as it is"
+    asked: list[dict[str, object]] = []
+    load = llamina.engine.load
+    monkeypatch.setattr("llamina.engine.load", lambda file, **given: asked.append(given) or load(file, **given))
+    assert invoke("rerank", "a", "b", "-m", ranker, *offload).exit_code == 0
+    wanted = {"offload": "pinned", "memory_budget": 1 << 30, "pin": ["output", -1], "prefetch": 0}
+    assert {name: asked[0][name] for name in wanted} == wanted
+    refused = invoke("chat", "--url", "http://127.0.0.1:1", *quantized)
+    assert refused.exit_code == 2 and "leave --quantize-on-load, --quantize-imatrix out" in refused.stderr
+
+
 def test_adapters_are_read_with(invoke: Invoke, ranker: Path, tmp_path: Path) -> None:
     names = [f"blk.{layer}.ffn_down.weight" for layer in range(5)]
     lora, text = save(tmp_path / "lora.gguf", "llama", draw(ranker, names, 4, 1, 1.0)), "Once upon a time"

@@ -363,6 +363,27 @@ def test_guessing_ahead(invoke: Invoke, stories: Path) -> None:
     assert invoke(*common, "--speculate", "draft").exit_code == 2
 
 
+def test_beams(invoke: Invoke, stories: Path) -> None:
+    with llamina.load(stories) as engine:
+        best = engine.generate("Once upon", beam_width=3, n=3, max_tokens=8, length_penalty=0.5)
+    common = ("run", "-m", stories, "--raw", "Once upon", "-n", "8", "--beam-width", "3")
+    told = json.loads(invoke(*common, "--length-penalty", "0.5", "--json").stdout)
+    found = [told, *told["alternatives"]]
+    assert [answer["text"] for answer in found] == [answer.text for answer in (best, *best.alternatives)]
+    assert [answer["score"] for answer in found] == [answer.score for answer in (best, *best.alternatives)]
+    assert told["logprob"] == best.cumulative_logprob and told["usage"]["completion_tokens"] == 8
+    plain = invoke(*common)
+    assert plain.exit_code == 0 and "score -" in plain.stderr
+    for flags, message in {
+        ("--temp", "0"): "temperature cannot be given with beam_width",
+        ("--stop", "x"): "stop cannot be given with beam_width",
+        ("--session", "talk"): "--session does not go with --beam-width",
+    }.items():
+        refused = invoke(*(part for part in common if part != "--raw" or flags[0] != "--session"), *flags)
+        assert refused.exit_code == 2 and message in refused.stderr
+    assert "add --beam-width" in invoke("run", "-m", stories, "x", "--length-penalty", "2").stderr
+
+
 def test_quantized_on_load(invoke: Invoke, stories: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("llamina.quantization.cached.cache_dir", lambda: tmp_path)
     common = ("run", "-m", stories, "--raw", "Once upon", "-n", "5", "--temp", "0")
@@ -371,7 +392,8 @@ def test_quantized_on_load(invoke: Invoke, stories: Path, tmp_path: Path, monkey
     again = invoke(*common, "--quantize-on-load", "q8_0", "--quantize-tensor", "attn_v=q4_0")
     assert again.stdout == first.stdout and "quantizing" not in again.stderr
     for flags, message in {
-        ("--quantize-tensor", "attn_v=q4_0"): "--quantize-tensor says what --quantize-on-load does otherwise",
+        ("--quantize-tensor", "attn_v=q4_0"): "--quantize-tensor says how --quantize-on-load makes a copy: give both",
+        ("--allow-requantize",): "--allow-requantize says how --quantize-on-load makes a copy: give both",
         ("--quantize-on-load", "q8_0", "--quantize-tensor", "x"): "'x' is not PATTERN=TYPE",
         ("--quantize-on-load", "q9"): "type is 'q9': must be one of",
     }.items():

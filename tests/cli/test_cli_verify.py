@@ -14,6 +14,7 @@ from llamina.gguf import GGUF, open_model, tensor_type, write, write_shards
 from llamina.hub.catalogue import CATALOGUE, Entry
 from llamina.hub.checksums import known_sha256
 from lora_files import draw, save
+from seeing_models import write_encoder
 from skips import needs
 
 Invoke = Callable[..., Result]
@@ -43,9 +44,11 @@ def test_a_sound_file(invoke: Invoke, stories: Path) -> None:
     digest = hashlib.sha256(stories.read_bytes()).hexdigest()
     result = invoke("verify", stories, "--sha256")
     assert result.stdout.splitlines()[0] == f"{digest}  {stories.name}"
-    assert f"nobody knows which SHA-256 {stories.name} should have" in result.stderr
+    assert f"nobody knows which SHA-256 {stories.name} should have" in result.stdout and result.exit_code == 1
     found = json.loads(invoke("verify", stories, "--sha256", "--json").stdout)
-    assert found["sha256"] == {stories.name: digest} and found["mistakes"] == [] and found["tensors"] > 10
+    assert found["sha256"] == {stories.name: digest} and found["sound"] is False
+    found = json.loads(invoke("verify", stories, "--json").stdout)
+    assert found["mistakes"] == [] and found["tensors"] > 10
     assert found["sound"] is True and found["missing"] == [] == found["unused"]
     assert invoke("verify", stories, "--quiet").output == ""
 
@@ -58,7 +61,7 @@ def test_values_that_are_no_numbers(invoke: Invoke, tmp_path: Path) -> None:
     write(tmp_path / "bad.gguf", {"general.architecture": "none"}, tensors)
     result = invoke("verify", tmp_path / "bad.gguf")
     assert result.exit_code == 1 and result.stdout == "odd has 2 values that are NaN or infinite\n"
-    assert "it holds no text model known here (architecture none, type None)" in result.stderr
+    assert "it holds no model and no encoder known here (architecture none, type None)" in result.stderr
     assert invoke("verify", tmp_path / "bad.gguf", "--no-values").exit_code == 0
     assert json.loads(invoke("verify", tmp_path / "bad.gguf", "--json").stdout)["mistakes"]
 
@@ -70,6 +73,23 @@ def test_a_file_that_is_cut_off(invoke: Invoke, stories: Path, tmp_path: Path) -
     found = json.loads(invoke("verify", tmp_path / "cut.gguf", "--json").stdout)
     assert found["sound"] is False and len(found["mistakes"]) == 1
     assert invoke("verify", "nobody").exit_code == 3
+
+
+def test_encoders(invoke: Invoke, tmp_path: Path) -> None:
+    """All tensors of an mmproj file are asked for, those of pictures and of sounds; a missing or odd one is told."""
+    for family in ("qwen2vl", "qwen3vl", "ultravox"):
+        path = tmp_path / f"{family}.gguf"
+        write_encoder(family, path, 64)
+        told = json.loads(invoke("verify", path, "--json").stdout)
+        assert told["sound"] and told["unused"] == [] == told["notes"], told
+    file = GGUF.open(path)
+    kept = [tensor for name, tensor in file.tensors.items() if not name.startswith("a.blk.1.ffn_up.")]
+    odd = ("a.blk.9.odd.weight", (4,), tensor_type("F32"), np.zeros(4, np.float32))
+    write(tmp_path / "wrong.gguf", file.metadata, [*kept, odd], metadata_types=file.metadata_types)
+    told = json.loads(invoke("verify", tmp_path / "wrong.gguf", "--json").stdout)
+    assert told["missing"] == ["a.blk.1.ffn_up.weight"] and not told["sound"]
+    write(tmp_path / "odd.gguf", file.metadata, [*file.tensors.values(), odd], metadata_types=file.metadata_types)
+    assert json.loads(invoke("verify", tmp_path / "odd.gguf", "--json").stdout)["unused"] == [odd[0]]
 
 
 def test_a_file_that_is_another(invoke: Invoke, stories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +218,7 @@ def test_shards(invoke: Invoke, stories: Path, tmp_path: Path) -> None:
             tmp_path / "s", file.metadata, file.tensors.values(), max_tensors=20, metadata_types=file.metadata_types
         )
     told = json.loads(invoke("verify", paths[1], "--sha256", "--json").stdout)
-    assert told["sound"] and sorted(told["sha256"]) == [path.name for path in paths]
+    assert sorted(told["sha256"]) == [path.name for path in paths] and len(told["mistakes"]) == len(paths)
     manifest = tmp_path / "manifest"
     manifest.write_text(invoke("hash", paths[0]).stdout)
     assert invoke("verify", paths[0], "--manifest", manifest).exit_code == 0

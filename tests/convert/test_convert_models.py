@@ -223,6 +223,13 @@ def test_blocks_of_four_bits(tmp_path: Path) -> None:
         values = np.where(codes < 8, 1, -1) * levels[codes & 7] * 2.0 ** (scales[..., None].astype(int) - 127)
         expected = values.reshape(*tensor.shape[:1], -1, tensor.shape[2])[:, rows]
         assert np.array_equal(decode(tensor.data, tensor.type).reshape(tensor.shape), expected)
+    few = convert(path, tmp_path / "b.gguf", type="q4_k_m")
+    assert "6 matrices stay MXFP4, as they are published (blk.0.ffn_" in few.notes[0]
+    again = GGUF.open(few.path).tensors
+    for name, tensor in file.tensors.items():
+        assert (again[name].type.name == "MXFP4") == ("_exps.weight" in name), name
+        assert tensor.type.name != "MXFP4" or np.array_equal(tensor.data, again[name].data)
+    assert again["blk.0.attn_q.weight"].type.name == "Q5_0", "in place of Q4_K, which rows of 64 do not fit"
 
 
 def test_bits_are_the_upper_half() -> None:

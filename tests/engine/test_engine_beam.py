@@ -11,6 +11,7 @@ import llamina
 from llamina import Engine
 from llamina.errors import RequestError
 from llamina.gguf import GGUF
+from lora_files import draw, save
 
 PROMPT = "Once upon a time, there was"
 
@@ -84,6 +85,19 @@ def test_by_hand(ending: Engine, width: int, penalty: float, early: bool) -> Non
 def test_one_beam_is_greedy(engine: Engine) -> None:
     greedy = engine.generate(PROMPT, temperature=0, max_tokens=30)
     assert engine.generate(PROMPT, beam_width=1, max_tokens=30).tokens == greedy.tokens
+
+
+def test_adapters(stories: Path, tmp_path: Path) -> None:
+    """One beam with an adapter is greedy with it."""
+    names = [f"blk.{layer}.ffn_down.weight" for layer in range(5)]
+    lora = save(tmp_path / "lora.gguf", "llama", draw(stories, names, 4, 1, 1.0))
+    with llamina.load(stories, threads=1) as engine:
+        use = {engine.load_adapter(lora): 1.0}
+        greedy = engine.generate(PROMPT, temperature=0, max_tokens=20, adapters=use)
+        assert engine.generate(PROMPT, beam_width=1, max_tokens=20, adapters=use).tokens == greedy.tokens
+        assert engine.generate(PROMPT, beam_width=1, max_tokens=20).tokens != greedy.tokens
+        few, many = (engine.generate(PROMPT, beam_width=n, max_tokens=20, adapters=use).score for n in (1, 4))
+        assert few is not None and many is not None and many >= few
 
 
 def test_more_beams_find_likelier_answers(engine: Engine) -> None:

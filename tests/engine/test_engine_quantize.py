@@ -1,6 +1,6 @@
 """Models quantized on load: copies in the cache, known by what they are made of."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -61,9 +61,23 @@ def test_others_are_other_copies(stories: Path, cache: Path, tmp_path: Path) -> 
 def test_refusals(stories: Path, cache: Path, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="type is 'q9': must be one of"):
         llamina.load(stories, quantize="q9")
-    with pytest.raises(RequestError, match="quantize_tensors needs a type for the other tensors: give quantize"):
-        llamina.load(stories, quantize_tensors={"attn_v": "q4_0"})
+    for lone in ({"quantize_tensors": {"attn_v": "q4_0"}}, {"quantize_imatrix": "i.gguf"}, {"requantize": True}):
+        with pytest.raises(RequestError, match=f"{next(iter(lone))} says how a copy in fewer bits is made: give quant"):
+            llamina.load(stories, **lone)
     llamina.quantize(stories, tmp_path / "q8.gguf", "Q8_0")
     with pytest.raises(RequestError, match="is Q8_0 already, and quantizing again loses more"):
         llamina.load(tmp_path / "q8.gguf", quantize="q4_0")
     assert not any(cache.glob("*.gguf")) and not any(cache.glob(".*.part"))
+    llamina.load(tmp_path / "q8.gguf", quantize="q4_0", requantize=True).close()
+    assert len(names(cache)) == 1
+    with pytest.raises(RequestError, match="is Q8_0 already, and quantizing again loses more"):
+        llamina.load(tmp_path / "q8.gguf", quantize="q4_0")
+
+
+def test_importances(stories: Path, cache: Path, golden: Callable[[str], Path]) -> None:
+    """Copies with them, and with others, are other copies."""
+    wanted = {"quantize": "q4_0", "quantize_imatrix": golden("stories260K_imatrix.gguf")}
+    with llamina.load(stories, **wanted) as engine:
+        assert engine.runner.file.metadata["quantize.imatrix.chunks_count"] > 0
+    llamina.load(stories, quantize="q4_0").close()
+    assert len(names(cache)) == 2

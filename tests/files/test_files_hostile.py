@@ -13,6 +13,7 @@ from llamina.errors import LlaminaError
 from llamina.files import Report, compare, edit, export_lora, hash_file, merge, split, verify, write_hashes
 from llamina.gguf import GGUF, open_model, tensor_type, write
 from lora_files import draw, save
+from seeing_models import write_encoder
 
 MUTANTS = int(os.environ.get("LLAMINA_MUTANTS", "300"))
 
@@ -103,6 +104,18 @@ def test_every_cut_and_flipped_bit_is_found(tiny: Path, tmp_path: Path) -> None:
         mutant[at] ^= 1 << rng.randrange(8)
         path.write_bytes(mutant)
         assert not verify(path, values=False).sound
+
+
+def test_hostile_encoders(tmp_path: Path) -> None:
+    """The same of the few keys of an encoder that are not all read as numbers."""
+    write_encoder("qwen3vl", tmp_path / "e.gguf", 64)
+    keys = ["general.architecture", "clip.use_gelu", "clip.vision.image_mean", "clip.projector_type"]
+    keys += ["clip.has_vision_encoder", "clip.vision.projector.scale_factor", "clip.vision.patch_size"]
+    with GGUF.open(tmp_path / "e.gguf") as file:
+        for key in keys:
+            for value in (0, 2**24, -1, float("nan"), True, "x", ["a"], np.arange(3), np.zeros(0), []):
+                write(tmp_path / "m.gguf", {**file.metadata, key: value}, file.tensors.values())
+                assert isinstance(verify(tmp_path / "m.gguf", values=False), Report)
 
 
 def test_hostile_metadata(stories: Path, tmp_path: Path) -> None:

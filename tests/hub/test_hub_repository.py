@@ -6,10 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import llamina
 from fake_hub import COMMIT, TOKEN, Asked, FakeHub
 from llamina import hub
+from llamina.cli import cli
 from llamina.engine.runner.encoders import encoder_beside
 from llamina.errors import DownloadError, ModelNotFound, RequestError
 from llamina.gguf import write
@@ -132,6 +134,18 @@ def test_revisions(fake: Start) -> None:
         hub.pull("smollm2", revision="v1")
 
 
+def test_a_file_by_its_name(fake: Start) -> None:
+    server = fake(FILES)
+    expected = hub.pull("user/repo:Q8_0")
+    for name in ("user/repo", "hf:user/repo", f"{server.url}/user/repo", f"{server.url}/user/repo/tree/main"):
+        assert hub.pull(name, file="m-Q8_0.gguf") == expected
+    with pytest.raises(RequestError, match=r"user/repo:Q8_0 names Q8_0, and file is m-Q8_0.gguf: give one of them"):
+        hub.pull("hf:user/repo:Q8_0", file="m-Q8_0.gguf")
+    for name in ("smollm2", f"{server.cdn}/user/repo/m-Q8_0.gguf"):
+        with pytest.raises(RequestError, match="is not a repository: write user/repo"):
+            hub.pull(name, file="m-Q8_0.gguf")
+
+
 def test_force_fetches_again(fake: Start) -> None:
     server = fake(FILES)
     path = hub.pull("user/repo")
@@ -185,6 +199,39 @@ def test_cve_2025_51471_the_token_goes_to_the_hub_alone(
     server.asked.clear()
     hub.pull(f"{server.cdn}/user/repo/m-Q8_0.gguf")
     assert {asked.token for asked in server.asked} == {None}
+
+
+def test_a_header_is_private_too(fake: Start, golden: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """`llamina show URL`: the token goes where a pull sends it; without a network nothing is asked."""
+    server = fake({"m.gguf": golden("stories260K.gguf").read_bytes()}, private=True)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    page, elsewhere = f"{server.url}/user/repo/resolve/main/m.gguf", f"{server.cdn}/user/repo/m.gguf"
+    for url in (page, elsewhere):
+        result = CliRunner().invoke(cli, ["show", url])
+        assert result.exit_code == 0 and "architecture    llama" in result.stdout, result.stderr
+    assert {asked.token for asked in server.asked if asked.host == "hub"} == {f"Bearer {TOKEN}"}
+    assert {asked.token for asked in server.asked if asked.host == "cdn"} == {None}
+    server.asked.clear()
+    result = CliRunner().invoke(cli, ["show", page], env={"LLAMINA_OFFLINE": "1"})
+    assert result.exit_code == 1 and "is not here, and LLAMINA_OFFLINE is set" in result.stderr
+    assert server.asked == []
+    hub.pull(elsewhere)
+    server.asked.clear()
+    result = CliRunner().invoke(cli, ["show", elsewhere], env={"LLAMINA_OFFLINE": "1"})
+    assert result.exit_code == 0 and server.asked == [], result.stderr
+
+
+def test_a_token_and_a_revision_to_load(fake: Start, golden: Callable[[str], Path]) -> None:
+    server = fake({"m-Q4_K_M.gguf": golden("stories260K.gguf").read_bytes()}, private=True)
+    with llamina.load("hf:user/repo", revision="v1", token=TOKEN, threads=1, backend="reference") as engine:
+        assert engine.runner.file.source.endswith("m-Q4_K_M.gguf")
+    assert "/api/models/user/repo/revision/v1" in server.paths()
+    assert {asked.token for asked in server.asked if asked.host == "cdn"} == {None}
+    for model in (golden("stories260K.gguf"), b"GGUF"):
+        with pytest.raises(RequestError, match="revision and token are those of a repository"):
+            llamina.load(model, revision="v1")
+    with pytest.raises(RequestError, match="is a file, which has no revision"):
+        llamina.load(str(golden("stories260K.gguf")), revision="v1")
 
 
 def test_without_the_right_token(fake: Start, monkeypatch: pytest.MonkeyPatch) -> None:

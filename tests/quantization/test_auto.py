@@ -86,6 +86,15 @@ def test_within_the_budget(model: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "none.gguf").exists()
 
 
+def test_progress(model: Path, tmp_path: Path) -> None:
+    """Of measuring, then of writing."""
+    told: list[tuple[str, int, int]] = []
+    made = llamina.auto_quantize(model, tmp_path / "out.gguf", 6, progress=lambda *step: told.append(step))
+    measured = [name for name, _, _ in told].index("all tensors")
+    assert {name for name, _, _ in told[measured + 1 :]} == {"out.gguf"}
+    assert told[-1] == ("out.gguf", made.after, made.after)
+
+
 def test_hard_tensors_and_sensitive_ones_get_more(model: Path) -> None:
     chosen = choose_types(model, 5.0)
     size = {name: kind.nbytes / kind.block for name, kind in chosen.types.items()}

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from llamina.cli import serve as module
+from llamina.engine.options import LoadOptions
 from llamina.server import config, run, units
 from llamina.server.config import LOADED, Config, ModelProfile
 from llamina.server.settings import InvalidConfig, Mistake, load_config
@@ -168,6 +169,22 @@ def test_what_takes_the_place_of_a_files_settings(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("")
     given = load_config(tmp_path / "config.toml", models=models, changes=changes, environ={})
     assert given.models["a"].load_options()["rope_freq_scale"] == 0.5
+
+
+def test_how_models_are_loaded(tmp_path: Path) -> None:
+    """As `load` is told, of all models or of one; LLAMINA_PIN is about threads."""
+    flags = {"defaults.quantize": "q4_k", "defaults.quantize_tensors": "attn_v=q8_0", "defaults.memory_budget": "1GiB"}
+    flags |= {"defaults.offload": "pinned", "defaults.pinned": "output,0,-1", "defaults.prefetch": "2"}
+    flags |= {"defaults.quantize_imatrix": "i.gguf", "defaults.requantize": "true"}
+    found = load_config(None, flags=flags, models=[("m", "smollm2")], environ={"LLAMINA_PIN": "1"})
+    wanted = found.models["m"].over(found.defaults).load_options()
+    assert wanted == {
+        "quantize": "q4_k", "quantize_tensors": {"attn_v": "q8_0"}, "quantize_imatrix": "i.gguf", "requantize": True,
+        "offload": "pinned", "memory_budget": 1 << 30, "pin": ["output", 0, -1], "prefetch": 2,
+    }  # fmt: skip
+    assert set(wanted) <= LoadOptions.__optional_keys__
+    (told,) = mistakes(flags={"defaults.quantize": "q9"})
+    assert told.startswith("--quantize: quantize: type is 'q9'")
 
 
 def test_the_command_line_names_the_file_of_a_profile(tmp_path: Path) -> None:

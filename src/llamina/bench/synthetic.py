@@ -1,6 +1,5 @@
 """GGUF files of a real model's shape with random weights: speed does not depend on what the weights are."""
 
-import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from math import prod
@@ -12,7 +11,6 @@ import numpy.typing as npt
 
 from llamina.backends.encode import NEEDS_IMPORTANCES, Encoder, Job, prepare
 from llamina.bench.shapes import SHAPES, Shape, file_type_number, parse_shape
-from llamina.errors import CapacityError
 from llamina.gguf import TensorType, tensor_type, write
 from llamina.gguf.writer import Source
 from llamina.places import cache_dir
@@ -25,7 +23,6 @@ VERSION = 1  # of the weights and the vocabulary: files of another version are n
 POOL_ROWS = 32  # rows that are really random; every tensor is made of their blocks
 UNIT = 32  # numbers that stay together, if a block has fewer
 PART = 1 << 25  # bytes that are made at a time
-SPARE = 1.02  # free space wanted, relative to the file
 NORMAL, CONTROL, UNUSED = 1, 3, 5  # types of tokens
 
 
@@ -57,12 +54,6 @@ def write_shape(
     """Write the file. Raises CapacityError if the disk has no room for it."""
     types, shapes = shape.types(mix), shape.tensors
     total, done = sum(kind.size(shapes[name]) for name, kind in types.items()), 0
-    free = shutil.disk_usage(path.parent).free
-    if free < SPARE * total:
-        raise CapacityError(
-            f"{path.name} takes {total / 1e9:.1f} GB and {path.parent} has {free / 1e9:.1f} GB left: "
-            "free some, or set LLAMINA_CACHE to a folder with more"
-        )
     blocks = sorted({(kind.id, shapes[name][-1]) for name, kind in types.items() if _is_random(name, shapes[name])})
     pools = _pools(blocks, compiling)
 

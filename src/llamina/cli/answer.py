@@ -51,6 +51,14 @@ def begin(
         return engine.stream_chat(messages, **options)
 
 
+def prompt_tokens(engine: Engine, prompt: str, system: str | None, raw: bool) -> list[int]:
+    """The tokens that `begin` submits for a text."""
+    if raw or engine.tokenizer.chat_template is None:
+        return engine.encode(prompt)
+    messages = [*_system(system), {"role": "user", "content": _content(prompt, ())}]
+    return engine.chat_tokens(engine.render_chat(messages))
+
+
 def proceed(session: Session, prompt: str, options: dict[str, Any], media: Sequence[Any] = ()) -> Turn:
     """Submit the next message of a conversation."""
     with advised(SHIFT):

@@ -89,7 +89,7 @@ def command(
                 progress=lambda name, done, total: measuring("errors", done, total), **wanted,
             )  # fmt: skip
         if dry_run:
-            changes = plan(file, chosen.mix, imatrix=known, options=chosen.options)
+            changes = plan(file, chosen.mix, imatrix=known, options=chosen.options, requantize=requantize)
             made = Quantized(out, chosen.mix, changes, ())
         else:
             with Meter("bytes", silent, doing="writing") as writing:

@@ -51,18 +51,20 @@ def energy_command(model: str | None, hf: str | None, shape: str | None, **given
       llamina bench energy -m model.gguf -p 0 -n 128 -b 1,8 --seconds 30 --csv
       llamina bench energy -m model.gguf --gpu
     """
+    from llamina.backends import best
     from llamina.bench import Options, grid
     from llamina.bench.efficiency import measure_efficiency
     from llamina.bench.energy import find_meters
     from llamina.errors import CapacityError
 
-    if given["gpu"] and given["threads"]:
-        raise click.UsageError("-t has no effect with --gpu: leave one of them out")
-    meters, missing = find_meters(given["gpu"])
+    gpu = given["gpu"] or best({"threads": cores()}) == "cuda"  # LLAMINA_BACKEND may say so
+    if gpu and given["threads"]:
+        raise click.UsageError("-t has no effect on a GPU (--gpu, or LLAMINA_BACKEND=cuda): leave one of them out")
+    meters, missing = find_meters(gpu)
     if not meters:
         raise CapacityError(f"no energy counter can be read: {'; '.join(missing)}")
     tasks = grid(given["prompts"], given["generates"], given["batches"], [0])
-    options = Options(tasks, given["threads"] or cores(), kv_type=given["kv_type"], gpu=given["gpu"])
+    options = Options(tasks, given["threads"] or cores(), kv_type=given["kv_type"], gpu=gpu)
     path = model_file(model, hf, shape)
     with Ticker() as tick:
         record = measure_efficiency(path, options, meters, given["seconds"], command_line(), tick, tick.loading)

@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from llamina.cli.llama_cpp import always, batch_options, flash_option
+from llamina.cli.loading import loading, loading_options
 from llamina.cli.options import device_options, kv_option, mmproj_option, model_options
 from llamina.cli.override_options import override_options, overrides
 from llamina.cli.partner import check_url, open_partner, partner_options
@@ -17,6 +18,7 @@ from llamina.cli.sampling import SampledCommand, given, sampling_options
 @partner_options
 @click.option("--load", "saved", type=click.Path(exists=True, dir_okay=False), help="Go on with a saved conversation.")
 @sampling_options
+@loading_options
 @device_options
 @kv_option
 @override_options
@@ -66,18 +68,18 @@ def command(
     from llamina.repl.loop import Repl
     from llamina.repl.talk import Talk
 
-    changes = overrides()
+    changes = {**loading(), **overrides()}
     check_url(url, hf, context, mmproj, changes)
-    loading = {"backend": backend, "device": device, "threads": threads, "context": context, "kv_type": kv_type}
-    loading |= {
+    room: Any = {"backend": backend, "device": device, "threads": threads, "context": context, "kv_type": kv_type}
+    room |= {
         "gpu_layers": gpu_layers,
         "tensor_parallel": tensor_parallel,
         "exact": exact,
         "step_tokens": step_tokens,
     }
-    loading["mmproj"] = mmproj
-    loading |= changes
-    partner = open_partner(model, hf, url, api_key, loading)
+    room["mmproj"] = mmproj
+    room |= changes
+    partner = open_partner(model, hf, url, api_key, room)
     try:
         talk = Talk(partner, system, {"max_tokens": max_tokens, **given(options)})
         console = Console(highlight=False)

@@ -13,11 +13,12 @@ from llamina.cli.terminal import Meter, bytes_text, count_text, note, tidy
 
 @click.command("convert")
 @click.argument("source", metavar="FOLDER|FILE", type=click.Path(path_type=Path))
+@click.argument("out", required=False, type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The file to write; by default the name of FOLDER or FILE and the type, in the current folder.",
+    help="The same as OUT; by default the name of FOLDER or FILE and the type, in the current folder.",
 )
 @click.option(
     "--type",
@@ -34,9 +35,16 @@ from llamina.cli.terminal import Meter, bytes_text, count_text, note, tidy
 @threads_option
 @json_option
 def command(
-    source: Path, output: Path | None, kind: str | None, force: bool, quiet: bool, as_json: bool, **options: Any
+    source: Path,
+    out: Path | None,
+    output: Path | None,
+    kind: str | None,
+    force: bool,
+    quiet: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
-    """Convert FOLDER (config.json, safetensors, a tokenizer) to GGUF, and print the path of the file.
+    """Convert FOLDER (config.json, safetensors, a tokenizer) to the GGUF file OUT, and print the path of the file.
 
     Instead, a FILE of safetensors may be given, with the rest beside it. The file appears when it is complete. One
     tensor at a time is in memory.
@@ -44,15 +52,18 @@ def command(
     \b
     Examples:
       llamina convert Qwen3-0.6B
-      llamina convert Qwen3-0.6B -o qwen3.gguf --type q4_k_m
+      llamina convert Qwen3-0.6B qwen3.gguf --type q4_k_m
       llamina convert Qwen3-0.6B/tuned.safetensors
       llamina convert Qwen2-VL-2B-Instruct --mmproj
     """
     from llamina.convert import convert
 
+    if out is not None and output is not None:
+        raise click.UsageError("the file to write is given twice: as an argument and with -o")
     silent = quiet or as_json
     with tidy(), Meter("parts", silent) as compiling, Meter("bytes", silent, doing="writing") as writing:
-        made = convert(source, output, type=kind, overwrite=force, progress=writing, compiling=compiling, **options)
+        options |= {"progress": writing, "compiling": compiling}
+        made = convert(source, out or output, type=kind, overwrite=force, **options)
     if as_json:
         click.echo(json.dumps(asdict(made) | {"path": str(made.path)}, indent=2, ensure_ascii=False))
         return

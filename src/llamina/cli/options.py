@@ -138,47 +138,6 @@ class Bytes(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"{value!r} is not a size in bytes such as 500M or 2.5G", param, ctx)
 
 
-def _pins(ctx: click.Context, param: click.Parameter, value: str | None) -> list[int | str] | None:
-    """Layers by number, embeddings and output, with commas between them."""
-    if value is None:
-        return None
-    parts = [part.strip() for part in value.split(",") if part.strip()]
-    wrong = [part for part in parts if part not in ("embeddings", "output") and not part.removeprefix("-").isdecimal()]
-    if wrong or not parts:
-        raise click.BadParameter(f"{value!r} is not layers, embeddings and output with commas, as output,0,-1")
-    return [part if part in ("embeddings", "output") else int(part) for part in parts]
-
-
-def offload_options(function: Function) -> Function:
-    """`--offload`, `--memory-budget`, `--pin` and `--prefetch`."""
-    function = click.option(
-        "--prefetch",
-        type=click.IntRange(min=0),
-        metavar="N",
-        help="With --offload: parts of the model that are read ahead.  [default: 1]",
-    )(function)
-    function = click.option(
-        "--pin",
-        callback=_pins,
-        metavar="LAYERS",
-        help="With --offload pinned: what stays in memory first, such as output,embeddings,0,-1.",
-    )(function)
-    function = click.option(
-        "--memory-budget",
-        type=Bytes(),
-        metavar="SIZE",
-        help="With --offload: most memory for weights, such as 500M or 2.5G.",
-    )(function)
-    return click.option(
-        "--offload",
-        type=click.Choice(["none", "budget", "pinned"]),
-        default="none",
-        show_default=True,
-        help="Read weights from the file when they are needed. budget: the latest used stay in memory; pinned: "
-        "always the same do.",
-    )(function)
-
-
 def cores() -> int:
     """The number of cores that this process may use."""
     from llamina.backends.host import usable_cores
@@ -299,8 +258,10 @@ def picture(place: str) -> Any:
 
     if not place.startswith(("http://", "https://")):
         return {"type": "image", "image": read_picture(place)}
+    from llamina.hub.web import check_online
     from llamina.vision.fetch import fetch
 
+    check_online(place)
     return {"type": "image", "image": read_picture(fetch(place))}
 
 

@@ -2,14 +2,13 @@
 
 import os
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from llamina.cli.advice import advised
+from llamina.cli.loading import QUANTIZING, load_engine
 from llamina.cli.options import Function, locate, open_file
-from llamina.cli.terminal import Meter
 
 if TYPE_CHECKING:
     from llamina.engine import Engine
@@ -48,7 +47,7 @@ def check_url(
     if url and (hf or context or mmproj):
         raise click.UsageError("--url names a server, which has its own models: leave -hf, -c and --mmproj out")
     if url and changes:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in changes)
+        flags = ", ".join(QUANTIZING.get(name, f"--{name.replace('_', '-')}") for name in changes)
         raise click.UsageError(f"--url names a server, which loads its models by itself: leave {flags} out")
 
 
@@ -68,15 +67,14 @@ def open_partner(
         from llamina.repl.remote import RemotePartner
 
         return RemotePartner(url, model, key)
-    from llamina.engine import load
     from llamina.repl.local import LocalPartner
 
     def open_engine(name: str) -> "Engine":
         file = open_file(locate(name if name != hf else None, hf if name == hf else None, progress=progress))
         if "tokenizer.chat_template" not in file.metadata and "chat_template" not in loading:
             raise click.UsageError(f"{name} has no chat template: it continues texts, as in `llamina run --raw`")
-        with Meter("parts") if progress is None else nullcontext(progress) as meter, advised():
-            return load(file, progress=meter, **loading)
+        with advised():
+            return load_engine(file, loading, progress=progress)
 
     from llamina import hub
 

@@ -10,7 +10,7 @@ import click
 
 from llamina.cli.advice import advised
 from llamina.cli.options import load_adapters
-from llamina.cli.reading import load_model, one_file, reading_options, whole_text, windows_meter
+from llamina.cli.reading import load_base, load_model, one_file, reading_options, whole_text, windows_meter
 from llamina.cli.terminal import busy, tidy
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def command(
         if base is not None:
             against: Predictions | None = known
             if against is None:
-                second = others.enter_context(load_model(base, None, quiet, **loading))
+                second = others.enter_context(load_base(base, quiet, **loading))
                 against = _base(engine, second, text, chunks)
             _diverge(engine, against, used, base, plot, quiet, as_json)
             return

@@ -34,11 +34,8 @@ def command(
     """
     from llamina import hub
 
-    if file and ":" in name:
-        raise click.UsageError(f"{name} names a quantization, and --file a file: give one of them")
-    name = f"{name}:{file}" if file else name
     with Meter("bytes", quiet) as meter:
-        path = hub.pull(name, meter, revision=revision, force=force, sha256=sha256, mmproj=mmproj)
+        path = hub.pull(name, meter, file=file, revision=revision, force=force, sha256=sha256, mmproj=mmproj)
     if not quiet:
         model = hub.Model(name, path)
         note(f"{name} is here: {bytes_text(model.size)}")

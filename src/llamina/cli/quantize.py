@@ -43,12 +43,14 @@ def command(
       llamina quantize model-F16.gguf model.gguf Q4_K_M --tensor-type ffn_down=q6_k --dry-run
     """
     from llamina.quantization import Imatrix, Options, plan, quantize
-    from llamina.quantization.write import Quantized
+    from llamina.quantization.types import file_type
+    from llamina.quantization.write import Quantized, notes_on
 
     wanted["overrides"] = list(wanted["overrides"].items())
     options, known = Options(**wanted), Imatrix.read(imatrix) if imatrix else None
     if dry_run:
-        made = Quantized(out, kind.upper(), plan(source, kind, imatrix=known, options=options), ())
+        changes = plan(source, kind, imatrix=known, options=options, requantize=requantize)
+        made = Quantized(out, file_type(kind), changes, notes_on(changes, known))
         _show(made, as_json)
         return
     silent = quiet or as_json
@@ -87,6 +89,7 @@ def _show(made: Any, as_json: bool) -> None:
         [c.name, "x".join(map(str, c.shape)), c.before.name, c.after.name, bytes_text(c.nbytes)] for c in made.changes
     ]
     Table(["tensor", "shape", "from", "to", "size"], rows).show()
-    note(_sizes(made))
+    for line in (*made.notes, _sizes(made)):
+        note(line)
     if needy := [c.name for c in made.changes if c.needs_imatrix]:
         note(f"{len(needy)} tensors need an importance matrix ({needy[0]})")

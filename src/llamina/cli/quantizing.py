@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from llamina.cli.on_load import overrides
+from llamina.cli.loading import patterns
 from llamina.cli.options import Function, json_option, threads_option
 from llamina.cli.terminal import bytes_text
 
@@ -35,7 +35,7 @@ def writing_options(function: Function) -> Function:
         "overrides",
         metavar="PATTERN=TYPE",
         multiple=True,
-        callback=overrides,
+        callback=patterns,
         help="Type of the tensors whose names a regular expression is found in; repeatable, the first match counts.",
     )(function)
 

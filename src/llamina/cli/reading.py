@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from llamina.cli.llama_cpp import batch_options, flash_option
+from llamina.cli.loading import QUANTIZING, load_engine, loading, loading_options
 from llamina.cli.options import (
     Function,
     decode,
@@ -30,7 +31,7 @@ def reading_options(function: Function) -> Function:
     function = click.option("-q", "--quiet", is_flag=True, help="Print nothing but the result, warnings and errors.")(
         function
     )
-    function = device_options(batch_options(flash_option(json_option(function))))
+    function = loading_options(device_options(batch_options(flash_option(json_option(function)))))
     size = click.IntRange(min=2)
     function = click.option(
         "-c", "--ctx-size", "--n-ctx", "context", type=size, metavar="N", help="Context size in tokens."
@@ -40,11 +41,13 @@ def reading_options(function: Function) -> Function:
 
 def load_model(model: str | None, hf: str | None, quiet: bool, **options: Any) -> "Engine":
     """The engine of the model that is meant."""
-    file = open_file(locate(model, hf, quiet))
-    from llamina.engine import load
+    return load_engine(open_file(locate(model, hf, quiet)), options | loading(), quiet)
 
-    with Meter("parts", quiet) as meter:
-        return load(file, progress=meter, **options)
+
+def load_base(model: str, quiet: bool, **options: Any) -> "Engine":
+    """The engine of a model to compare with, which --quantize-on-load is not about."""
+    wanted = {name: value for name, value in loading().items() if name not in QUANTIZING}
+    return load_engine(open_file(locate(model, None, quiet)), options | wanted, quiet)
 
 
 def lines_of(texts: Sequence[str], what: str) -> list[str]:

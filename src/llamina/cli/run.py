@@ -7,9 +7,10 @@ from typing import Any
 import click
 
 from llamina.cli.advice import advised
+from llamina.cli.beams import beam_options, check_beams, print_beams
 from llamina.cli.constraints import constraint_options, take_constraint
 from llamina.cli.llama_cpp import always, batch_options, flash_option
-from llamina.cli.on_load import on_load_options, quantized
+from llamina.cli.loading import load_engine, loading, loading_options
 from llamina.cli.options import (
     decode,
     device_options,
@@ -20,7 +21,6 @@ from llamina.cli.options import (
     lora_option,
     mmproj_option,
     model_options,
-    offload_options,
     open_file,
     picture,
     piped,
@@ -29,7 +29,6 @@ from llamina.cli.options import (
 from llamina.cli.override_options import override_options, overrides
 from llamina.cli.sampling import SampledCommand, given, sampling_options
 from llamina.cli.session_lock import held
-from llamina.cli.terminal import Meter
 
 
 def _limit(ctx: click.Context, param: click.Parameter, value: int) -> int | None:
@@ -107,6 +106,7 @@ def _mode(ctx: click.Context, param: click.Parameter, value: str) -> str | int:
     "--logprobs", type=int, metavar="N", help="With --json: log-probabilities of the tokens, and of the N likeliest."
 )
 @constraint_options
+@beam_options
 @sampling_options
 @click.option(
     "-c",
@@ -141,11 +141,10 @@ def _mode(ctx: click.Context, param: click.Parameter, value: str) -> str | int:
     help="Speculative decoding: auto, ngram (prompt lookup), draft, off, or a number of draft tokens. The answer is "
     "the same.",
 )
-@on_load_options
+@loading_options
 @device_options
 @kv_option
 @batch_options
-@offload_options
 @override_options
 @flash_option
 @always("--jinja")
@@ -176,17 +175,13 @@ def command(
     context: int | None,
     kv_type: str,
     step_tokens: int | None,
-    offload: str,
-    memory_budget: int | None,
-    pin: list[int | str] | None,
-    prefetch: int | None,
     draft: str | None,
-    on_load: str | None,
-    on_load_tensors: dict[str, str],
     as_json: bool,
     verbose: bool,
     quiet: bool,
     max_tokens: int | None,
+    beam_width: int | None,
+    length_penalty: float | None,
     **options: Any,
 ) -> int:
     """Answer PROMPT, using the model's chat template if it has one.
@@ -202,6 +197,7 @@ def command(
       llamina run "Summarize this:" --file notes.txt
       git diff | llamina run "Write a commit message for this diff."
       llamina run "Is this spam? ..." --choice yes --choice no
+      llamina run "The capital of France is" --raw --beam-width 4 --json
       llamina run -hf user/repo:Q8_0 "Tell me a joke" --json
       llamina run --session talk.llamina "And why is that?"
       llamina run -m llava.gguf --image cat.jpg "What is this?"
@@ -210,7 +206,7 @@ def command(
       llamina run -m model-F16.gguf --quantize-on-load q4_k "Why is the sky blue?"
       llamina run -m model.gguf --lora pirate.gguf --lora brief.gguf=0.5 "Who are you?"
     """
-    from llamina.cli.answer import Answer, Circumstances, begin, check_template, open_session, proceed
+    from llamina.cli.answer import Answer, Circumstances, begin, check_template, open_session, proceed, prompt_tokens
     from llamina.engine.request import request_of
 
     argument = _argument(prompt, text)
@@ -223,39 +219,30 @@ def command(
         raise click.UsageError(f"{media} is part of the chat template, which --raw leaves out: drop one of them")
     if options["logprobs"] is not None and not as_json:
         raise click.UsageError("--logprobs are printed as JSON: add --json")
+    check_beams(beam_width, length_penalty, {"--session": session, str(media): media, "--draft": draft})
     options = {"max_tokens": max_tokens, "adapters": adapters, **take_constraint(options), **_window(options)}
     request_of([0], options)  # mistakes are told before any download
-    changes = {"pin": pin, "prefetch": prefetch, **overrides()}
+    changes = {**loading(), **overrides()}
     question = _prompt(argument, file)
     shown = [*map(picture, images), *map(recording, sounds)]
     path = locate(model, hf, quiet)
     weights = open_file(path)
     if "chat_template" not in changes:
         check_template(weights, system, session, media)
-    weights = quantized(weights, on_load, on_load_tensors, threads, quiet)
-    from llamina.engine import load
-
     start = time.perf_counter()
     with held(session, quiet):
-        with Meter("parts", quiet) as meter, advised():
-            room: Any = {"kv_type": kv_type, "offload": offload, "memory_budget": memory_budget}
+        with advised():
+            room: Any = {"backend": backend, "device": device, "threads": threads, "context": context}
+            room |= {"kv_type": kv_type, "step_tokens": step_tokens, "draft": draft, "mmproj": mmproj}
             room |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel, "exact": exact}
-            engine = load(
-                weights,
-                backend=backend,
-                device=device,
-                threads=threads,
-                context=context,
-                draft=draft,
-                mmproj=mmproj,
-                progress=meter,
-                step_tokens=step_tokens,
-                **room,
-                **changes,
-            )
+            engine = load_engine(weights, room | changes, quiet)
             options["adapters"] = load_adapters(engine, adapters)
         with engine:
             circumstances = Circumstances(path, time.perf_counter() - start, engine.context, max_tokens)
+            if beam_width:
+                search = {**options, "beam_width": beam_width, "length_penalty": length_penalty}
+                tokens = prompt_tokens(engine, question, system, raw)
+                return print_beams(engine, tokens, search, circumstances, as_json, quiet)
             talk = open_session(engine, session, system) if session else None
             if talk:
                 asked: Any = proceed(talk, question, options, shown)

@@ -2,13 +2,18 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from llamina.cli.options import complete_model, find_file, json_option
+from llamina.cli.options import complete_model, find_file, json_option, offline_option
 from llamina.cli.summary import abbreviate, metadata_json, summary, tensors_json
 from llamina.cli.terminal import bytes_text, count_text
+from llamina.errors import ModelNotFound
+
+if TYPE_CHECKING:
+    from llamina.gguf import GGUF
 
 
 @click.command("show")
@@ -16,11 +21,13 @@ from llamina.cli.terminal import bytes_text, count_text
 @click.option("-m", "--model", "other", hidden=True)
 @click.option("--tensors", is_flag=True, help="Also list the tensors.")
 @click.option("--metadata", is_flag=True, help="Also list the metadata, long arrays abbreviated.")
+@offline_option
 @json_option
 def command(model: str | None, other: str | None, tensors: bool, metadata: bool, as_json: bool) -> None:
     """Show what a GGUF file contains, whether it runs here, and how much memory it takes.
 
-    The file may also be a pulled model's, or a URL, of which only the header is read.
+    The file may also be a pulled model's, or a URL, of which only the header is read. HF_TOKEN is for URLs of private
+    repositories.
 
     \b
     Examples:
@@ -28,12 +35,9 @@ def command(model: str | None, other: str | None, tensors: bool, metadata: bool,
       llamina show smollm2 --metadata
       llamina show https://example.org/model.gguf --tensors --json
     """
-    from llamina.gguf import open_model, open_url
-
     if (model is None) == (other is None):
         raise click.UsageError("give one file, name or URL of a model" + ("" if model is None else ", and not two"))
-    model = str(model or other)
-    file = open_url(model) if model.startswith(("http://", "https://")) else open_model(find_file(model))
+    file = _opened(str(model or other))
     facts = summary(file)
     if as_json:
         extra = {"metadata": metadata_json(file)} if metadata else {}
@@ -51,6 +55,21 @@ def command(model: str | None, other: str | None, tensors: bool, metadata: bool,
         for tensor in file.tensors.values():
             shape = " × ".join(map(str, tensor.shape))
             click.echo(f"  {tensor.name:40} {tensor.type.name:8} {shape:20} {bytes_text(tensor.nbytes):>9}")
+
+
+def _opened(model: str) -> "GGUF":
+    """The file, or the header of one at a web address; without a network, the file that was pulled from there."""
+    from llamina.gguf import open_model, open_url
+    from llamina.hub.origin import is_url
+    from llamina.hub.web import check_online, offline, token_for
+
+    if not is_url(model):
+        return open_model(find_file(model))
+    if offline():
+        with suppress(ModelNotFound):
+            return open_model(find_file(model))
+        check_online(model)
+    return open_url(model, token=token_for(model))
 
 
 def _lines(facts: dict[str, Any]) -> dict[str, str]:

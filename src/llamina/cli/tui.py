@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from llamina.cli.loading import loading, loading_options
 from llamina.cli.options import device_options, kv_option, mmproj_option, model_options
 from llamina.cli.override_options import override_options, overrides
 from llamina.cli.partner import check_url, open_partner, partner_options
@@ -18,6 +19,7 @@ from llamina.cli.top import SERVER, need_terminal, need_textual, show, theme_opt
 @click.option("--top", is_flag=True, help="Show what a running server does, as `llamina top`.")
 @theme_option
 @sampling_options
+@loading_options
 @device_options
 @kv_option
 @override_options
@@ -53,7 +55,7 @@ def command(
       llamina tui --url http://127.0.0.1:8080/v1
       llamina tui --top --url http://127.0.0.1:8080
     """
-    changes = overrides()
+    changes = {**loading(), **overrides()}
     check_url(url, hf, context, mmproj, changes)
     need_textual()
     need_terminal()
@@ -65,10 +67,10 @@ def command(
     from llamina.tui.app import Terminal
     from llamina.tui.chat import Chat
 
-    loading = {"backend": backend, "device": device, "threads": threads, "context": context, "kv_type": kv_type}
-    loading |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel, "exact": exact, "mmproj": mmproj}
+    room: Any = {"backend": backend, "device": device, "threads": threads, "context": context, "kv_type": kv_type}
+    room |= {"gpu_layers": gpu_layers, "tensor_parallel": tensor_parallel, "exact": exact, "mmproj": mmproj}
     chat = Chat(
-        lambda progress: open_partner(model, hf, url, api_key, loading | changes, progress),
+        lambda progress: open_partner(model, hf, url, api_key, room | changes, progress),
         Library(data_dir() / "conversations"),
         system=system,
         settings={"max_tokens": max_tokens, **given(options)},

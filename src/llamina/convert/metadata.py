@@ -39,7 +39,10 @@ def model_metadata(folder: Path, family: Family, settings: Settings, notes: list
     keys |= {key: settings.count(names) for key, names in _COUNTS.items() if settings.get(names) is not None}
     keys |= {key: settings.number(names) for key, names in _EPSILONS.items() if settings.get(names) is not None}
     if family.rope:
-        keys |= Rope.read(settings).metadata(settings.context)
+        rope = Rope.read(settings)
+        keys |= rope.metadata(settings.context)
+        if left_out := rope.left_out(settings.context):
+            notes.append(left_out)
     keys |= _windows(family, settings, notes)
     if family.encoder:
         keys |= _pooling(folder)

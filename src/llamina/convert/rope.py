@@ -51,9 +51,7 @@ class Rope:
         if self.local_base is not None:
             keys["rope.freq_base_swa"] = self.local_base
         match self.kind:
-            case (
-                "default" | "llama3" | "dynamic"
-            ):  # llama3 is a tensor; dynamic changes nothing within the trained context
+            case "default" | "llama3" | "dynamic":  # llama3 is a tensor; of dynamic `left_out` tells
                 return keys
             case "linear":
                 return keys | {"rope.scaling.type": "linear", "rope.scaling.factor": self._number("factor")}
@@ -62,6 +60,15 @@ class Rope:
             case "longrope" | "su":
                 return keys | self._longrope(context)
         raise UnsupportedModel(f"config.json: rope_type {self.kind!r} has no counterpart in GGUF")
+
+    def left_out(self, context: int) -> str | None:
+        """What GGUF has no key for; None if that is nothing."""
+        if self.kind != "dynamic":
+            return None
+        return (
+            f"rope_type 'dynamic' (factor {self.scaling.get('factor')}) is left out: GGUF has no scaling that grows "
+            f"with the text; up to the {context} tokens of the trained context nothing changes"
+        )
 
     def factors(self) -> dict[str, npt.NDArray[np.float32]]:
         """Return the divisors of the frequencies, as tensors by name."""

@@ -67,9 +67,9 @@ def convert(
 
     By default that is one in the working directory that is named after the source. With `mmproj` the picture encoder
     is converted, not the text model. `type` is f32, f16, bf16 or q8_0 for the matrices, by default that in which most
-    are stored; or, of a text model, a file type of `quantize`, such as q4_k_m, which may need an `imatrix`. `pre` names
-    the pre-tokenizer, if it is not recognized. The file appears when it is complete; one tensor at a time is in memory.
-    Raises ModelNotFound, ModelFileError, UnsupportedModel or RequestError.
+    are stored; or, of a text model, a file type of `quantize`, such as q4_k_m, which may need an `imatrix`. What is
+    published in MXFP4 stays so. `pre` names the pre-tokenizer, if it is not recognized. The file appears when it is
+    complete; one tensor at a time is in memory. Raises ModelNotFound, ModelFileError, UnsupportedModel or RequestError.
     """
     mix = _mix(type, imatrix)
     if mmproj and mix is not None:
@@ -98,12 +98,15 @@ def convert(
         ]
         write(path, metadata, sources, progress=progress)
     else:
-        from llamina.quantization import quantize
+        from llamina.quantization import Options, quantize
 
         contents = _contents(folder, metadata, tensors, kinds)
+        published = [name for name, tensor in tensors.items() if tensor.dtype == BLOCKS]
+        if published:
+            notes.append(f"{len(published)} matrices stay {BLOCKS}, as they are published ({published[0]})")
         notes += quantize(
             contents, path, mix, imatrix=imatrix, threads=threads, overwrite=overwrite, progress=progress,
-            compiling=compiling,
+            compiling=compiling, options=Options([(f"^{re.escape(name)}$", BLOCKS) for name in published]),
         ).notes  # fmt: skip
     parameters, size = sum(tensor.size for tensor in tensors.values()), path.stat().st_size
     architecture = str(metadata["general.architecture"])

@@ -134,3 +134,7 @@ class LoadOptions(TypedDict, total=False):
     picture_hosts: Sequence[str] | None
     quantize: str | None
     quantize_tensors: Mapping[str, str] | None
+    quantize_imatrix: str | os.PathLike[str] | None
+    requantize: bool
+    revision: str | None
+    token: str | None

@@ -56,7 +56,7 @@ def compare(
     """Compare two open models. Unless `data` is off, the bytes of tensors of equal type and shape are compared.
 
     With `errors` every tensor that both have in one shape is dequantized, and its error measured where bytes differ.
-    `progress` is told (name, bytes of A done, bytes in all). Raises UnsupportedModel for a type without a decoder.
+    Types without a decoder are left out of it. `progress` is told (name, bytes of A done, bytes in all).
     """
     common = [name for name in a.tensors if name in b.tensors]
     shapes = {n: (a.tensors[n].shape, b.tensors[n].shape) for n in common if a.tensors[n].shape != b.tensors[n].shape}

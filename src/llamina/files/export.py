@@ -63,6 +63,7 @@ def export_lora(
     check_output(path, overwrite, *shards_of(Path(model)), *scales)
     with open_model(model) as file:
         added: dict[str, Added] = {}
+        notes: tuple[str, ...] = ()
         for source, scale in scales.items():
             adapter = read_adapter(source, file.metadata)
             _check(file, adapter)
@@ -76,9 +77,10 @@ def export_lora(
             computed = {name: _computed(t, added[name]) if name in added else t for name, t in file.tensors.items()}
             options = {"imatrix": imatrix, "requantize": requantize, "threads": threads, "overwrite": overwrite}
             merged = replace(file, tensors=computed)
-            type = quantize(merged, path, type, progress=progress, compiling=compiling, **options).type  # type: ignore[arg-type]
+            made = quantize(merged, path, type, progress=progress, compiling=compiling, **options)  # type: ignore[arg-type]
+            type, notes = made.type, made.notes
         tied = "token_embd.weight" in added and "output.weight" not in file.tensors
-    return Exported(path, type or "F16", tuple(sorted(added)), (TIED,) if tied else ())
+    return Exported(path, type or "F16", tuple(sorted(added)), (*notes, *((TIED,) if tied else ())))
 
 
 def _check(file: GGUF, adapter: Adapter) -> None:

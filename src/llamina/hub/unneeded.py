@@ -1,4 +1,4 @@
-"""What downloads have left behind: partial files, shards without the others, blobs that nothing links to."""
+"""What nothing needs: partial files, shards without the others, blobs without links; and what can be made again."""
 
 import shutil
 from collections.abc import Iterable, Iterator
@@ -9,15 +9,17 @@ from typing import Literal
 from llamina.hub.hf_cache import cache_folder
 from llamina.hub.shards import is_complete, shard_names
 from llamina.hub.store import folder
+from llamina.places import cache_dir
 
 PARTIAL = (".part", ".journal", ".new", ".incomplete")  # endings; the last is that of Hugging Face's own library
+MADE = ("quantized", "shapes")  # folders of the cache: copies that were made on load, random weights of `bench`
 
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
     """Files and folders that nothing needs."""
 
-    kind: Literal["partial", "blob", "kernels"]
+    kind: Literal["partial", "blob", "kernels", "copy"]
     path: Path  # for people: the file, or the folder that the files are in
     files: tuple[Path, ...]
 
@@ -35,10 +37,11 @@ class Leftover:
                 path.unlink(missing_ok=True)
 
 
-def leftovers() -> list[Leftover]:
-    """All of them, but for downloads that are under way."""
+def leftovers(copies: bool = False) -> list[Leftover]:
+    """All of them, but for what is being downloaded or written; with `copies`, also what is made again when needed."""
     repositories = sorted(cache_folder().glob("models--*--*"))
-    return [*_in_store(), *(found for repository in repositories for found in _in_repository(repository))]
+    found = [*_in_store(), *(left for repository in repositories for left in _in_repository(repository))]
+    return found + [left for name in MADE for left in _made(cache_dir() / name, copies)]
 
 
 def _in_store() -> Iterator[Leftover]:
@@ -70,6 +73,16 @@ def _in_repository(repository: Path) -> Iterator[Leftover]:
             yield Leftover("partial", blob, (blob,))
         elif blob.resolve() not in needed | gone:
             yield Leftover("blob", blob, (blob,))
+
+
+def _made(place: Path, copies: bool) -> Iterator[Leftover]:
+    """What was made of models: files that were not completed, and with `copies` the others."""
+    if any(in_use(lock) for lock in place.glob(".*lock")):
+        return
+    for path in sorted(place.glob(".*.part")):
+        yield Leftover("partial", path, (path,))
+    for path in sorted(place.glob("*.gguf")) if copies else ():
+        yield Leftover("copy", path, (path,))
 
 
 def _lonely_shards(paths: Iterable[Path]) -> list[Path]:

@@ -82,6 +82,17 @@ def shown(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
+def token_for(url: str) -> str | None:
+    """The token that an address may be sent: the user's, if the address is the Hub's."""
+    return _own_token() if _origin(url) == _origin(endpoint()) else None
+
+
+def _own_token() -> str | None:
+    from huggingface_hub import get_token
+
+    return get_token()
+
+
 def _origin(url: str) -> tuple[str, str]:
     parts = urlsplit(url)
     return parts.scheme, parts.netloc.rpartition("@")[2].lower()
@@ -111,12 +122,12 @@ class Patience:
 
 
 class Web:
-    """An HTTP client for one pull, used by several threads."""
+    """An HTTP client for one pull, used by several threads. `token` is the Hub's; by default that of the user."""
 
-    def __init__(self) -> None:
+    def __init__(self, token: str | None = None) -> None:
         import httpx
 
-        self._httpx = httpx
+        self._httpx, self._given = httpx, token
         self._hub = _origin(endpoint())
         headers = {"User-Agent": "llamina", "Accept-Encoding": "identity"}
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=16)
@@ -127,9 +138,7 @@ class Web:
 
     @cached_property
     def _token(self) -> str | None:
-        from huggingface_hub import get_token
-
-        return get_token()
+        return self._given or _own_token()
 
     @contextmanager
     def get(self, url: str, headers: Mapping[str, str] | None = None) -> Iterator[Answer]:

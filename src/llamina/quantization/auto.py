@@ -24,8 +24,8 @@ from llamina.gguf import GGUF, Tensor, TensorType, tensor_type
 from llamina.quant import decode
 from llamina.quantization.imatrix import Imatrix
 from llamina.quantization.tensors import is_quantized, role_of
-from llamina.quantization.types import FILE_TYPES, Facts, Options, needs_importances, writable
-from llamina.quantization.write import Quantized, importances_of, opened, quantize
+from llamina.quantization.types import FILE_TYPES, Facts, Options, fitting, needs_importances, writable
+from llamina.quantization.write import Quantized, check_unquantized, importances_of, opened, quantize
 
 SUPER_BLOCKS = (
     "IQ2_XXS", "IQ2_XS", "IQ2_S", "Q2_K", "IQ3_XXS", "IQ3_S", "Q3_K", "IQ4_XS", "Q4_K", "Q5_K", "Q6_K", "Q8_0",
@@ -88,12 +88,8 @@ def choose_types(
         wanted = _Wanted(file, imatrix, [writable(name, "types") for name in types], overrides)
         tensors = wanted.tensors
         for tensor in tensors:
-            if tensor.type.block > 1 and not requantize:
-                raise RequestError(
-                    f"{tensor.name} is {tensor.type.name} already, and quantizing again loses more: start from an F16, "
-                    "BF16 or F32 file, or allow requantizing",
-                    "requantize",
-                )
+            if not requantize:
+                check_unquantized(tensor)
         prepare(wanted.encoders(), compiling)
         found: dict[str, list[Candidate]] = {}
         with Encoder(threads or os.cpu_count() or 1) as encoder:
@@ -136,11 +132,14 @@ def auto_quantize(
     overwrite: bool = False,
     **choosing: Any,
 ) -> Quantized:
-    """Write a model quantized to at most `target` bits per weight; other options are those of `choose_types`."""
+    """Write a model quantized to at most `target` bits per weight; other options are those of `choose_types`.
+
+    `progress` is told of measuring (tensor, done, in all), then of writing (file, bytes done, bytes in all).
+    """
     known = imatrix if isinstance(imatrix, Imatrix) or imatrix is None else Imatrix.read(imatrix)
     with opened(source) as file:
         chosen = choose_types(file, target, imatrix=known, **choosing)
-        given = {name: choosing.get(name) for name in ("threads", "compiling")}
+        given = {name: choosing.get(name) for name in ("threads", "progress", "compiling")}
         requantize = choosing.get("requantize", False)
         return quantize(
             file, out, chosen.mix, imatrix=known, options=chosen.options, requantize=requantize, overwrite=overwrite,
@@ -169,19 +168,19 @@ class _Wanted:
         """The types that a tensor may have: those that its rows fit, and that are not useless without importances."""
         for pattern, kind in self._overrides:
             if pattern.search(tensor.name):
-                return [kind]
+                return [fitting(kind, tensor.name, tensor.shape)]
         width = tensor.shape[-1]
         known = self._types or [tensor_type(name) for name in (SMALL_BLOCKS if width % 256 else SUPER_BLOCKS)]
         blind = self.importances(tensor) is None
-        fitting = [
+        able = [
             kind
             for kind in known
             if width % kind.block == 0
             and not (blind and (kind.name in NEEDS_IMPORTANCES or needs_importances(tensor.name, kind, "")))
         ]
-        if self._types and fitting:
-            return fitting
-        return [*fitting, *([tensor_type("F16")] if tensor.type.name == "F32" else []), tensor.type]
+        if self._types and able:
+            return able
+        return [*able, *([tensor_type("F16")] if tensor.type.name == "F32" else []), tensor.type]
 
     def encoders(self) -> list[tuple[TensorType, bool]]:
         """The formats, with importances or without, whose encoders are needed."""

@@ -23,7 +23,7 @@ FILE_TYPES: dict[str, tuple[int, str]] = {
     **{"MXFP4_MOE": (38, "MXFP4"), "NVFP4": (39, "NVFP4"), "Q1_0": (40, "Q1_0"), "Q2_0": (41, "Q2_0")},
 }
 """Name → the number in `general.file_type`, and the type of most tensors."""
-ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
+ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M", "Q1_0_G128": "Q1_0"}
 
 TWO_BITS = {"IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M"}
 _SMALLER = {  # for rows that do not divide into blocks of 256
@@ -102,10 +102,18 @@ def tensor_types(
 
     Raises RequestError for an override that is no regular expression, UnsupportedModel for rows that no type fits.
     """
+    wanted = wanted_types(shapes, mix, facts, options)
+    return {name: None if kind is None else fitting(kind, name, shapes[name]) for name, kind in wanted.items()}
+
+
+def wanted_types(
+    shapes: Mapping[str, tuple[int, ...]], mix: str, facts: Facts, options: Options | None = None
+) -> dict[str, TensorType | None]:
+    """The same, whether or not rows divide into blocks of these types."""
     chosen = _Mix(mix, facts, options or Options(), tied="output.weight" not in shapes)
     names = sorted(shapes, key=order_of)
     chosen.values = sum(role_of(name) == "value" for name in names)
-    return {name: chosen.type_of(name, shapes[name]) for name in names}
+    return {name: chosen.wanted(name, shapes[name]) for name in names}
 
 
 class _Mix:
@@ -123,7 +131,7 @@ class _Mix:
         except re.error as error:
             raise RequestError(f"{error.pattern!r} is no regular expression: {error}", "overrides") from None
 
-    def type_of(self, name: str, shape: tuple[int, ...]) -> TensorType | None:
+    def wanted(self, name: str, shape: tuple[int, ...]) -> TensorType | None:
         role, options = role_of(name), self.options
         if not is_quantized(name, shape, self.facts.architecture) or (options.keep_output and role == "output"):
             return None
@@ -138,18 +146,7 @@ class _Mix:
             return default
         if named is None:
             named = default if options.pure else tensor_type(self._mixed(name, shape, role))
-        return self._fitting(named, name, shape)
-
-    def _fitting(self, kind: TensorType, name: str, shape: tuple[int, ...]) -> TensorType:
-        """The type, or another for rows that do not divide into its blocks."""
-        if shape[-1] % kind.block == 0:
-            return kind
-        if kind.block > 32 and kind.name not in _SMALLER:
-            raise UnsupportedModel(
-                f"{name} has rows of {shape[-1]}, which {kind.name} cannot hold: choose another type for it"
-            )
-        smaller = tensor_type(_SMALLER.get(kind.name, kind.name))
-        return smaller if shape[-1] % smaller.block == 0 else tensor_type("F16")
+        return named
 
     def _mixed(self, name: str, shape: tuple[int, ...], role: str) -> str:
         mix, facts = self.mix, self.facts
@@ -297,6 +294,18 @@ class _Mix:
             return "Q5_K" if self.mix in lower or self.mix.startswith("IQ3") else self.default
         chosen = {"Q2_K": "Q3_K", "IQ3_XXS": "IQ3_S", "Q3_K_M": "Q4_K", "Q3_K_L": "Q5_K", "IQ3_M": "Q4_K"}
         return chosen.get(self.mix, self.default)
+
+
+def fitting(kind: TensorType, name: str, shape: tuple[int, ...]) -> TensorType:
+    """The type, or another for rows that do not divide into its blocks. Raises UnsupportedModel if there is none."""
+    if shape[-1] % kind.block == 0:
+        return kind
+    if kind.block > 32 and kind.name not in _SMALLER:
+        raise UnsupportedModel(
+            f"{name} has rows of {shape[-1]}, which {kind.name} cannot hold: choose another type for it"
+        )
+    smaller = tensor_type(_SMALLER.get(kind.name, kind.name))
+    return smaller if shape[-1] % smaller.block == 0 else tensor_type("F16")
 
 
 def writable(name: str, param: str) -> TensorType:

@@ -17,7 +17,7 @@ from llamina.gguf import GGUF, Kind, Tensor, TensorType, ValueType, open_model, 
 from llamina.gguf.writer import Progress, Source, check_output
 from llamina.quantization.imatrix import Imatrix
 from llamina.quantization.tensors import role_of
-from llamina.quantization.types import FILE_TYPES, Facts, Options, file_type, needs_importances, tensor_types
+from llamina.quantization.types import FILE_TYPES, Facts, Options, file_type, fitting, needs_importances, wanted_types
 
 QUANTIZATION_VERSION = 2
 _NUMBER = Kind(ValueType.UINT32)
@@ -25,13 +25,14 @@ _NUMBER = Kind(ValueType.UINT32)
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A tensor of the file: its type before and after, bytes before and after."""
+    """A tensor of the file: its type before and after, and the one that was wanted if its rows do not fit that."""
 
     name: str
     shape: tuple[int, ...]
     before: TensorType
     after: TensorType
     needs_imatrix: bool = False
+    wanted: TensorType | None = None
 
     @property
     def nbytes(self) -> int:
@@ -61,11 +62,19 @@ class Quantized:
 
 
 def plan(
-    source: str | os.PathLike[str] | GGUF, type: str, *, imatrix: Imatrix | None = None, options: Options | None = None
+    source: str | os.PathLike[str] | GGUF,
+    type: str,
+    *,
+    imatrix: Imatrix | None = None,
+    options: Options | None = None,
+    requantize: bool = False,
 ) -> tuple[Change, ...]:
-    """What `quantize` would do to each tensor, in the order of the new file. Raises as it does; writes nothing."""
+    """What `quantize` would do to each tensor, in the order of the new file; it writes nothing.
+
+    Raises as `quantize` does, but for tensors that need importances: of these it tells.
+    """
     with opened(source) as file:
-        return _changes(file, file_type(type), imatrix, options)
+        return _changes(file, file_type(type), imatrix, options, requantize)
 
 
 def opened(source: str | os.PathLike[str] | GGUF) -> AbstractContextManager[GGUF]:
@@ -97,8 +106,8 @@ def quantize(
     known = imatrix if isinstance(imatrix, Imatrix) or imatrix is None else Imatrix.read(imatrix)
     check_output(path, overwrite, source.source if isinstance(source, GGUF) else source)
     with opened(source) as file:
-        changes = _changes(file, mix, known, options)
-        _check(changes, known, requantize)
+        changes = _changes(file, mix, known, options, requantize)
+        _check_importances(changes, known)
         kinds = {(c.after, importances_of(known, c.name, c.shape) is not None) for c in changes if c.before != c.after}
         prepare(sorted(kinds, key=lambda pair: pair[0].id), compiling)
         metadata, types = _metadata(file, mix, known)
@@ -110,36 +119,43 @@ def quantize(
                 for c in changes
             ]
             write(path, metadata, tensors, metadata_types=types, progress=progress)
-    return Quantized(path, mix, changes, _notes(changes, mix, known, options))
+    return Quantized(path, mix, changes, notes_on(changes, known))
 
 
-def _changes(file: GGUF, mix: str, imatrix: Imatrix | None, options: Options | None) -> tuple[Change, ...]:
+def _changes(
+    file: GGUF, mix: str, imatrix: Imatrix | None, options: Options | None, requantize: bool
+) -> tuple[Change, ...]:
     shapes = {tensor.name: tensor.shape for tensor in file.tensors.values()}
-    chosen = tensor_types(shapes, mix, Facts.of(file.metadata, imatrix is not None), options)
+    wanted = wanted_types(shapes, mix, Facts.of(file.metadata, imatrix is not None), options)
     changes = []
-    for name, kind in chosen.items():
+    for name, kind in wanted.items():
         tensor = file.tensors[name]
-        after = kind or tensor.type
+        after = tensor.type if kind is None else fitting(kind, name, tensor.shape)
+        if after != tensor.type and not requantize:
+            check_unquantized(tensor)
         few = after != tensor.type and needs_importances(name, after, mix)
-        changes.append(Change(name, tensor.shape, tensor.type, after, few))
+        changes.append(Change(name, tensor.shape, tensor.type, after, few, None if kind == after else kind))
     return tuple(changes)
 
 
-def _check(changes: tuple[Change, ...], imatrix: Imatrix | None, requantize: bool) -> None:
-    """Raise RequestError for what would be garbage, or is worse than it looks."""
+def check_unquantized(tensor: Tensor) -> None:
+    """Raise RequestError for a tensor that is quantized already: quantized again, it is worse than it looks."""
+    if tensor.type.block > 1:
+        raise RequestError(
+            f"{tensor.name} is {tensor.type.name} already, and quantizing again loses more: start from an F16, BF16 or "
+            "F32 file, or allow requantizing",
+            "requantize",
+        )
+
+
+def _check_importances(changes: tuple[Change, ...], imatrix: Imatrix | None) -> None:
+    """Raise RequestError for what would be garbage without importances."""
     for change in changes:
-        if change.before == change.after:
-            continue
-        if change.before.block > 1 and not requantize:
-            raise RequestError(
-                f"{change.name} is {change.before.name} already, and quantizing again loses more: start from an F16, "
-                "BF16 or F32 file, or allow requantizing",
-                "requantize",
-            )
         if change.needs_imatrix and importances_of(imatrix, change.name, change.shape) is None:
             lacks = "has none of it" if imatrix else "was not given"
             raise RequestError(
-                f"{change.name} in {change.after.name} needs an importance matrix, which {lacks}: give --imatrix",
+                f"{change.name} in {change.after.name} needs an importance matrix, which {lacks}: give one, or choose "
+                "a larger type",
                 "imatrix",
             )
 
@@ -190,12 +206,14 @@ def _metadata(file: GGUF, mix: str, imatrix: Imatrix | None) -> tuple[dict[str, 
     return metadata, types
 
 
-def _notes(changes: tuple[Change, ...], mix: str, imatrix: Imatrix | None, options: Options | None) -> tuple[str, ...]:
+def notes_on(changes: tuple[Change, ...], imatrix: Imatrix | None) -> tuple[str, ...]:
     """Remarks for the user: rows that did not fit, matrices without importances."""
     notes = []
-    odd = [c for c in changes if c.before != c.after and c.after.name == "F16" and mix != "F16"]
-    if odd:
-        notes.append(f"{len(odd)} tensors are F16: their rows do not divide into blocks ({odd[0].name})")
+    for wanted, after in dict.fromkeys((c.wanted, c.after) for c in changes if c.wanted is not None):
+        odd = [c.name for c in changes if (c.wanted, c.after) == (wanted, after)]
+        notes.append(
+            f"{len(odd)} tensors are {after.name}: their rows do not divide into blocks of {wanted.name} ({odd[0]})"
+        )
     if imatrix is not None:
         changed = [c for c in changes if c.before != c.after and role_of(c.name) not in ("output", "embedding")]
         blind = [c for c in changed if importances_of(imatrix, c.name, c.shape) is None]

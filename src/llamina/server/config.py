@@ -82,6 +82,33 @@ class ModelDefaults(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
         bool | None,
         about("On Linux: copy weights into huge pages, if half of the free memory holds them; by default true."),
     ] = None
+    quantize: Annotated[
+        str | None, about("Load a copy in fewer bits, such as q4_k; it is made once, and kept in the cache.")
+    ] = None
+    quantize_tensors: Annotated[
+        dict[str, str] | None, about("With `quantize`: types of tensors by regular expressions found in their names.")
+    ] = None
+    quantize_imatrix: Annotated[
+        str | None, about("With `quantize`: importance matrix, which types below Q3_K need.")
+    ] = None
+    requantize: Annotated[
+        bool | None, about("With `quantize`: also of models that are quantized already; by default false.")
+    ] = None
+    offload: Annotated[
+        Literal["none", "budget", "pinned"] | None,
+        about(
+            "Read weights from the file when they are needed; the latest used stay in memory (budget), or always the "
+            "same (pinned). By default none."
+        ),
+    ] = None
+    memory_budget: Annotated[Bytes | None, about("With `offload`: most memory for weights.")] = None
+    pinned: Annotated[
+        list[int | Literal["embeddings", "output"]] | None,
+        about("With `offload` pinned: layers that stay in memory first, below 0 from the end; embeddings, output."),
+    ] = None
+    prefetch: Annotated[
+        Index | None, about("With `offload`: parts of the model that are read ahead; by default 1.")
+    ] = None
     picture_hosts: Annotated[
         list[str] | None,
         about("Hosts that pictures are fetched from where clients give web addresses; by default none."),
@@ -116,17 +143,12 @@ class ModelProfile(ModelDefaults, forbid_unknown_fields=True, frozen=True):
     rope: Annotated[
         dict[str, Any], about("RoPE settings in place of the file's, under the names of `llamina.load`'s options.")
     ] = {}
-    quantize: Annotated[
-        str | None, about("Load a copy in fewer bits, such as q4_k; it is made once, and kept in the cache.")
-    ] = None
-    quantize_tensors: Annotated[
-        dict[str, str] | None, about("With `quantize`: types of tensors by regular expressions found in their names.")
-    ] = None
 
     def load_options(self) -> dict[str, object]:
         """The options of `llamina.load` that are given."""
         given = {name: value for name in LOADED if (value := getattr(self, name)) is not None}
-        return given | self.rope | ({"sampling": self.sampling} if self.sampling else {})
+        named = {"pin": self.pinned, "sampling": self.sampling}  # LLAMINA_PIN is about threads
+        return given | self.rope | {name: value for name, value in named.items() if value}
 
     def over(self, defaults: ModelDefaults) -> "ModelProfile":
         """This profile, with the defaults for what it leaves out."""
@@ -138,7 +160,8 @@ class ModelProfile(ModelDefaults, forbid_unknown_fields=True, frozen=True):
 LOADED = (
     "context", "threads", "backend", "device", "gpu_layers", "tensor_parallel", "exact", "kv_type", "max_sequences",
     "max_waiting", "step_tokens", "cache_tokens", "huge_pages", "draft", "mmproj", "picture_hosts", "tokenizer",
-    "chat_template", "quantize", "quantize_tensors",
+    "chat_template", "quantize", "quantize_tensors", "quantize_imatrix", "requantize", "offload", "memory_budget",
+    "prefetch",
 )  # fmt: skip
 
 

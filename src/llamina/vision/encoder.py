@@ -38,7 +38,11 @@ class Encoder(Frame[Picture]):
         self.patch, self.side = self.config.count("patch_size"), self.config.count("image_size")
         self.merge = self.config.count("projector.scale_factor", self.merge)
         self.activation = (
-            "gelu" if metadata.get("clip.use_gelu") else "silu" if metadata.get("clip.use_silu") else "gelu_quick"
+            "gelu"
+            if metadata.get("clip.use_gelu") is True
+            else "silu"
+            if metadata.get("clip.use_silu") is True
+            else "gelu_quick"
         )
         self.mean, self.deviation = self._colours("image_mean"), self._colours("image_std")
         self.class_first = self.config.flag("class_token_first")  # in learned positions, as transformers has it
@@ -47,7 +51,7 @@ class Encoder(Frame[Picture]):
 
     def _colours(self, key: str) -> npt.NDArray[np.float32]:
         value = self.config.get(key)
-        if value is None or len(value) < 3 or not np.isfinite(value).all():
+        if not isinstance(value, np.ndarray) or len(value) < 3 or not np.isfinite(value).all():
             raise UnsupportedModel(f"clip.vision.{key} is {value!r}: three numbers are expected")
         return np.array(value[:3], np.float32)
 

@@ -28,7 +28,8 @@ from llamina.sampling import Sampling
 
 DEFAULT_CONTEXT = 8192
 MAX_CONTEXT = 1 << 24  # no trained context comes near this
-BEFORE = ("max_waiting", "quantize", "quantize_tensors")  # options that are no business of the runner
+QUANTIZING = ("quantize", "quantize_tensors", "quantize_imatrix", "requantize")
+BEFORE = ("max_waiting", "revision", "token", *QUANTIZING)  # options that are no business of the runner
 NAMED = {"backend", "device", "threads", "context", "draft", "mmproj", "progress"}
 Progress = Callable[[str, int, int], None]
 Source: TypeAlias = str | os.PathLike[str] | GGUF | Arrays | bytes | bytearray | memoryview
@@ -49,6 +50,7 @@ def load(
     """Load a GGUF file, or a model by its name; without either, the catalogue's default. Names are fetched if need be.
 
     A name is a short one, `user/repo[:quant]` of the Hugging Face Hub, with or without `hf:`, or an address on the web.
+    `revision` is a branch, tag or commit of a repository, and `token` the Hub's, by default that of HF_TOKEN.
     The bytes of a GGUF file, or an opened `GGUF`, may be given instead.
 
     `backend` is auto (a GPU if one can be used, else the CPU), cpu, cuda or reference, and `device` the GPU's number;
@@ -78,7 +80,8 @@ def load(
     `sampling` are parameters that requests have unless they say otherwise, before the file's.
 
     `quantize` loads a copy in that type (q4_k, Q8_0, …), which is made once and kept in the cache; `quantize_tensors`
-    are types of tensors in whose names a pattern is found.
+    are types of tensors in whose names a pattern is found. `quantize_imatrix` is the importance matrix that types of
+    few bits need, and `requantize` allows it for a model that is quantized already.
 
     `progress(what, done, total)` is told of fetching and compiling; without it a bar is shown, on a terminal or as a
     widget of a notebook.
@@ -122,10 +125,13 @@ def load(
 
 def _opened(model: Source | None, progress: Progress | None, options: LoadOptions) -> GGUF:
     """The file that is meant. Raises what fetching, finding and opening it may raise."""
+    named = {"revision": options.get("revision"), "token": options.get("token")}
+    if any(named.values()) and not isinstance(model, str):
+        raise RequestError("revision and token are those of a repository: give the model as user/repo", "model")
     if isinstance(model, GGUF | Arrays):
         return model.file if isinstance(model, Arrays) else model
     if not isinstance(model, bytes | bytearray | memoryview):
-        return open_model(locate(model, progress))
+        return open_model(locate(model, progress, **named))
     if options.get("offload", "none") != "none" or options.get("memory_budget"):
         raise RequestError("offload reads weights from a file, and the model is in memory: give its path", "offload")
     file = GGUF.from_bytes(model)
@@ -138,29 +144,40 @@ def _in_fewer_bits(file: GGUF, options: LoadOptions, threads: int | None, progre
     """The model that is to be loaded: quantized, if that is asked for."""
     kind, tensors = options.get("quantize"), options.get("quantize_tensors")
     if kind is None:
-        if tensors:
-            raise RequestError("quantize_tensors needs a type for the other tensors: give quantize", "quantize")
+        if given := [name for name in QUANTIZING if options.get(name)]:
+            raise RequestError(f"{given[0]} says how a copy in fewer bits is made: give quantize, its type", "quantize")
         return file
     from llamina.quantization.cached import quantized_copy
 
     shown = progress_bar("bytes", "quantizing") if progress is None else None
     with shown or nullcontext():
         told = progress or shown
-        return quantized_copy(file, kind, tensors, threads=threads, progress=told, compiling=progress)
+        return quantized_copy(
+            file, kind, tensors, imatrix=options.get("quantize_imatrix"), requantize=options.get("requantize", False),
+            threads=threads, progress=told, compiling=progress,
+        )  # fmt: skip
 
 
-def locate(model: str | os.PathLike[str] | None, progress: Progress | None = None) -> Path:
+def locate(
+    model: str | os.PathLike[str] | None,
+    progress: Progress | None = None,
+    *,
+    revision: str | None = None,
+    token: str | None = None,
+) -> Path:
     """The path itself if it is there, else the model of that name, pulled if need be; None is the default.
 
-    Raises ModelNotFound or DownloadError.
+    `revision` and `token` are those of a repository. Raises ModelNotFound, DownloadError or RequestError.
     """
     if model is not None and not isinstance(model, str | os.PathLike):
         raise RequestError(f"model is of type {type(model).__name__}: it must be a path or a model's name", "model")
     if model is not None and Path(model).exists():
+        if revision is not None:
+            raise RequestError(f"{model} is a file, which has no revision: write hf:{model} for a repository", "model")
         return Path(model)
     from llamina.hub import DEFAULT, obtain
 
-    return obtain(DEFAULT if model is None else os.fspath(model), progress)
+    return obtain(DEFAULT if model is None else os.fspath(model), progress, revision=revision, token=token)
 
 
 def weights_of(file: GGUF, read: bool = True) -> dict[str, Weight]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from llamina.engine.engine import Engine
 
 SEARCH = ("beam_width", "length_penalty", "early_stopping", "max_tokens")
-OPTIONS = {"priority", "cache_prompt", "cache_salt"}  # what a beam's request may be told; it chooses by itself
+OPTIONS = {"priority", "cache_prompt", "cache_salt", "adapters"}  # of a beam's request; it chooses by itself
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ def finished(profile: Profile, folder: Path | None, mistakes: list[Mistake]) -> 
         mistakes.append(Mistake(profile.where((key,)), message))
 
     given["model"] = given.get("model") or profile.name
-    for key in ("model", "draft", "mmproj", "tokenizer"):
+    for key in ("model", "draft", "mmproj", "tokenizer", "quantize_imatrix"):
         if given.get(key):
             given[key] = _file(given[key], folder)
             if _is_path(given[key]) and not os.path.exists(given[key]):
@@ -56,17 +56,17 @@ def finished(profile: Profile, folder: Path | None, mistakes: list[Mistake]) -> 
         RopeOverrides.take(given.get("rope", {}))
     except LlaminaError as error:
         wrong("rope", f"rope: {error}")
-    if given.get("quantize"):
-        try:
-            file_type(given["quantize"])
-        except LlaminaError as error:
-            wrong("quantize", f"quantize: {error}")
     check_defaults(given, wrong)
     return ModelProfile(**given)
 
 
 def check_defaults(given: dict[str, Any], wrong: Callable[[str, str], None]) -> None:
-    """What profiles and their defaults share: the backend and the sampling parameters."""
+    """What profiles and their defaults share: the backend, the type of copies and the sampling parameters."""
+    if given.get("quantize"):
+        try:
+            file_type(given["quantize"])
+        except LlaminaError as error:
+            wrong("quantize", f"quantize: {error}")
     if (backend := given.get("backend")) is not None and backend not in BACKENDS:
         wrong("backend", f"backend is {backend!r}: {', '.join(BACKENDS)} are known")
     sampling = given.get("sampling", {})
