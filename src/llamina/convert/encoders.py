@@ -10,7 +10,7 @@ import numpy as np
 
 from llamina.convert import edits
 from llamina.convert.edits import Edit
-from llamina.convert.families import Family
+from llamina.convert.families import Family, assumed
 from llamina.convert.keys import Keys
 from llamina.convert.lazy import Lazy
 from llamina.convert.rename import targets
@@ -128,7 +128,7 @@ class Source:
                 processor |= found | (
                     found["image_processor"] if isinstance(found.get("image_processor"), dict) else {}
                 )
-        return cls(config, Settings(vision), text, processor)
+        return cls(config, Settings(vision), text.assuming(assumed(text)), processor)
 
     def assuming(self, defaults: Mapping[str, Any]) -> "Source":
         """The same, with defaults for what the encoder's settings leave out."""

@@ -208,6 +208,16 @@ def lfm2(settings: Settings) -> Keys:
     }
 
 
+def sections(settings: Settings) -> Keys:
+    """Return M-RoPE's sections, of time, height, width and nothing else. Raises ModelFileError if there are none."""
+    found = settings.rope.get("mrope_section")
+    if not isinstance(found, list) or len(found) != 3 or sum(found) != settings.head_dim // 2:
+        raise ModelFileError(
+            f"config.json: mrope_section is {found!r}: must be three numbers with the sum {settings.head_dim // 2}"
+        )
+    return {"rope.dimension_sections": [*found, 0]}
+
+
 def starcoder(settings: Settings) -> Keys:
     return four_times(settings) | {"attention.head_count_kv": 1}
 
