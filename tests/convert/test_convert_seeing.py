@@ -84,6 +84,27 @@ def test_settings_that_leave_out_the_defaults(tmp_path: Path) -> None:
         convert(source, tmp_path / "other.gguf")
 
 
+def test_settings_without_a_text_config(tmp_path: Path) -> None:
+    """As Qwen publishes them: the text model's beside vision_config, and M-RoPE under its old name."""
+    source = whole_folder(tmp_path / "tiny", "qwen2vl", "model.", "lm_head.weight")
+    path, found = source / "config.json", []
+    config = json.loads(path.read_text())
+    text = config.pop("text_config")
+    rope = text.pop("rope_parameters")
+    old = {"rope_theta": rope["rope_theta"], "rope_scaling": {"type": "mrope", "mrope_section": rope["mrope_section"]}}
+    for settings in (config | {"text_config": text | {"rope_parameters": rope}}, text | config | old):
+        path.write_text(json.dumps(settings))
+        metadata = [
+            open_model(convert(source, tmp_path / "out.gguf", mmproj=mmproj, overwrite=True).path).metadata
+            for mmproj in (False, True)
+        ]
+        found.append(str(metadata))
+    assert found[0] == found[1]
+    path.write_text(json.dumps(config | text | old | {"rope_scaling": {"type": "mrope", "mrope_section": [1, 2, 3]}}))
+    with pytest.raises(ModelFileError, match="three numbers with the sum 8"):
+        convert(source, tmp_path / "other.gguf")
+
+
 def test_text_models_that_are_not_known(tmp_path: Path) -> None:
     source = whole_folder(tmp_path / "tiny", "llava", *OLD)
     path = source / "config.json"

@@ -166,6 +166,22 @@ def test_attachments(tmp_path: Path) -> None:
     assert "cannot be read" in screen and "the picture is none of PNG, JPEG" in screen
 
 
+def test_pictures_and_sounds_are_known_by_their_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever their names; a picture may be at an address."""
+    file = io.BytesIO()
+    Image.new("RGB", (1, 1)).save(file, "WEBP")
+    monkeypatch.setattr("llamina.vision.fetch.fetch", lambda url: file.getvalue())
+    (tmp_path / "speech").write_bytes(b"fLaC" + bytes(10))
+    (tmp_path / "notes.wav").write_bytes(b"no sound")
+    partner = Prepared("one", "two")
+    lines = ("/image https://example.org/cat", "look", f"/audio {tmp_path / 'speech'}", "listen")
+    _, screen = talked(partner, *lines, f"/audio {tmp_path / 'notes.wav'}", "/image /nowhere.png")
+    look, listen = (messages[-1]["content"][0] for messages, _ in partner.asked)
+    assert look["image_url"]["url"].startswith("data:image/webp;base64,UklGR") and "cat goes with" in screen
+    assert listen["input_audio"] == {"data": "ZkxhQwAAAAAAAAAAAAA=", "format": "flac"}
+    assert "none of WAV, MP3 and FLAC" in screen and "cannot be read" in screen
+
+
 def test_a_question_with_a_picture_is_answered_again_with_it(tmp_path: Path) -> None:
     Image.new("RGB", (1, 1)).save(tmp_path / "dot.png")
     partner = Prepared("one", "two")
