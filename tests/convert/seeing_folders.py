@@ -13,7 +13,7 @@ SPECS = HERE / "encoders.json"
 FACTS = HERE / "encoders.npz"
 MODELS: dict[str, Any] = json.loads(SPECS.read_text()) if SPECS.exists() else {}
 SIDE = 56
-ANY_SIZE = {"qwen2vl", "qwen25vl", "pixtral", "mistral3"}
+ANY_SIZE = {"qwen2vl", "qwen25vl", "qwen3vl", "pixtral", "mistral3"}
 BREAK = 12  # the token [IMG_BREAK]
 
 
@@ -90,6 +90,7 @@ def text_tensors(text: dict[str, Any]) -> dict[str, npt.NDArray[np.float32]]:
     }
     if kind.startswith("gemma"):
         layer |= {f"{name}_feedforward_layernorm": [width] for name in ("pre", "post")}
+    if kind.startswith(("gemma", "qwen3")):
         layer |= {f"self_attn.{name}_norm": [dim] for name in "qk"}
     shapes = {f"model.layers.0.{name}.weight": shape for name, shape in layer.items()}
     if kind.startswith("qwen2"):

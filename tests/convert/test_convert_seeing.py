@@ -24,6 +24,7 @@ CASES = [
     ("gemma3", *OLD, "Gemma3ForCausalLM"),
     ("qwen2vl", "model.", "lm_head.weight", "Qwen2ForCausalLM"),
     ("qwen25vl", *NEW, "Qwen2ForCausalLM"),
+    ("qwen3vl", *NEW, "Qwen3ForCausalLM"),
 ]
 
 
@@ -42,10 +43,11 @@ def test_the_text_model_is_that_of_its_own_class(
     assert got.tensors.keys() == want.tensors.keys()
     assert all(np.array_equal(got.tensors[key].data, want.tensors[key].data) for key in want.tensors)
     for key, value in want.metadata.items():
-        key = key.replace("qwen2.", "qwen2vl.")
+        key = key.replace("qwen2.", "qwen2vl.").replace("qwen3.", "qwen3vl.")
         assert key.startswith("general.") or np.array_equal(got.metadata[key], value), key
     if name.startswith("qwen"):
-        assert list(got.metadata["qwen2vl.rope.dimension_sections"]) == [2, 3, 3, 0]
+        sections = MODELS[name]["config"]["text_config"]["rope_parameters"]["mrope_section"]
+        assert list(got.metadata[f"{got.metadata['general.architecture']}.rope.dimension_sections"]) == [*sections, 0]
         logits = []
         for path in (whole.path, alone.path):
             with llamina.load(path, kv_type="f32", threads=1) as engine:
@@ -53,7 +55,7 @@ def test_the_text_model_is_that_of_its_own_class(
         assert np.array_equal(*logits)  # in text, the three positions are one
 
 
-@pytest.mark.parametrize("name", ["llava", "qwen2vl", "idefics3"])
+@pytest.mark.parametrize("name", ["llava", "qwen2vl", "qwen3vl", "idefics3"])
 def test_both_halves_of_a_folder_answer(name: str, tmp_path: Path) -> None:
     prefix, head = next((prefix, head) for case, prefix, head, _ in CASES if case == name)
     source = whole_folder(tmp_path / "tiny", name, prefix, head)

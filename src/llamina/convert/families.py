@@ -145,6 +145,7 @@ FAMILIES: dict[str, Family] = {
     "Mistral3ForConditionalGeneration": _MISTRAL_INSIDE,
     "Qwen2VLForConditionalGeneration": _QWEN2_VL,
     "Qwen2_5_VLForConditionalGeneration": _QWEN2_VL,
+    "Qwen3VLForConditionalGeneration": Family("qwen3vl", names.QWEN3, keys=keys.deep_sections, fixed=_SILU),
     "Phi3ForCausalLM": Family("phi3", names.PHI3, keys=keys.phi3, fixed=_SILU),
     "CohereForCausalLM": Family("command-r", names.COHERE, keys=keys.cohere, fixed=_SILU),
     "Cohere2ForCausalLM": Family("cohere2", names.COHERE, keys=keys.cohere, fixed=_SILU, windows=True),
