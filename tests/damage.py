@@ -1,11 +1,31 @@
-"""Damaged files for tests, made of good ones."""
+"""Damaged files for tests, made of good ones, and the memory that reading them takes."""
 
 import random
 import struct
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import numpy as np
 
+READING = """
+import pathlib, sys
+from llamina.bench.memory import peak_bytes
+from llamina.errors import RequestError
+from llamina.{room} import Limits, read_{noun} as read
+
+def read_all(pattern):
+    for path in sorted(pathlib.Path(sys.argv[1]).glob(pattern)):
+        try:
+            read(path.read_bytes(), Limits({limits}))
+        except RequestError:
+            pass
+    return peak_bytes() or 0
+
+good = read_all("good-*")
+print(read_all("bad-*") - good)
+"""
 BIG = (2**31, 2**32 - 1, 2**60, 2**63, 2**64 - 1)
 
 
@@ -50,3 +70,15 @@ def damaged(data: bytes, count: int, header: range, parts: int = 1) -> Iterator[
         else:
             found[header.start : header.stop] = rng.bytes(len(header))
         yield bytes(found)
+
+
+def growth(room: str, noun: str, limits: str, good: Iterable[bytes], bad: Iterable[bytes], folder: Path) -> int:
+    """By how many bytes a process's peak of resident memory grows over bad files, after it has read good ones.
+
+    What decoders in C allocate counts as well.
+    """
+    for kind, contents in (("good", good), ("bad", bad)):
+        for i, data in enumerate(contents):
+            (folder / f"{kind}-{i:04}").write_bytes(data)
+    code = READING.format(room=room, noun=noun, limits=limits)
+    return int(subprocess.run([sys.executable, "-c", code, folder], check=True, capture_output=True).stdout)

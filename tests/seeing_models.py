@@ -22,8 +22,15 @@ SPECIAL = (
     "<|image_end|>",
     "[IMG_END]",
     "\n",
+    "\n\n",
+    "<fake_token_around_image>",
+    "<global-img>",
+    *(f"<row_{y}_col_{x}>" for y in (1, 2) for x in (1, 2)),
+    "<|media_start|>",
+    "<|media_end|>",
+    "<|begin_of_image|>",
+    "<|end_of_image|>",
 )
-PIXELS = ("image_min_pixels", "image_max_pixels")  # which a newer llama.cpp minds than the golden facts are of
 TEMPLATE = "{% for m in messages %}<1>{{ m.content }}<2>{% endfor %}{% if add_generation_prompt %}<3>{% endif %}"
 HEARING = ("<|audio_bos|>", "<|audio_eos|>", "[BEGIN_AUDIO]", "<sound>", "<|audio_start|>", "<|audio_end|>")
 
@@ -33,8 +40,7 @@ def write_encoder(family: str, path: Path, width: int) -> None:
     if family in sound_models.FAMILIES:
         sound_models.write(family, path, width)
         return
-    newer = () if width == vision_models.TEXT else PIXELS
-    vision_models.write(family, path, width, newer)
+    vision_models.write(family, path, width)
 
 
 def write_talking(source: Path, path: Path) -> None:

@@ -57,6 +57,14 @@ QWEN25 = {
     "out_hidden_size": 64,
     "fullatt_block_indexes": [1, 3],
 }
+QWEN3 = {
+    "depth": 3,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "out_hidden_size": 64,
+    "num_position_embeddings": 16,
+    "deepstack_visual_indexes": [1],
+}
 PIXTRAL = {**VIT, "image_size": 224, "hidden_act": "silu", "head_dim": 8}
 PROCESSOR = {"image_mean": [0.48, 0.46, 0.41], "image_std": [0.27, 0.26, 0.28]}
 Model = Any
@@ -76,6 +84,14 @@ MODELS: dict[str, Callable[[], Any]] = {
     "qwen2vl": lambda: hf.Qwen2VLConfig(text_config={**TEXT, "rope_parameters": SECTIONS}, vision_config=QWEN2),
     "qwen25vl": lambda: hf.Qwen2_5_VLConfig(
         text_config={**TEXT, "rope_parameters": SECTIONS}, vision_config={**QWEN25, **QWEN}
+    ),
+    "qwen3vl": lambda: hf.Qwen3VLConfig(
+        text_config={
+            **TEXT,
+            "head_dim": 16,
+            "rope_parameters": SECTIONS | {"mrope_interleaved": True, "mrope_section": [3, 3, 2]},
+        },
+        vision_config={**QWEN3, **QWEN},
     ),
     "gemma3": lambda: hf.Gemma3Config(
         text_config=hf.Gemma3TextConfig(**TEXT, head_dim=16),
@@ -181,7 +197,7 @@ def film(model: Model, planes: Any) -> Any:
     parts = planes.reshape(3, lines // 2, 2, 14, columns // 2, 2, 14).permute(1, 4, 2, 5, 0, 3, 6)
     patches = parts.reshape(lines * columns, 3, 1, 14, 14).repeat(1, 1, 2, 1, 1).reshape(lines * columns, -1)
     out = model.visual(patches, grid_thw=torch.tensor([[1, lines, columns]]))
-    return out.pooler_output
+    return torch.cat([out.pooler_output, *getattr(out, "deepstack_features", ())], 1)
 
 
 def broken(model: Model, rows: Any, tile: Any, step: int) -> Any:

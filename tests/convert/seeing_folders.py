@@ -1,18 +1,19 @@
 """Hugging Face folders of models that see: stored settings, weights from a fixed generator, and tiles to show them."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from convert_folders import HERE, save, values
+from convert_folders import HERE, TOKENIZERS, save, values
 
 SPECS = HERE / "encoders.json"
 FACTS = HERE / "encoders.npz"
 MODELS: dict[str, Any] = json.loads(SPECS.read_text()) if SPECS.exists() else {}
 SIDE = 56
-ANY_SIZE = {"qwen2vl", "qwen25vl", "pixtral", "mistral3"}
+ANY_SIZE = {"qwen2vl", "qwen25vl", "qwen3vl", "pixtral", "mistral3"}
 BREAK = 12  # the token [IMG_BREAK]
 
 
@@ -38,3 +39,64 @@ def folder(path: Path, name: str) -> Path:
     tensors = {key: ("F32", values(key, shape, "soft_emb" in key)) for key, shape in spec["tensors"].items()}
     save(path / "model.safetensors", tensors)
     return path
+
+
+def whole_folder(path: Path, name: str, prefix: str, head: str) -> Path:
+    """The same with its text model, whose tensors begin with `prefix`, and a tokenizer."""
+    made = folder(path, name)
+    shutil.copytree(TOKENIZERS / "bpe", path, dirs_exist_ok=True)
+    config, text = dict(MODELS[name]["config"]), text_settings(name)
+    (path / "config.json").write_text(json.dumps(config | {"text_config": text}))
+    seeing = {key: shape for key, shape in MODELS[name]["tensors"].items() if "embed_tokens" not in key}
+    tensors = {key: values(key, shape, "soft_emb" in key) for key, shape in seeing.items()}
+    tensors |= {
+        head if key == "lm_head.weight" else prefix + key.removeprefix("model."): x
+        for key, x in text_tensors(text).items()
+    }
+    save(path / "model.safetensors", {key: ("F32", x) for key, x in tensors.items()})
+    return made
+
+
+def text_folder(path: Path, name: str, architecture: str) -> Path:
+    """The text model alone, as a model of its own class."""
+    shutil.copytree(TOKENIZERS / "bpe", path)
+    text = text_settings(name)
+    (path / "config.json").write_text(json.dumps(text | {"architectures": [architecture]}))
+    save(path / "model.safetensors", {key: ("F32", x) for key, x in text_tensors(text).items()})
+    return path
+
+
+def text_settings(name: str) -> dict[str, Any]:
+    """text_config with the vocabulary of the tokenizer, and a scale of queries that GGUF can express."""
+    text = dict(MODELS[name]["config"]["text_config"]) | {"vocab_size": 288}
+    return text | {"query_pre_attn_scalar": text["head_dim"]} if "query_pre_attn_scalar" in text else text
+
+
+def text_tensors(text: dict[str, Any]) -> dict[str, npt.NDArray[np.float32]]:
+    """The weights of a text model under the names of its own class."""
+    width, inner, kind = text["hidden_size"], text["intermediate_size"], text["model_type"]
+    dim = text.get("head_dim") or width // text["num_attention_heads"]
+    queries, keys = text["num_attention_heads"] * dim, text["num_key_value_heads"] * dim
+    layer = {
+        "input_layernorm": [width],
+        "post_attention_layernorm": [width],
+        "self_attn.q_proj": [queries, width],
+        "self_attn.k_proj": [keys, width],
+        "self_attn.v_proj": [keys, width],
+        "self_attn.o_proj": [width, queries],
+        "mlp.gate_proj": [inner, width],
+        "mlp.up_proj": [inner, width],
+        "mlp.down_proj": [width, inner],
+    }
+    if kind.startswith("gemma"):
+        layer |= {f"{name}_feedforward_layernorm": [width] for name in ("pre", "post")}
+    if kind.startswith(("gemma", "qwen3")):
+        layer |= {f"self_attn.{name}_norm": [dim] for name in "qk"}
+    shapes = {f"model.layers.0.{name}.weight": shape for name, shape in layer.items()}
+    if kind.startswith("qwen2"):
+        biases = {"q": queries, "k": keys, "v": keys}
+        shapes |= {f"model.layers.0.self_attn.{name}_proj.bias": [n] for name, n in biases.items()}
+    shapes |= {"model.embed_tokens.weight": [text["vocab_size"], width], "model.norm.weight": [width]}
+    if not text.get("tie_word_embeddings", False):
+        shapes["lm_head.weight"] = [text["vocab_size"], width]
+    return {name: values(name, shape, kind.startswith("gemma")) for name, shape in shapes.items()}

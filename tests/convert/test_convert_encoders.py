@@ -72,11 +72,14 @@ def test_types_of_matrices(type: str, made: Make, running: Callable[[Path], Enco
     assert np.sum(np.square(got - want)) / np.sum(np.square(want)) < 1e-3
 
 
-@pytest.mark.parametrize("name", sorted(set(MODELS) - {"llava", "llava_next"}))
+@pytest.mark.parametrize("name", sorted(set(MODELS) - {"llava", "llava_next", "qwen3vl"}))
 def test_llama_cpp_reads_the_same(
     name: str, made: Make, running: Callable[[Path], EncoderRunner], golden: Callable[[str], Path]
 ) -> None:
-    """LLaVA's are left out: llama.cpp has the class token behind the patches, and its row in the first one's place."""
+    """LLaVA's are left out: llama.cpp has the class token behind the patches, and its row in the first one's place.
+
+    Qwen3-VL's is, too: it would need a text model with DeepStack.
+    """
     from llama_vision import finite, rows_of
 
     tile = tiles(name)[0]

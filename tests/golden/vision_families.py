@@ -102,7 +102,7 @@ def qwen2vl(draws: Draws) -> tuple[str, dict[str, Any]]:
     draws.norm("v.post_ln", WIDTH)
     draws.linear("mm.0", 4 * WIDTH, 4 * WIDTH)
     draws.linear("mm.2", draws.text, 4 * WIDTH)
-    return "qwen2vl_merger", {"image_min_pixels": 4 * 28 * 28, "image_max_pixels": 64 * 28 * 28}
+    return "qwen2vl_merger", {}
 
 
 def gemma3(draws: Draws) -> tuple[str, dict[str, Any]]:

@@ -7,7 +7,7 @@ these pictures with exactly these files.
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,8 @@ from golden.vision_families import FAMILIES, FFN, HEADS, LAYERS, PATCH, SIDE, TE
 
 SEED = 1
 SIZES = ((97, 61), (40, 120), (300, 200))
-LARGER = {"lfm2": (1100, 600)}  # a fourth picture for those that cut only what is large
+SMALL = (40, 30)  # less than a tile: it is not cut
+LARGER = {"lfm2": (1100, 600)}  # a picture for those that cut only what is large
 WIDTHS = {"qwen3vl": 256, "minicpmv": 256}  # of text models, where the smallest will not do
 MEAN, DEVIATION = [0.48, 0.46, 0.41], [0.27, 0.26, 0.28]
 METADATA = {
@@ -32,8 +33,8 @@ METADATA = {
 }
 
 
-def write(family: str, path: Path, text_width: int = TEXT, left_out: Sequence[str] = ()) -> None:
-    """The mmproj file of a family, for a text model of that width; keys may be left out."""
+def write(family: str, path: Path, text_width: int = TEXT) -> None:
+    """The mmproj file of a family, for a text model of that width."""
     draws = Draws(SEED, text_width)
     kind, special = FAMILIES[family](draws)
     writer = gguf.GGUFWriter(str(path), "clip")
@@ -41,8 +42,6 @@ def write(family: str, path: Path, text_width: int = TEXT, left_out: Sequence[st
     writer.add_string("clip.projector_type", kind)
     writer.add_bool("clip.use_silu" if special.pop("use_silu", False) else "clip.use_gelu", True)
     for key, value in (METADATA | special | {"projection_dim": text_width}).items():
-        if key in left_out:
-            continue
         name = key if key.startswith("clip.") else f"clip.vision.{key}"
         if isinstance(value, str):
             writer.add_string(name, value)
@@ -74,7 +73,7 @@ def pictures(*more: tuple[int, int]) -> Iterator[npt.NDArray[np.uint8]]:
 
 def pictures_for(family: str) -> Iterator[npt.NDArray[np.uint8]]:
     """Those that the golden facts of a family are about."""
-    return pictures(LARGER[family]) if family in LARGER else pictures()
+    return pictures(*([LARGER[family]] if family in LARGER else []), SMALL)
 
 
 def main() -> None:

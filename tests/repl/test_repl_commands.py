@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 from rich.console import Console
 
 from llamina.engine.request import request_of
@@ -154,19 +155,35 @@ def test_tools_are_called_after_a_yes(tmp_path: Path) -> None:
 
 def test_attachments(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("remember")
-    (tmp_path / "dot.png").write_bytes(b"\x89PNG")
+    Image.new("RGB", (1, 1)).save(tmp_path / "dot", "PNG")  # known by its bytes, not by its name
     partner = Prepared("one", "two", "three")
-    talked(partner, f"/file {tmp_path / 'notes.txt'}", "read", f"/image {tmp_path / 'dot.png'}", "look", "plain")
+    talked(partner, f"/file {tmp_path / 'notes.txt'}", "read", f"/image {tmp_path / 'dot'}", "look", "plain")
     read, look, plain = (messages[-1]["content"] for messages, _ in partner.asked)
     assert "remember" in read and read.endswith("read")
     assert look[0]["image_url"]["url"].startswith("data:image/png;base64,iVBO") and look[1]["text"] == "look"
     assert plain == "plain"
     _, screen = talked(Prepared(), f"/file {tmp_path / 'none'}", f"/image {tmp_path / 'notes.txt'}")
-    assert "cannot be read" in screen and "it must be a picture" in screen
+    assert "cannot be read" in screen and "the picture is none of PNG, JPEG" in screen
+
+
+def test_pictures_and_sounds_are_known_by_their_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever their names; a picture may be at an address."""
+    file = io.BytesIO()
+    Image.new("RGB", (1, 1)).save(file, "WEBP")
+    monkeypatch.setattr("llamina.vision.fetch.fetch", lambda url: file.getvalue())
+    (tmp_path / "speech").write_bytes(b"fLaC" + bytes(10))
+    (tmp_path / "notes.wav").write_bytes(b"no sound")
+    partner = Prepared("one", "two")
+    lines = ("/image https://example.org/cat", "look", f"/audio {tmp_path / 'speech'}", "listen")
+    _, screen = talked(partner, *lines, f"/audio {tmp_path / 'notes.wav'}", "/image /nowhere.png")
+    look, listen = (messages[-1]["content"][0] for messages, _ in partner.asked)
+    assert look["image_url"]["url"].startswith("data:image/webp;base64,UklGR") and "cat goes with" in screen
+    assert listen["input_audio"] == {"data": "ZkxhQwAAAAAAAAAAAAA=", "format": "flac"}
+    assert "none of WAV, MP3 and FLAC" in screen and "cannot be read" in screen
 
 
 def test_a_question_with_a_picture_is_answered_again_with_it(tmp_path: Path) -> None:
-    (tmp_path / "dot.png").write_bytes(b"\x89PNG")
+    Image.new("RGB", (1, 1)).save(tmp_path / "dot.png")
     partner = Prepared("one", "two")
     talked(partner, f"/image {tmp_path / 'dot.png'}", "look", "/regen")
     assert partner.asked[0][0] == partner.asked[1][0]

@@ -121,16 +121,18 @@ def test_attachments(tab: Tab, model: Scripted) -> None:
     files = [
         {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"Llamas hum.\n```\nx\n```"},
         {"name": "dot.png", "mimeType": "image/png", "buffer": PIXEL},
+        {"name": "dot.bmp", "mimeType": "image/bmp", "buffer": b"BM"},
     ]
     tab.page.set_input_files("#files", files)  # type: ignore[arg-type]
-    tab.page.wait_for_selector(".attachment >> nth=1")
+    tab.page.wait_for_selector(".attachment >> nth=2")
     tab.ask("What is this?")
     sent = asked(model).messages
     assert sent is not None
-    text, image = sent[0]["content"]
+    text, image, bitmap = sent[0]["content"]
     assert text["text"] == "notes.txt:\n````\nLlamas hum.\n```\nx\n```\n````\n\nWhat is this?"
     assert image["type"] == "image_url" and image["image_url"]["url"].startswith("data:image/png;base64,iVBOR")
-    assert tab.page.locator(".message-user .attachment").count() == 2
+    assert bitmap["image_url"]["url"].startswith("data:image/bmp;base64,Qk0")
+    assert tab.page.locator(".message-user .attachment").count() == 3
     assert tab.page.locator(".composer .attachment").count() == 0
     tab.page.set_input_files("#files", {"name": "x.bin", "mimeType": "", "buffer": b"\0\xff\xfe"})
     assert "neither text nor" in tab.page.locator(".toast-error").inner_text()

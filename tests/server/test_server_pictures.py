@@ -20,6 +20,7 @@ import pytest
 from live_server import Live, serving
 from PIL import Image
 
+from damage import damaged
 from golden import vision_models
 from hostile_pictures import HOSTILE, READABLE
 from hostile_pictures import png as header
@@ -166,6 +167,37 @@ def test_web_addresses(seeing: Live, web: str) -> None:
         assert answer.status_code == 400 and message in answer.json()["error"]["message"], (url, answer.text)
 
 
+def test_damaged_files(seeing: Live) -> None:
+    """An answer, or an error that is the client's own; the server goes on."""
+    found = []
+    for format in ("PNG", "JPEG", "WEBP", "GIF", "BMP"):
+        file = io.BytesIO()
+        Image.fromarray(PIXELS).save(file, format)
+        for data in damaged(file.getvalue(), 8, range(8, 64)):
+            answer = chat(seeing, f"data:;base64,{base64.b64encode(data).decode()}", max_tokens=1)
+            found.append(answer.status_code)
+            assert answer.status_code == 200 or answer.json()["error"]["type"] == "invalid_request_error"
+    assert set(found) == {200, 400} and chat(seeing, URL).status_code == 200
+
+
+def test_a_picture_that_a_function_returns(seeing: Live) -> None:
+    """In the Responses API, as in Anthropic's."""
+    client = openai.OpenAI(base_url=f"{seeing.url}/v1", api_key="-")
+
+    def count(output: Any) -> int:
+        call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
+        result = {"type": "function_call_output", "call_id": "c", "output": output}
+        items: Any = [{"role": "user", "content": "<5>"}, call, result]
+        told = client.responses.create(model="sees", max_output_tokens=2, input=items)
+        kept = client.responses.input_items.list(told.id)
+        assert any(item.type == "function_call_output" for item in kept.data)
+        assert told.usage is not None
+        return told.usage.input_tokens
+
+    text = {"type": "input_text", "text": "<9>"}
+    assert count([text, {"type": "input_image", "image_url": URL}]) == count([text]) + ROWS == count("<9>") + ROWS
+
+
 def test_a_model_that_reads_text_only(seeing: Live) -> None:
     answer = chat(seeing, URL, model="reads")
     assert answer.status_code == 400 and "reads text only" in answer.json()["error"]["message"]
@@ -182,6 +214,7 @@ def test_pictures_that_are_not_complete(seeing: Live) -> None:
 
     for path, body in (
         ("/v1/chat/completions", {"messages": message({"type": "image_url"})}),
+        ("/v1/chat/completions", {"messages": message({"type": "image_url", "image_url": URL, "x": 1})}),
         ("/v1/chat/completions", {"messages": message({"type": "image", "image": "/etc/passwd"})}),
         ("/v1/responses", {"input": message({"type": "input_image", "file_id": "file-1"})}),
         ("/v1/responses", {"input": message({"type": "input_image", "image_url": URL, "detail": "wild"})}),

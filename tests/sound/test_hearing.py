@@ -37,6 +37,7 @@ def question(*sounds: bytes) -> list[dict[str, object]]:
         ("qwen2-dense", "qwen2a", 750, "cpu"),
         ("qwen2vl-dense", "qwen25o", 750, "cpu"),
         ("llama-dense", "glma", 377, "cpu"),
+        ("qwen2-dense", "musicflamingo", 751, "cpu"),  # with the token before it
         ("qwen3-dense", "qwen3a", 26, "cpu"),
         ("llama-dense", "meralion", ROWS, "cpu"),
         ("llama-dense", "meralion", ROWS, "reference"),
@@ -123,7 +124,7 @@ def test_a_talk_about_a_sound(engine: llamina.Engine, tmp_path: Path) -> None:
 def test_a_sound_that_does_not_fit(engine: llamina.Engine) -> None:
     """It is refused before it is encoded, if it alone is too long."""
     long = {"type": "audio", "audio": np.zeros(180 * 16000, np.float32)}
-    with pytest.raises(llamina.errors.ContextTooLong, match="becomes 700 tokens and the context holds 512"):
+    with pytest.raises(llamina.errors.ContextTooLong, match="a sound becomes 700 tokens and the context holds 512"):
         engine.chat([{"role": "user", "content": [long]}])
     with pytest.raises(llamina.errors.ContextTooLong, match="the prompt has"):
         engine.chat(question(*DATA, *DATA[:2]))

@@ -52,6 +52,9 @@ def test_rows_are_llama_cpps(
         got = [part for part in runner.encode(read_picture(pixels)).parts if isinstance(part, Rows)]
         names = [name for j in range(len(got) + 1) if (name := f"{family}.{k}.{j}") in facts]
         assert len(got) == len(names)
+        tiles = [part for part in runner.encoder.parts(read_picture(pixels)) if not isinstance(part, str)]
+        least = [runner.encoder.least_rows_of(tile) for tile in tiles]
+        assert all(0 < n <= len(rows.values) for n, rows in zip(least, got, strict=True))
         for rows, name in zip(got, names, strict=True):
             want = facts[name]
             assert rows.values.shape == want.shape
@@ -60,7 +63,7 @@ def test_rows_are_llama_cpps(
             assert np.sum(np.square(rows.values - want)) / np.sum(np.square(want)) < 1e-5, name
 
 
-@pytest.mark.parametrize("family", sorted({name.split(".")[0] for name in np.load(GOLDEN / "vision_tiles.npz")}))
+@pytest.mark.parametrize("family", vision_models.FAMILIES)
 def test_tiles_are_llama_cpps(family: str, mmproj: Callable[..., Path]) -> None:
     """What encoders are shown, within one unit of 255."""
     encoder = encoder_of(open_model(mmproj(family, vision_models.WIDTHS.get(family, vision_models.TEXT))))
@@ -174,6 +177,24 @@ def test_files_that_are_no_encoders(mmproj: Callable[[str], Path], files: Callab
     with pytest.raises(UnsupportedModel, match=r"no tensor v\.blk\.1\.ln2"):
         weights = {name: weight for name, weight in weights_of(file).items() if not name.startswith("v.blk.1.ln2")}
         EncoderRunner(vision.build(file.metadata, weights), backend("reference"))
+
+
+def test_tiles_by_keys_of_llava_16(mmproj: Callable[[str], Path]) -> None:
+    """`llava16.*` where `clip.vision.*` says nothing; at most so many tiles, of which the overview is one."""
+    file, wide = open_model(mmproj("llava")), read_picture(PICTURES[2])
+    grids = {"llava16.image_grid_pinpoints": [112, 56, 112, 112, 168, 112]}
+
+    def count(**more: int) -> int:
+        keys = grids | {f"llava16.{key}": value for key, value in more.items()}
+        return len(vision.build(file.metadata | keys, weights_of(file)).parts(wide))
+
+    assert len(encoder_of(file).parts(wide)) == 1
+    assert [count(), count(max_tiles=6), count(max_tiles=3), count(tile_size=56)] == [7, 5, 3, 7]
+    for key, value, error in (("tile_size", 336, "squares of 56"), ("max_tiles", 2, "has so few")):
+        with pytest.raises(UnsupportedModel, match=error):
+            count(**{key: value})
+    own = {"clip.vision.image_grid_pinpoints": [56, 112]}
+    assert len(vision.build(file.metadata | grids | own, weights_of(file)).parts(wide)) == 3
 
 
 def test_swapped_names_of_old_converters(mmproj: Callable[[str], Path]) -> None:

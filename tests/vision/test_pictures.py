@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from llamina.errors import InvalidPicture
-from llamina.vision import Limits, read_picture
+from llamina.vision import Limits, file_url, read_picture
 from llamina.vision.resize import fit, stretch, whole_size
 from llamina.vision.tiles import best_resolution, cut
 
@@ -58,6 +58,30 @@ def test_a_picture_stands_upright() -> None:
     file = io.BytesIO()
     turned.save(file, "PNG", exif=exif)
     assert np.array_equal(read_picture(file.getvalue()).pixels, PIXELS[::-1, ::-1])
+    with Image.open(file) as opened:
+        assert np.array_equal(read_picture(opened).pixels, PIXELS[::-1, ::-1])
+        assert opened.getexif()[0x0112] == 3  # the caller's own is as it was
+
+
+def test_the_first_picture_of_a_phones_jpeg() -> None:
+    """An MPO is a JPEG with a second one behind it, a preview or another view."""
+    smooth, file = np.full((16, 24, 3), (200, 40, 90), np.uint8), io.BytesIO()
+    other = Image.fromarray(np.zeros((8, 8, 3), np.uint8))
+    Image.fromarray(smooth).save(file, "MPO", save_all=True, append_images=[other])
+    with Image.open(file) as opened:
+        assert opened.n_frames == 2  # type: ignore[attr-defined]
+    assert np.array_equal(read_picture(file.getvalue()).pixels, read_picture(packed("JPEG", smooth)).pixels)
+    assert file_url(file.getvalue()).startswith("data:image/jpeg;base64,")
+
+
+def test_pil_images_that_are_none() -> None:
+    cut_off = Image.open(io.BytesIO(packed("PNG")[:-40]))
+    with pytest.raises(InvalidPicture, match="damaged"):
+        read_picture(cut_off)
+    for value in (np.nan, np.inf):
+        with pytest.raises(InvalidPicture, match="all must be finite"):
+            read_picture(Image.fromarray(np.full((2, 2), value, np.float32)))
+    assert read_picture(Image.fromarray(np.full((2, 2), 7.0, np.float32))).pixels.max() == 7
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import llamina
 from golden import vision_models
 from llama_vision import MARKER, finite, logits_after, rows_of
 from llamina.engine.tasks.chat import prepare
-from llamina.errors import InvalidPicture, RequestError, TemplateError, UnsupportedModel
+from llamina.errors import ContextTooLong, InvalidPicture, RequestError, TemplateError, UnsupportedModel
 
 PICTURES = list(vision_models.pictures())
 
@@ -50,19 +50,28 @@ def question(*pictures: np.ndarray) -> list[dict[str, object]]:
         ("llama4-moe", "llama4"),
         ("mistral3-dense", "pixtral"),
         ("mistral3-dense", "mistral3"),
+        ("llama-dense", "llava16"),
+        ("llama-dense", "idefics3"),
+        ("llama-dense", "yi_vl"),
+        ("llama-dense", "ldp"),
+        ("llama-dense", "ldpv2"),
+        ("llama-dense", "janus_pro"),
+        ("llama-dense", "kimivl"),
+        ("phi3-dense", "phi4"),
+        ("glm4-dense", "glm4v"),
     ],
 )
 def test_logits_after_pictures_are_llama_cpps(
     name: str, family: str, backend: str, talking: Callable[[str], Path], mmproj: Callable[..., Path]
 ) -> None:
     model, sight = talking(name), mmproj(family, 256)
-    with llamina.load(model, mmproj=sight, backend=backend, kv_type="f32") as engine:
+    with llamina.load(model, mmproj=sight, backend=backend, kv_type="f32", context=1024) as engine:
         tokens = prepare(engine, question(*PICTURES[:2]), {})[0]
         got = engine.logits(tokens)[-4 if family == "cogvlm" else -1]  # llama.cpp has the first of a batch for the last
     marked = f"<1><5>{MARKER}{MARKER}<9><11><2><3>"
     want, position = finite(lambda: logits_after(model, sight, marked, PICTURES[:2]))
     assert np.sum(np.square(got - want)) / np.sum(np.square(want)) < (1e-4 if family == "cogvlm" else 1e-5)
-    if not family.startswith("qwen"):
+    if not family.startswith(("qwen", "glm4v")):  # whose positions are those of a grid
         assert position == len(tokens)
 
 
@@ -144,6 +153,10 @@ def test_a_talk_about_a_picture(engine: llamina.Engine) -> None:
         ({"type": "image", "image": Path("/nowhere.png")}, InvalidPicture, "cannot be read"),
         ({"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}, InvalidPicture, "none of PNG"),
         ({"type": "image_url"}, RequestError, "no image_url"),
+        ({"type": "image_url", "image_url": "data:,", "size": 3}, RequestError, "has 'size': type and image_url"),
+        ({"type": "image_url", "image_url": {"url": "data:,", "x": 3}}, RequestError, "has 'x': url and detail"),
+        ({"type": "image_url", "image_url": {"url": "data:,", "detail": "x"}}, RequestError, "one of auto, low, high"),
+        ({"type": "image", "image": b"", "detail": "low"}, RequestError, "has 'detail': type and image are"),
         ({"type": "video_url"}, RequestError, "'video_url': text, image_url, image, input_audio and audio"),
     ],
 )
@@ -196,6 +209,52 @@ def test_a_picture_too_many(engine: llamina.Engine) -> None:
         engine.chat(question(*[PICTURES[0]] * 20))
     with pytest.raises(RequestError, match="rows have no probabilities"):
         engine.chat(question(PICTURES[0]), prompt_logprobs=1)
+
+
+def test_a_picture_larger_than_the_context(
+    talking: Callable[[str], Path], mmproj: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is refused before it is encoded."""
+    with llamina.load(talking("qwen2vl-dense"), mmproj=mmproj("qwen2vl", 256), threads=1, context=64) as small:
+        monkeypatch.delattr("llamina.media.runner.EncoderRunner._run")
+        with pytest.raises(ContextTooLong, match="a picture becomes 77 tokens and the context holds 64"):
+            small.chat(question(PICTURES[2]))
+
+
+@pytest.mark.parametrize(
+    ("name", "family"), [("llama-dense", "llava16"), ("qwen2vl-dense", "qwen2vl"), ("gemma3-dense", "gemma3")]
+)
+def test_bits_do_not_depend_on_chunks_and_threads(
+    name: str, family: str, talking: Callable[[str], Path], mmproj: Callable[..., Path]
+) -> None:
+    """A picture's rows are computed in several steps, and so are those of a grid of positions."""
+    found = []
+    for threads, step in ((1, 512), (2, 24)):
+        with llamina.load(
+            talking(name), mmproj=mmproj(family, 256), threads=threads, context=512, step_tokens=step
+        ) as each:
+            tokens = prepare(each, question(*PICTURES), {})[0]
+            found.append((tokens, each.logits(tokens)[-1], each.chat(question(*PICTURES), max_tokens=4, seed=1).tokens))
+    assert found[0][0] == found[1][0] and found[0][2] == found[1][2]
+    assert np.array_equal(found[0][1], found[1][1])
+
+
+def test_another_encoder_shares_no_prefix(
+    talking: Callable[[str], Path], mmproj: Callable[..., Path], tmp_path: Path
+) -> None:
+    """What one encoder made of a picture is not taken for what another of the same width makes of it."""
+    content = [{"type": "image", "image": PICTURES[0]}, {"type": "text", "text": "<9>"}]
+    greedy = {"max_tokens": 3, "temperature": 0.0}
+    with llamina.load(talking("llama-dense"), mmproj=mmproj("llava", 256), threads=1) as first:
+        session = llamina.Session(first)
+        session.ask(content, **greedy).result()  # type: ignore[arg-type]
+        session.save(tmp_path / "talk")
+    with llamina.load(talking("llama-dense"), mmproj=mmproj("janus_pro", 256), threads=1) as second:
+        loaded = llamina.Session.load(second, tmp_path / "talk")
+        answer = loaded.ask("<8>", **greedy).result()
+        assert answer.usage.cached_tokens < 16
+    with llamina.load(talking("llama-dense"), mmproj=mmproj("janus_pro", 256), threads=1) as alone:
+        assert alone.chat(loaded.messages[:-1], **greedy).tokens == answer.tokens
 
 
 def test_snapshots_and_forks_keep_pictures(engine: llamina.Engine, tmp_path: Path) -> None:

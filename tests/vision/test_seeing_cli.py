@@ -59,10 +59,12 @@ def test_what_is_refused(
 ) -> None:
     model, sight = talking("llama-dense"), mmproj("llava", 256)
     (tmp_path / "notes.txt").write_text("no picture")
+    (tmp_path / "half.png").write_bytes(cat.read_bytes()[: cat.stat().st_size // 2])
     for arguments, message in (
         (("--image", cat), "reads text only"),
         (("--mmproj", sight, "--image", tmp_path / "notes.txt"), "none of PNG"),
         (("--mmproj", sight, "--image", tmp_path / "none.png"), "cannot be read"),
+        (("--mmproj", sight, "--image", tmp_path / "half.png"), "the picture is damaged"),
         (("--mmproj", sight, "--image", "http://127.0.0.1:9/cat.png"), "cannot be had"),
         (("--mmproj", sight, "--image", cat, "--raw"), "part of the chat template"),
         (("--mmproj", model, "--image", cat), "an mmproj file has 'clip'"),

@@ -1,5 +1,6 @@
 """Picture encoders of Hugging Face folders as mmproj files: names, edits and metadata per projector."""
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ import numpy as np
 
 from llamina.convert import edits
 from llamina.convert.edits import Edit
-from llamina.convert.families import Family
+from llamina.convert.families import Family, assumed
 from llamina.convert.keys import Keys
 from llamina.convert.lazy import Lazy
 from llamina.convert.rename import targets
@@ -21,6 +22,7 @@ from llamina.errors import ModelFileError, UnsupportedModel
 ARCHITECTURE = "clip"
 TOWER = re.compile(r"^(model\.)?(vision_tower|vision_model|visual)\.(vision_model\.)?")
 PROJECTOR = re.compile(r"^(model\.)?(multi_modal_projector|connector)\.")
+DEEP = re.compile(r"^v\.deepstack_merger_list\.(\d+)\.")
 UNUSED = re.compile(r"(position_ids|inv_freq)$")
 BREAK = "[IMG_BREAK]"
 # transformers' defaults for what config.json leaves out.
@@ -29,6 +31,7 @@ _SIGLIP_DEFAULTS = {"hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6, "
 _IDEFICS_DEFAULTS = {**_SIGLIP_DEFAULTS, "hidden_size": 1152, "num_attention_heads": 16}
 _PIXTRAL_DEFAULTS = {"hidden_act": "gelu", "layer_norm_eps": 1e-5}
 _QWEN_DEFAULTS = {"hidden_act": "quick_gelu", "layer_norm_eps": 1e-6, "image_size": 560}
+_QWEN3_DEFAULTS = {**_QWEN_DEFAULTS, "hidden_act": "gelu_pytorch_tanh"}
 
 
 def _blocks(prefix: str, names: Mapping[str, str]) -> dict[str, str]:
@@ -75,6 +78,28 @@ QWEN = {
         "mlp.gate_proj": "ffn_gate",
         "mlp.up_proj": "ffn_up",
         "mlp.down_proj": "ffn_down",
+    },
+)
+
+QWEN3 = {
+    "v.patch_embed.proj.weight": "v.patch_embd.weight v.patch_embd.weight.1",
+    "v.patch_embed.proj": "v.patch_embd",
+    "v.pos_embed": "v.position_embd",
+    "v.merger.norm": "v.post_ln",
+    "v.merger.linear_fc1": "mm.0",
+    "v.merger.linear_fc2": "mm.2",
+    "v.deepstack.*.norm": "v.deepstack.*.norm",
+    "v.deepstack.*.linear_fc1": "v.deepstack.*.fc1",
+    "v.deepstack.*.linear_fc2": "v.deepstack.*.fc2",
+} | _blocks(
+    "blocks",
+    {
+        "norm1": "ln1",
+        "norm2": "ln2",
+        "attn.qkv": "attn_q attn_k attn_v",
+        "attn.proj": "attn_out",
+        "mlp.linear_fc1": "ffn_up",
+        "mlp.linear_fc2": "ffn_down",
     },
 )
 
@@ -128,7 +153,7 @@ class Source:
                 processor |= found | (
                     found["image_processor"] if isinstance(found.get("image_processor"), dict) else {}
                 )
-        return cls(config, Settings(vision), text, processor)
+        return cls(config, Settings(vision), text.assuming(assumed(text)), processor)
 
     def assuming(self, defaults: Mapping[str, Any]) -> "Source":
         """The same, with defaults for what the encoder's settings leave out."""
@@ -188,6 +213,18 @@ def _qwen(source: Source) -> Keys:
     return {"spatial_merge_size": merge, "n_wa_pattern": period}
 
 
+def _qwen3(source: Source) -> Keys:
+    """As many pixels as there are learned positions for, and the layers whose rows the text model gets (DeepStack)."""
+    side = math.isqrt(source.vision.count("num_position_embeddings")) * source.vision.count("patch_size")
+    deep = source.vision.get("deepstack_visual_indexes", [])
+    layers = [layer in deep for layer in range(source.vision.count("depth"))]
+    return {
+        "image_size": side,
+        "spatial_merge_size": source.vision.count("spatial_merge_size", 2),
+        "is_deepstack_layers": layers,
+    }
+
+
 def _gemma3(source: Source) -> Keys:
     side = source.vision.count("image_size") // source.vision.count("patch_size")
     rows = int(source.text.count("mm_tokens_per_image", 256) ** 0.5)
@@ -225,6 +262,7 @@ ENCODERS = {
     "Qwen2_5_VLForConditionalGeneration": _encoder(
         "qwen2.5vl_merger", QWEN, _qwen, defaults={**_QWEN_DEFAULTS, "hidden_act": "silu"}
     ),
+    "Qwen3VLForConditionalGeneration": _encoder("qwen3vl_merger", QWEN3, _qwen3, defaults=_QWEN3_DEFAULTS),
     "Gemma3ForConditionalGeneration": _encoder(
         "gemma3",
         VIT
@@ -254,6 +292,8 @@ def encoder_tensors(encoder: Encoder, source: Source, folder: Path, stored: Mapp
     found: dict[str, Lazy] = {}
     for theirs, tensor in stored.items():
         short = PROJECTOR.sub("mm.", TOWER.sub("v.", theirs)).removeprefix("model.")
+        if match := DEEP.match(short):
+            short = f"v.deepstack.{_deep_layer(source, int(match[1]))}.{short[match.end() :]}"
         ours = short.startswith(("v.", "mm.")) or short in encoder.family.names
         if not ours or UNUSED.search(short) or (encoder.ignored and encoder.ignored.match(short)):
             continue
@@ -264,6 +304,14 @@ def encoder_tensors(encoder: Encoder, source: Source, folder: Path, stored: Mapp
     if "v.patch_embd.weight" not in found:
         raise ModelFileError("the folder has no tensors of an encoder of pictures: fetch the rest of its weights")
     return dict(sorted(found.items()))
+
+
+def _deep_layer(source: Source, number: int) -> int:
+    """The layer that a merger is of. Raises ModelFileError if the settings do not say."""
+    layers = source.vision.get("deepstack_visual_indexes", [])
+    if number >= len(layers):
+        raise ModelFileError(f"config.json: deepstack_visual_indexes is {layers}: there is a merger {number}")
+    return int(layers[number])
 
 
 def _line_break(folder: Path, stored: Mapping[str, Lazy]) -> Lazy:

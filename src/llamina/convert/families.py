@@ -68,6 +68,25 @@ _SHIFTED: dict[str, Edit] = dict.fromkeys(
 
 _LLAMA = Family("llama", names.LLAMA, _INTERLEAVED, fixed=_SILU)
 _QWEN2 = Family("qwen2", names.LLAMA, fixed=_SILU)
+_QWEN2_VL = Family("qwen2vl", names.LLAMA, keys=keys.sections, fixed=_SILU)
+# Text models inside models that see, by the model_type of their text_config, which leaves out transformers' defaults.
+_LLAMA_DEFAULTS = {
+    "vocab_size": 32000,
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-6,
+}
+_MISTRAL_DEFAULTS = {
+    "intermediate_size": 14336,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131072,
+}
+_LLAMA_INSIDE = replace(_LLAMA, defaults=_LLAMA_DEFAULTS)
+_MISTRAL_INSIDE = replace(_LLAMA, defaults=_LLAMA_DEFAULTS | _MISTRAL_DEFAULTS)
+_INSIDE = {"llama": _LLAMA_INSIDE, "mistral": _MISTRAL_INSIDE, "qwen2": _QWEN2}
 _ALL_SPARSE = {"decoder_sparse_step": (1,), "mlp_only_layers": ([],)}
 _QWEN2_MOE = Family(
     "qwen2moe",
@@ -119,6 +138,14 @@ FAMILIES: dict[str, Family] = {
     "Gemma2ForCausalLM": Family("gemma2", names.GEMMA2, _SHIFTED, keys.gemma2, fixed=_GELU, windows=True),
     "Gemma3ForCausalLM": _GEMMA3,
     "Gemma3ForConditionalGeneration": _GEMMA3,
+    "LlavaForConditionalGeneration": _LLAMA_INSIDE,
+    "LlavaNextForConditionalGeneration": _LLAMA_INSIDE,
+    "Idefics3ForConditionalGeneration": _LLAMA_INSIDE,
+    "SmolVLMForConditionalGeneration": _LLAMA_INSIDE,
+    "Mistral3ForConditionalGeneration": _MISTRAL_INSIDE,
+    "Qwen2VLForConditionalGeneration": _QWEN2_VL,
+    "Qwen2_5_VLForConditionalGeneration": _QWEN2_VL,
+    "Qwen3VLForConditionalGeneration": Family("qwen3vl", names.QWEN3, keys=keys.deep_sections, fixed=_SILU),
     "Phi3ForCausalLM": Family("phi3", names.PHI3, keys=keys.phi3, fixed=_SILU),
     "CohereForCausalLM": Family("command-r", names.COHERE, keys=keys.cohere, fixed=_SILU),
     "Cohere2ForCausalLM": Family("cohere2", names.COHERE, keys=keys.cohere, fixed=_SILU, windows=True),
@@ -228,11 +255,28 @@ FAMILIES: dict[str, Family] = {
 
 def family_of(settings: Settings) -> Family:
     """Return the family of the class in config.json. Raises UnsupportedModel if there is none."""
-    for name in settings.classes:
-        if name in FAMILIES:
-            return FAMILIES[name]
+    if (found := _named(settings)) is not None:
+        return found
+    if any(name in FAMILIES for name in settings.classes):
+        raise UnsupportedModel(
+            f"config.json: model_type of text_config is {settings.text_kind!r}, which llamina cannot convert inside "
+            f"{settings.classes[0]}: {', '.join(_INSIDE)} are known"
+        )
     given = ", ".join(settings.classes) or settings.get("model_type", "nothing")
     near = difflib.get_close_matches(given, FAMILIES, 3, 0.5) or list(FAMILIES)
     raise UnsupportedModel(
         f"config.json names {given}, which llamina cannot convert; the nearest are {', '.join(near)}"
     )
+
+
+def assumed(settings: Settings) -> Mapping[str, Any]:
+    """Return transformers' defaults for what the text model's settings leave out, as far as the model is known."""
+    found = _named(settings)
+    return {} if found is None else found.defaults
+
+
+def _named(settings: Settings) -> Family | None:
+    found = next((FAMILIES[name] for name in settings.classes if name in FAMILIES), None)
+    if found in (_LLAMA_INSIDE, _MISTRAL_INSIDE) and settings.text_kind is not None:
+        return _INSIDE.get(settings.text_kind)
+    return found

@@ -1,7 +1,7 @@
 """Metadata of particular families, as functions of the settings. A key with the value None is removed."""
 
 from llamina.convert.edits import falcon_kv_heads
-from llamina.convert.settings import Settings
+from llamina.convert.settings import Settings, mapping
 from llamina.errors import ModelFileError, UnsupportedModel
 
 Keys = dict[str, object]
@@ -206,6 +206,22 @@ def lfm2(settings: Settings) -> Keys:
         "attention.layer_norm_rms_epsilon": settings.number("norm_eps block_norm_eps", 1e-5),
         "shortconv.l_cache": settings.count("conv_L_cache", 3),
     }
+
+
+def sections(settings: Settings) -> Keys:
+    """Return M-RoPE's sections, of time, height, width and nothing else. Raises ModelFileError if there are none."""
+    found = settings.rope.get("mrope_section")
+    if not isinstance(found, list) or len(found) != 3 or sum(found) != settings.head_dim // 2:
+        raise ModelFileError(
+            f"config.json: mrope_section is {found!r}: must be three numbers with the sum {settings.head_dim // 2}"
+        )
+    return {"rope.dimension_sections": [*found, 0]}
+
+
+def deep_sections(settings: Settings) -> Keys:
+    """Return M-RoPE's sections, and how many layers get rows of a picture encoder's (DeepStack)."""
+    layers = mapping(settings.get("vision_config")).get("deepstack_visual_indexes") or []
+    return sections(settings) | {"n_deepstack_layers": len(layers)}
 
 
 def starcoder(settings: Settings) -> Keys:

@@ -8,15 +8,16 @@ tensor (see PARTS in edits.py).
 import re
 
 WRAPPERS = re.compile(
-    r"^(model\.language_model\.|language_model\.model\.|language_model\.|model\.|transformer\.|gpt_neox\.|backbone\."
-    r"|bert\.|roberta\.|ernie\.)"
+    r"^(model\.language_model\.|model\.text_model\.|language_model\.model\.|language_model\.|model\.|transformer\."
+    r"|gpt_neox\.|backbone\.|bert\.|roberta\.|ernie\.)"
 )
 # Masks and tables that are computed, and parts of multimodal models.
 UNUSED = re.compile(
     r"(rotary_emb\.inv_freq|\.attn\.bias|\.attn\.masked_bias|\.attention\.bias|\.attention\.masked_bias|position_ids)$"
 )
 MULTIMODAL = re.compile(
-    r"^(model\.)?(vision_tower|vision_model|multi_modal_projector|audio_tower|visual|embed_vision)\."
+    r"^(model\.)?((vision_tower|vision_model|multi_modal_projector|connector|audio_tower|visual|embed_vision)\."
+    r"|image_newline$)"
 )
 
 

@@ -1,14 +1,12 @@
 """RoPE settings: config.json's old and new spellings as GGUF's keys and frequency factors."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from llamina.convert.settings import Settings
+from llamina.convert.settings import Settings, mapping
 from llamina.errors import ModelFileError, UnsupportedModel
 
 
@@ -27,8 +25,8 @@ class Rope:
     def read(cls, settings: Settings) -> "Rope":
         """Return the RoPE settings of a model. Raises ModelFileError if they make no sense."""
         rope = settings.rope
-        inner = Settings(_mapping(rope.get("full_attention"))) if rope.get("full_attention") else rope
-        local = Settings(_mapping(rope.get("sliding_attention")))
+        inner = Settings(mapping(rope.get("full_attention"))) if rope.get("full_attention") else rope
+        local = Settings(mapping(rope.get("sliding_attention")))
         part = inner.number("partial_rotary_factor", settings.number("partial_rotary_factor rotary_pct rope_pct", 1.0))
         base = inner.number("rope_theta", settings.number("rope_theta rotary_emb_base", 10000.0))
         local_base = local.given("rope_theta")
@@ -51,7 +49,7 @@ class Rope:
         if self.local_base is not None:
             keys["rope.freq_base_swa"] = self.local_base
         match self.kind:
-            case "default" | "llama3" | "dynamic":  # llama3 is a tensor; of dynamic `left_out` tells
+            case "default" | "mrope" | "llama3" | "dynamic":  # llama3 is a tensor; of dynamic `left_out` tells
                 return keys
             case "linear":
                 return keys | {"rope.scaling.type": "linear", "rope.scaling.factor": self._number("factor")}
@@ -124,7 +122,3 @@ class Rope:
         turns = (self.original_context or 8192) * self.base ** -(np.arange(0, self.dims, 2) / self.dims) / (2 * math.pi)
         blend = np.clip((turns - low) / (high - low), 0, 1)
         return (1 / ((1 - blend) / factor + blend)).astype(np.float32)
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -14,8 +14,10 @@ class Settings:
     """A model's hyperparameters. `names` are alternatives, separated by spaces: the first present counts."""
 
     def __init__(self, values: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> None:
-        text = values.get("text_config")
-        self._values = {**(defaults or {}), **_present(values), **_present(text if isinstance(text, dict) else {})}
+        outer, inner = _present(values), _present(mapping(values.get("text_config")))
+        if "architectures" in outer:  # the class of a model that sees, not of its text model alone
+            inner.pop("architectures", None)
+        self._values = {**(defaults or {}), **outer, **inner}
 
     @classmethod
     def read(cls, folder: Path) -> "Settings":
@@ -60,6 +62,12 @@ class Settings:
         return [str(name) for name in names] if isinstance(names, list) else []
 
     @property
+    def text_kind(self) -> str | None:
+        """What a model that sees says of its text model: its `model_type`; None if it says nothing."""
+        kind = mapping(self.get("text_config")).get("model_type")
+        return kind if isinstance(kind, str) else None
+
+    @property
     def layers(self) -> int:
         return self.count("num_hidden_layers n_layer n_layers num_layers")
 
@@ -94,6 +102,11 @@ class Settings:
         """Which layers have a sliding window; None if the file does not list it."""
         kinds = self.get("layer_types")
         return [kind == "sliding_attention" for kind in kinds] if isinstance(kinds, list) else None
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """Return an object of JSON, or an empty one in the place of anything else."""
+    return value if isinstance(value, dict) else {}
 
 
 def _present(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -87,6 +87,10 @@ class Encoder(ABC, Generic[M]):
         """How many rows a medium becomes at the least, told without encoding it."""
         return 1
 
+    def least_rows_of(self, tile: npt.NDArray[Any]) -> int:
+        """How many rows an array of `parts` becomes at the least, told without encoding it."""
+        return 1
+
     def arrange(self, rows: npt.NDArray[np.float32], grid: tuple[int, int]) -> npt.NDArray[np.float32]:
         """The rows of a part as they stand in the prompt."""
         return rows

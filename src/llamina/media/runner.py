@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from llamina.backends import Backend, Capacity, Program, Progress
+from llamina.errors import ContextTooLong
 from llamina.media.encoder import Encoder, Medium, Patches, Stem
 from llamina.ops.batch import PAGE, Batch, Span
 from llamina.plan import record
@@ -17,6 +18,7 @@ from llamina.plan import record
 KEPT = 256 << 20  # bytes of rows that are kept
 LEAST = 256  # rows that there is room for, at the least
 PIECE = 1024  # rows that go through a stem at a time
+NOUNS = {"vision": "picture", "audio": "sound"}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -32,7 +34,7 @@ class Encoded:
     """What stands in the prompt for a picture or a sound: texts and rows, in order."""
 
     parts: tuple[str | Rows, ...]
-    key: str
+    key: str  # the same for the same contents and encoder
 
     @property
     def nbytes(self) -> int:
@@ -90,10 +92,12 @@ class Compiled:
 
 
 class EncoderRunner:
-    """Encodes one medium at a time, whoever asks."""
+    """Encodes one medium at a time, whoever asks. `name` tells the encoder from others, in the keys of what it made."""
 
-    def __init__(self, encoder: Encoder[Any], backend: Backend, progress: Progress | None = None) -> None:
-        self.encoder, self.backend = encoder, backend
+    def __init__(
+        self, encoder: Encoder[Any], backend: Backend, progress: Progress | None = None, name: str = ""
+    ) -> None:
+        self.encoder, self.backend, self.name = encoder, backend, name
         self._whole = Compiled(Stem(encoder.forward, encoder.row_width), backend, progress)
         self._stems = [Compiled(stem, backend, progress) for stem in encoder.stems]
         self._kept: OrderedDict[str, Encoded] = OrderedDict()
@@ -104,17 +108,28 @@ class EncoderRunner:
         """Of a row, which must be that of the text model's embeddings."""
         return self._whole.width
 
-    def encode(self, medium: Medium) -> Encoded:
-        """What stands for it in the prompt. The same contents are encoded once, while there is room to keep them."""
+    def encode(self, medium: Medium, most: int | None = None) -> Encoded:
+        """What stands for it in the prompt. The same contents are encoded once, while there is room to keep them.
+
+        Raises ContextTooLong for more than `most` rows, as far as these can be told, before much is computed.
+        """
         with self._lock:
             if medium.key in self._kept:
                 self._kept.move_to_end(medium.key)
                 return self._kept[medium.key]
-            parts = [part if isinstance(part, str) else self._run(part) for part in self.encoder.parts(medium)]
-            found = self._kept[medium.key] = Encoded(tuple(parts), medium.key)
+            self._check(self.encoder.least_rows(medium), most)
+            cut = self.encoder.parts(medium)
+            self._check(sum(self.encoder.least_rows_of(part) for part in cut if not isinstance(part, str)), most)
+            parts = tuple(part if isinstance(part, str) else self._run(part) for part in cut)
+            found = self._kept[medium.key] = Encoded(parts, f"{self.name}-{medium.key}")
             while len(self._kept) > 1 and sum(kept.nbytes for kept in self._kept.values()) > KEPT:
                 self._kept.popitem(last=False)
             return found
+
+    def _check(self, least: int, most: int | None) -> None:
+        if most is not None and least > most:
+            fact = f"a {NOUNS[self.encoder.kind]} becomes {least} tokens and the context holds {most}"
+            raise ContextTooLong(f"{fact}: shorten it, or load the model with a larger context", "messages")
 
     def _run(self, tile: npt.NDArray[Any]) -> Rows:
         for i in range(len(self._stems)):

@@ -146,12 +146,12 @@ def undo(desk: "Desk", arguments: str) -> None:
     desk.tell(f"taken back: {desk.talk.undo()}")
 
 
-@command("FILE", takes_path=True)
+@command("FILE|URL", takes_path=True)
 def image(desk: "Desk", arguments: str) -> None:
     """Send a picture with the next message."""
-    path = _path(arguments)
-    desk.talk.attach_image(path)
-    desk.tell(f"{path.name} goes with the next message")
+    name = _path(arguments).name
+    desk.talk.attach_image(arguments)
+    desk.tell(f"{name} goes with the next message")
 
 
 @command("FILE", takes_path=True)

@@ -1,7 +1,6 @@
 """What a conversation in the terminal consists of: messages, settings, and what goes with the next message."""
 
 import base64
-import mimetypes
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from llamina.chat.functions import Functions
 from llamina.errors import RequestError
 from llamina.repl.partner import Message, Partner
 
-MOST = 10 << 20  # bytes of an attachment
+MOST = 10 << 20  # bytes of a text
 
 
 class Talk:
@@ -94,21 +93,25 @@ class Talk:
         self._attached.append({"type": "text", "text": f"{path.name}:\n```\n{text.rstrip()}\n```"})
         return len(text)
 
-    def attach_image(self, path: Path) -> None:
-        """Send a picture with the next message, as OpenAI's API has it. Raises RequestError if it cannot be read."""
-        kind = mimetypes.guess_type(path.name)[0] or ""
-        if not kind.startswith("image/"):
-            raise RequestError(f"{path} is {kind or 'of an unknown kind'}: it must be a picture, as .png or .jpg")
-        data = base64.b64encode(_read(path)).decode()
-        self._attached.append({"type": "image_url", "image_url": {"url": f"data:{kind};base64,{data}"}})
+    def attach_image(self, place: str) -> None:
+        """Send the picture of a file or a web address with the next message, as OpenAI's API has it.
+
+        Raises InvalidPicture if there is none.
+        """
+        from llamina.vision.fetch import fetch
+        from llamina.vision.picture import LIMITS, SOURCE, file_url
+
+        web = place.startswith(("http://", "https://"))
+        data = fetch(place) if web else SOURCE.contents(Path(place).expanduser(), LIMITS.nbytes)
+        self._attached.append({"type": "image_url", "image_url": {"url": file_url(data)}})
 
     def attach_sound(self, path: Path) -> None:
-        """Send a sound with the next message, as OpenAI's API has it. Raises RequestError if it cannot be read."""
-        kind = path.suffix.lower().removeprefix(".")
-        if kind not in ("wav", "mp3", "flac"):
-            raise RequestError(f"{path} is {kind or 'of an unknown kind'}: it must be a sound, .wav, .mp3 or .flac")
-        data = base64.b64encode(_read(path)).decode()
-        self._attached.append({"type": "input_audio", "input_audio": {"data": data, "format": kind}})
+        """Send a sound with the next message, as OpenAI's API has it. Raises InvalidSound if it is none."""
+        from llamina.sound.sound import LIMITS, SOURCE, format_of
+
+        data = SOURCE.contents(path, LIMITS.nbytes)
+        sound = {"data": base64.b64encode(data).decode(), "format": format_of(data)}
+        self._attached.append({"type": "input_audio", "input_audio": sound})
 
     def load_tools(self, path: Path) -> list[str]:
         """Let the model call the functions of a Python file; their names. Raises RequestError if there are none."""

@@ -105,18 +105,24 @@ def _decoded(data: bytes, limits: Limits) -> Sound:
     SOURCE.check(len(data), limits.nbytes)
     reader = _reader()
     try:
-        if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
-            info = reader.wav_get_info(data)
+        if (kind := format_of(data)) != "mp3":
+            info = reader.wav_get_info(data) if kind == "wav" else reader.flac_get_info(data)
             _check_recording(info.nchannels, info.sample_rate, limits)
-        elif data[:4] == b"fLaC":
-            info = reader.flac_get_info(data)
-            _check_recording(info.nchannels, info.sample_rate, limits)
-        elif not (data[:3] == b"ID3" or (len(data) > 1 and data[0] == 0xFF and data[1] & 0xE0 == 0xE0)):
-            raise InvalidSound("the sound is none of WAV, MP3 and FLAC")
         pieces = reader.stream_memory(data, reader.SampleFormat.FLOAT32, 1, RATE, PIECE)
         return _whole(pieces, limits)
     except (reader.MiniaudioError, ZeroDivisionError) as error:
         raise InvalidSound(f"the sound is damaged, or of a kind that is not known: {error}") from error
+
+
+def format_of(data: bytes) -> str:
+    """`wav`, `mp3` or `flac`, by the first bytes. Raises InvalidSound for others."""
+    if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
+        return "wav"
+    if data[:4] == b"fLaC":
+        return "flac"
+    if data[:3] == b"ID3" or (len(data) > 1 and data[0] == 0xFF and data[1] & 0xE0 == 0xE0):
+        return "mp3"
+    raise InvalidSound("the sound is none of WAV, MP3 and FLAC")
 
 
 def _whole(pieces: "Iterator[array.array[float]]", limits: Limits) -> Sound:

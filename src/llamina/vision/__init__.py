@@ -9,7 +9,7 @@ from llamina.models import Weights
 from llamina.ops import Weight
 from llamina.vision import families
 from llamina.vision.encoder import Encoder, Part
-from llamina.vision.picture import LIMITS, Limits, Picture, data_of, data_url, read_picture
+from llamina.vision.picture import LIMITS, Limits, Picture, data_of, data_url, file_url, read_picture
 
 ALIASES = {  # projectors that share a file
     "qwen2.5vl_merger": "qwen2vl_merger",
@@ -46,6 +46,7 @@ __all__ = [
     "build",
     "data_of",
     "data_url",
+    "file_url",
     "projectors",
     "read_picture",
 ]

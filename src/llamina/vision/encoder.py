@@ -85,6 +85,10 @@ class Encoder(Frame[Picture]):
         outputs = list(range(first, first + height * width, m * m))
         return Patches(np.ascontiguousarray(rows), tokens, places.astype(np.int32), outputs, (width // m, height // m))
 
+    def least_rows_of(self, tile: Pixels) -> int:
+        step = self.patch * self.merge
+        return int(tile.shape[0] // step) * int(tile.shape[1] // step)
+
     first_output = 0  # the first row that comes out
 
     @property

@@ -5,6 +5,8 @@ import binascii
 import hashlib
 import io
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -77,7 +79,8 @@ def read_picture(source: Any, limits: Limits = LIMITS) -> Picture:
     if isinstance(source, np.ndarray):
         return _of_array(source, limits)
     if hasattr(source, "convert") and hasattr(source, "load"):
-        return _converted(source, limits)
+        with _decoding():
+            return _upright(source, limits)
     raise InvalidPicture(
         f"a picture is {type(source).__name__}: a path, bytes, a data: URL, an array or a PIL image is expected"
     )
@@ -107,18 +110,41 @@ def data_url(source: Any) -> str:
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
+def file_url(data: bytes, limits: Limits = LIMITS) -> str:
+    """A picture's file as a `data:` URL, byte for byte. Raises InvalidPicture for what is none, or too large."""
+    with _opened(data, limits) as image:
+        kind = str(image.format).replace("MPO", "JPEG").lower()
+    return f"data:image/{kind};base64," + base64.b64encode(data).decode()
+
+
 def _unpacked(data: bytes, limits: Limits) -> Picture:
-    from PIL import Image, ImageOps, UnidentifiedImageError
+    with _opened(data, limits) as image:
+        return _upright(image, limits)
+
+
+@contextmanager
+def _opened(data: bytes, limits: Limits) -> "Iterator[Image]":
+    """A picture's file as Pillow recognises it, not decoded yet."""
+    from PIL import Image
 
     SOURCE.check(len(data), limits.nbytes)
+    with _decoding(), Image.open(io.BytesIO(data), formats=FORMATS) as image:
+        _check_size(*image.size, limits)
+        # Behind the first picture of an MPO, a JPEG of several, are a preview of it or another view.
+        frames = 1 if image.format == "MPO" else getattr(image, "n_frames", 1)
+        if frames > limits.frames:
+            most = f"{limits.frames} is the most" if limits.frames > 1 else "one is expected"
+            raise InvalidPicture(f"the picture has {frames} frames: {most}")
+        yield image
+
+
+@contextmanager
+def _decoding() -> Iterator[None]:
+    """Raise InvalidPicture for whatever Pillow raises."""
+    from PIL import Image, UnidentifiedImageError
+
     try:
-        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            _check_size(*image.size, limits)
-            frames = getattr(image, "n_frames", 1)
-            if frames > limits.frames:
-                most = f"{limits.frames} is the most" if limits.frames > 1 else "one is expected"
-                raise InvalidPicture(f"the picture has {frames} frames: {most}")
-            return _converted(ImageOps.exif_transpose(image), limits)
+        yield
     except InvalidPicture:
         raise
     except UnidentifiedImageError as error:
@@ -129,11 +155,16 @@ def _unpacked(data: bytes, limits: Limits) -> Picture:
         raise InvalidPicture(f"the picture is damaged: {error or type(error).__name__}") from error
 
 
-def _converted(image: "Image", limits: Limits) -> Picture:
-    """A PIL image as RGB; transparency is dropped, and 16 bits of a channel become 8."""
+def _upright(image: "Image", limits: Limits) -> Picture:
+    """A PIL image as RGB, turned as its EXIF data says; transparency is dropped, and 16 bits of a channel become 8."""
+    from PIL import ImageOps
+
     _check_size(*image.size, limits)
+    image = ImageOps.exif_transpose(image)
     if image.mode.startswith(("I", "F")):
         deep = np.asarray(image)
+        if not np.isfinite(deep).all():
+            raise InvalidPicture("the picture has pixels that are infinite or no number: all must be finite")
         most = 65535 if deep.max(initial=0) > 255 else 255
         return _of_array((np.clip(deep, 0, most) / (257 if most > 255 else 1)).astype(np.uint8), limits)
     return Picture(np.asarray(image.convert("RGB")))

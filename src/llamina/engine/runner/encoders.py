@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from llamina.backends import Backend, Progress
 from llamina.backends import backend as make_backend
 from llamina.errors import ModelFileError, RequestError, UnsupportedModel
-from llamina.gguf import GGUF, open_model
+from llamina.gguf import GGUF, fingerprint, open_model
 from llamina.hub.hf_cache import folders_of
 from llamina.hub.shards import is_encoder
 
@@ -79,7 +79,8 @@ class MediaEncoder:
         build = build_vision if self.kind == "vision" else build_sound
         file = open_model(path)
         host = self._backend if self._backend.name in HOSTS else make_backend("cpu")
-        runner = EncoderRunner(build(file.metadata, weights_of(file)), host, self._progress)
+        encoder = build(file.metadata, weights_of(file))
+        runner = EncoderRunner(encoder, host, self._progress, fingerprint(file))
         if runner.width != self._width:
             raise UnsupportedModel(
                 f"{path} makes rows of {runner.width} numbers and the model's embeddings have {self._width}: "

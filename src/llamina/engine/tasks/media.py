@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from llamina.engine.embedded import Embedded, Prompt, join
-from llamina.errors import ContextTooLong, InvalidPicture, RequestError, TemplateError
+from llamina.errors import InvalidPicture, RequestError, TemplateError
 
 if TYPE_CHECKING:
     from llamina.engine.engine import Engine
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 TEXTS = ("text", "input_text", "output_text")
 PICTURES = ("image_url", "input_image", "image")
 SOUNDS = ("input_audio", "audio")
+DETAILS = ("auto", "low", "high")  # of OpenAI's `image_url`; an encoder has one way to see
 FORMATS = ("wav", "mp3", "flac")  # of OpenAI's `input_audio`; what the data is, they tell themselves
 MARK = "<__media__>"  # of a picture or a sound, in a prompt that is shown
 Part = Mapping[str, Any]
@@ -53,7 +54,11 @@ def _picture(part: Part) -> Any:
     """What holds a part's picture. A text is a `data:` URL or a web address; a path is not: no client may give one."""
     name = "image" if part["type"] == "image" else "image_url"
     source = part.get(name)
+    _check_keys(part, "type", name, *(("detail",) if part["type"] == "input_image" else ()))
+    _check_detail(part.get("detail"))
     if isinstance(source, Mapping):
+        _check_keys(source, "url", "detail", name=name)
+        _check_detail(source.get("detail"))
         source = source.get("url")
     if source is None:
         raise RequestError(f"a part of type {part['type']!r} has no {name}", "messages")
@@ -63,14 +68,26 @@ def _picture(part: Part) -> Any:
     return source
 
 
+def _check_keys(part: Part, *known: str, name: str = "") -> None:
+    """Raise RequestError for a key that means nothing here."""
+    if unknown := [key for key, value in part.items() if key not in known and value is not None]:
+        what = name or f"a part of type {part['type']!r}"
+        raise RequestError(f"{what} has {unknown[0]!r}: {' and '.join(known)} are known", "messages")
+
+
+def _check_detail(detail: object) -> None:
+    if detail not in (None, *DETAILS):
+        raise RequestError(f"detail is {detail!r}: must be one of {', '.join(DETAILS)}", "messages")
+
+
 def _sound(part: Part) -> Any:
     """What holds a part's sound. A text is base64 or a `data:` URL; a path is not, and a web address is not fetched."""
     source = part.get(part["type"])
+    _check_keys(part, "type", part["type"])
     if part["type"] == "input_audio":
         if not isinstance(source, Mapping) or not isinstance(source.get("data"), str):
             raise RequestError("input_audio has no data: it must be base64 of a sound", "messages")
-        if unknown := source.keys() - {"data", "format"}:
-            raise RequestError(f"input_audio has {min(unknown)!r}: data and format are known", "messages")
+        _check_keys(source, "data", "format", name="input_audio")
         if source.get("format") not in (None, *FORMATS):
             expected = f"must be one of {', '.join(FORMATS)}"
             raise RequestError(f"input_audio.format is {source['format']!r}: {expected}", "messages")
@@ -187,11 +204,8 @@ def _rows_of(engine: "Engine", part: Part) -> list[int | Embedded]:
     encoders = engine.runner.pictures if kind == "image" else engine.runner.sounds
     runner = encoders.ready()
     medium = _picture_at(part["image"], encoders.hosts) if kind == "image" else _sound_at(part["audio"])
-    if (least := runner.encoder.least_rows(medium)) > engine.context:  # before much is computed for nothing
-        fact = f"a part of type {kind!r} becomes {least} tokens and the context holds {engine.context}"
-        raise ContextTooLong(f"{fact}: shorten it, or load the model with a larger context", "messages")
     found: list[int | Embedded] = []
-    encoded = runner.encode(medium)
+    encoded = runner.encode(medium, engine.context)
     for i, piece in enumerate(encoded.parts):
         if isinstance(piece, str):
             found += engine.encode(piece, add_special=False)

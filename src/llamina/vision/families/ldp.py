@@ -67,6 +67,9 @@ class Family(mlp.Family):
             windows=np.repeat(np.array([[0], [self.seen - 1]], np.int32), self.rows, axis=1),
         )
 
+    def least_rows_of(self, tile: Pixels) -> int:
+        return (self.line // 2) ** 2
+
     def forward(self, tokens: Value, positions: Value, rows: Value) -> Value:
         x = self.hidden(tokens, rows)
         layers = [getattr(self.mm, f"model.mlp.{i}") for i in ((1, 3) if self.projector == "ldp" else (0, 2))]

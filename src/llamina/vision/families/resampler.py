@@ -85,6 +85,9 @@ class Family(Encoder):
             windows=np.repeat(np.array([[0], [n - 1]], np.int32), n + m, axis=1),
         )
 
+    def least_rows_of(self, tile: Pixels) -> int:
+        return len(self.queries)
+
     def waves(self, x: npt.NDArray[np.int32], y: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
         """Sines and cosines of columns, then of rows."""
         quarter = self.queries.shape[1] // 4

@@ -79,7 +79,7 @@ def _origin(item: Item, *names: str) -> Item:
 def _function_call_output(item: Item, path: str) -> Item:
     output = item.get("output")
     if not isinstance(output, str):
-        output = [_input_text(text) for text in _texts(output, f"{path}.output")]
+        output = _parts(output, "tool", f"{path}.output")
     return {"call_id": _string(item, "call_id", path), "output": output} | _origin(item, "name", "namespace")
 
 
@@ -110,7 +110,7 @@ def _string(item: Item, key: str, path: str) -> str:
 
 
 def _parts(content: Any, role: str, path: str) -> list[Item]:
-    """The texts, pictures and sounds of a message."""
+    """The texts, pictures and sounds of a message, or of what a function returned."""
     if role == "assistant" or not isinstance(content, list):
         return [_output_text(x) if role == "assistant" else _input_text(x) for x in _texts(content, path)]
     found = []

@@ -35,15 +35,17 @@ def _message(item: Item, names: dict[str, str]) -> Message:
             if id not in names:
                 message = f"there is no function_call with the call_id {id!r} before its function_call_output"
                 raise ApiError(400, message, param="input")
-            return {"role": "tool", "content": _text(item["output"]), "tool_call_id": id, "name": names[id]}
+            output = item["output"]
+            content = output if isinstance(output, str) else _content(output)
+            return {"role": "tool", "content": content, "tool_call_id": id, "name": names[id]}
         case "reasoning":
             return {"role": "assistant", "content": "", "reasoning_content": _text(item["content"])}
     role = "system" if item["role"] == "developer" else item["role"]
     return {"role": role, "content": _content(item["content"])}
 
 
-def _text(content: str | list[Item]) -> str:
-    return content if isinstance(content, str) else "\n".join(part["text"] for part in content)
+def _text(content: list[Item]) -> str:
+    return "\n".join(part["text"] for part in content)
 
 
 def _content(parts: list[Item]) -> Content:

@@ -3,7 +3,7 @@
 import { h, icon, iconButton, size } from "./dom.js";
 
 const MOST = 7 << 20; // bytes of one file; the server's limit for a whole request is 10 MiB
-const PICTURES = new Set(["image/png", "image/jpeg", "image/webp", "image/gif"]);
+const PICTURES = new Set(["image/png", "image/jpeg", "image/webp", "image/gif", "image/bmp"]);
 
 /** A file as an attachment. Throws for one that is too large or not text. */
 export async function readAttachment(file) {
@@ -15,7 +15,7 @@ export async function readAttachment(file) {
     if (data.includes("\0")) throw new Error();
     return { kind: "text", name: file.name, size: file.size, data };
   } catch {
-    throw new Error(`${file.name} is neither text nor a PNG, JPEG, WebP or GIF picture.`);
+    throw new Error(`${file.name} is neither text nor a PNG, JPEG, WebP, GIF or BMP picture.`);
   }
 }
 

@@ -8,7 +8,7 @@ import { Tree } from "./tree.js";
 const FORMAT = "llamina.conversations";
 const MARK = /^<!-- message: (user|assistant|tool) -->$/;
 const ROLES = { user: "You", assistant: "Model", tool: "Tool" };
-const PICTURE = /^data:image\/(png|jpeg|webp|gif);base64,[A-Za-z0-9+/=]*$/;
+const PICTURE = /^data:image\/(png|jpeg|webp|gif|bmp);base64,[A-Za-z0-9+/=]*$/;
 
 /** Save conversations (all, if no ids are given) as a JSON file. */
 export async function exportConversations(ids = null) {
@@ -86,7 +86,7 @@ function checked({ messages, title, created, updated, leaf, settings }) {
 
 function checkedAttachment({ kind, name, size, data }) {
   one(kind, ["text", "image"], "kind of an attachment");
-  if (kind === "image" && !PICTURE.test(data)) throw new Error("A picture in it is no data URL of a PNG, JPEG, WebP or GIF.");
+  if (kind === "image" && !PICTURE.test(data)) throw new Error("A picture in it is no data URL of a PNG, JPEG, WebP, GIF or BMP.");
   return { kind, name: string(name, "name of an attachment"), size: Number(size) || 0, data: string(data, "data of an attachment") };
 }
 

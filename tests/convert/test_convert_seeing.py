@@ -1,0 +1,117 @@
+"""Text models inside models that see, converted: what their own classes would have become."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from convert_folders import TOKENS
+from seeing_folders import MODELS, text_folder, tiles, whole_folder
+
+import llamina
+from llamina.convert import convert
+from llamina.errors import ModelFileError, UnsupportedModel
+from llamina.gguf import open_model
+
+NEW, OLD = ("model.language_model.", "lm_head.weight"), ("language_model.model.", "language_model.lm_head.weight")
+CASES = [
+    ("llava", *OLD, "LlamaForCausalLM"),
+    ("llava", *NEW, "LlamaForCausalLM"),
+    ("llava_next", *OLD, "LlamaForCausalLM"),
+    ("pixtral", *OLD, "LlamaForCausalLM"),
+    ("mistral3", *NEW, "MistralForCausalLM"),
+    ("idefics3", "model.text_model.", "lm_head.weight", "LlamaForCausalLM"),
+    ("gemma3", *OLD, "Gemma3ForCausalLM"),
+    ("qwen2vl", "model.", "lm_head.weight", "Qwen2ForCausalLM"),
+    ("qwen25vl", *NEW, "Qwen2ForCausalLM"),
+    ("qwen3vl", *NEW, "Qwen3ForCausalLM"),
+]
+
+
+def test_every_model_is_there() -> None:
+    assert {case[0] for case in CASES} == set(MODELS)
+
+
+@pytest.mark.parametrize(("name", "prefix", "head", "architecture"), CASES)
+def test_the_text_model_is_that_of_its_own_class(
+    name: str, prefix: str, head: str, architecture: str, tmp_path: Path
+) -> None:
+    whole = convert(whole_folder(tmp_path / "whole", name, prefix, head), tmp_path / "whole.gguf")
+    alone = convert(text_folder(tmp_path / "alone", name, architecture), tmp_path / "alone.gguf")
+    assert "of vision or audio" in whole.notes[0]
+    got, want = open_model(whole.path), open_model(alone.path)
+    assert got.tensors.keys() == want.tensors.keys()
+    assert all(np.array_equal(got.tensors[key].data, want.tensors[key].data) for key in want.tensors)
+    for key, value in want.metadata.items():
+        key = key.replace("qwen2.", "qwen2vl.").replace("qwen3.", "qwen3vl.")
+        assert key.startswith("general.") or np.array_equal(got.metadata[key], value), key
+    if name.startswith("qwen"):
+        sections = MODELS[name]["config"]["text_config"]["rope_parameters"]["mrope_section"]
+        assert list(got.metadata[f"{got.metadata['general.architecture']}.rope.dimension_sections"]) == [*sections, 0]
+        logits = []
+        for path in (whole.path, alone.path):
+            with llamina.load(path, kv_type="f32", threads=1) as engine:
+                logits.append(engine.logits(TOKENS))
+        assert np.array_equal(*logits)  # in text, the three positions are one
+
+
+@pytest.mark.parametrize("name", ["llava", "qwen2vl", "qwen3vl", "idefics3"])
+def test_both_halves_of_a_folder_answer(name: str, tmp_path: Path) -> None:
+    prefix, head = next((prefix, head) for case, prefix, head, _ in CASES if case == name)
+    source = whole_folder(tmp_path / "tiny", name, prefix, head)
+    text, sight = (convert(source, tmp_path / f"{k}.gguf", mmproj=bool(k)).path for k in range(2))
+    content = [{"type": "image", "image": tiles(name)[0]}, {"type": "text", "text": "a"}]
+    with llamina.load(text, mmproj=sight, threads=1, context=512) as engine:
+        answer = engine.chat([{"role": "user", "content": content}], max_tokens=2, temperature=0.0)
+    assert len(answer.tokens) == 2
+
+
+def test_settings_that_leave_out_the_defaults(tmp_path: Path) -> None:
+    """As llava-hf publishes them: text_config names its own class, and not what transformers assumes."""
+    source = whole_folder(tmp_path / "tiny", "llava", *OLD)
+    path = source / "config.json"
+    config = json.loads(path.read_text())
+    said = {key: value for key, value in config["text_config"].items() if key not in ("rms_norm_eps", "hidden_act")}
+    said |= {"architectures": ["LlamaForCausalLM"], "max_position_embeddings": None}
+    path.write_text(json.dumps(config | {"text_config": said}))
+    metadata = open_model(convert(source, tmp_path / "text.gguf").path).metadata
+    assert metadata["llama.attention.layer_norm_rms_epsilon"] == np.float32(1e-6)
+    assert metadata["llama.context_length"] == 2048
+    path.write_text(
+        json.dumps(config | {"text_config": {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}})
+    )
+    sight = convert(source, tmp_path / "mmproj.gguf", mmproj=True)
+    assert open_model(sight.path).metadata["clip.vision.projection_dim"] == 4096
+    with pytest.raises(ModelFileError, match=r"config\.json belongs to another model"):
+        convert(source, tmp_path / "other.gguf")
+
+
+def test_settings_without_a_text_config(tmp_path: Path) -> None:
+    """As Qwen publishes them: the text model's beside vision_config, and M-RoPE under its old name."""
+    source = whole_folder(tmp_path / "tiny", "qwen2vl", "model.", "lm_head.weight")
+    path, found = source / "config.json", []
+    config = json.loads(path.read_text())
+    text = config.pop("text_config")
+    rope = text.pop("rope_parameters")
+    old = {"rope_theta": rope["rope_theta"], "rope_scaling": {"type": "mrope", "mrope_section": rope["mrope_section"]}}
+    for settings in (config | {"text_config": text | {"rope_parameters": rope}}, text | config | old):
+        path.write_text(json.dumps(settings))
+        metadata = [
+            open_model(convert(source, tmp_path / "out.gguf", mmproj=mmproj, overwrite=True).path).metadata
+            for mmproj in (False, True)
+        ]
+        found.append(str(metadata))
+    assert found[0] == found[1]
+    path.write_text(json.dumps(config | text | old | {"rope_scaling": {"type": "mrope", "mrope_section": [1, 2, 3]}}))
+    with pytest.raises(ModelFileError, match="three numbers with the sum 8"):
+        convert(source, tmp_path / "other.gguf")
+
+
+def test_text_models_that_are_not_known(tmp_path: Path) -> None:
+    source = whole_folder(tmp_path / "tiny", "llava", *OLD)
+    path = source / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps(config | {"text_config": config["text_config"] | {"model_type": "opt"}}))
+    with pytest.raises(UnsupportedModel, match=r"'opt'.*llama, mistral, qwen2"):
+        convert(source, tmp_path / "text.gguf")
+    assert convert(source, tmp_path / "mmproj.gguf", mmproj=True).tensors
