@@ -37,7 +37,7 @@ def play(stories: Path, scene: Callable[[AsyncEngine], Coroutine[Any, Any, None]
 
 def test_without_a_name_it_is_the_default_model(stories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("llamina.hub.DEFAULT", str(stories))
-    monkeypatch.setattr("llamina.hub.obtain", lambda name, progress: Path(name))
+    monkeypatch.setattr("llamina.hub.obtain", lambda name, progress, **_: Path(name))
 
     async def main() -> str:
         async with await AsyncEngine.load(threads=1) as engine:

@@ -17,7 +17,7 @@ def fetched(stories: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, o
     """Every name is that of the tiny model; which were asked for, and with which progress."""
     asked: list[tuple[str, object]] = []
 
-    def obtain(name: str, progress: object = None) -> Path:
+    def obtain(name: str, progress: object = None, **_: object) -> Path:
         asked.append((name, progress))
         return stories
 

@@ -37,13 +37,8 @@ class Encoder(Frame[Picture]):
         self.v, self.mm, self.resampler = (weights.part(name) for name in ("v", "mm", "resampler"))
         self.patch, self.side = self.config.count("patch_size"), self.config.count("image_size")
         self.merge = self.config.count("projector.scale_factor", self.merge)
-        self.activation = (
-            "gelu"
-            if metadata.get("clip.use_gelu") is True
-            else "silu"
-            if metadata.get("clip.use_silu") is True
-            else "gelu_quick"
-        )
+        asked = (name for name in ("gelu", "silu") if metadata.get(f"clip.use_{name}") is True)
+        self.activation = next(asked, "gelu_quick")
         self.mean, self.deviation = self._colours("image_mean"), self._colours("image_std")
         self.class_first = self.config.flag("class_token_first")  # in learned positions, as transformers has it
         self.setup()
