@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from llamina.backends.host import give_way
 from llamina.chat import CallArguments, CallBegin, CallDropped, ChatEvent
 from llamina.engine import ChatDelta, Delta, Engine, Sequence
 from llamina.engine.cancellation import SCOPE, Scope
@@ -130,6 +131,7 @@ class Service:
     # ---- in the sender's thread --------------------------------------------------------------------------
 
     def _send(self) -> None:
+        give_way(True)  # a step under way is worth more than telling of the last one at once
         while (item := self._outbox.get()) is not None:
             if not isinstance(item, list):
                 self._emit(item)
