@@ -5,6 +5,7 @@ import socket
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 from live_server import Live, wait_for
 
@@ -66,3 +67,11 @@ def test_in_the_middle_of_a_prompt(live: Live, path: str, body: dict[str, Any]) 
     assert wait_for(lambda: live.idle("smollm2"))
     assert engine.metrics.requests["cancelled"] > cancelled
     assert all(s.computed < len(s.request.prompt) and not s.generated for s in sequences)
+
+
+def test_a_stream_that_was_asked_for_without_a_body(stage: Live) -> None:
+    """The dashboard's: it has no end of its own."""
+    assert wait_for(lambda: stage.server.requests.active == 0), "other tests' requests are done"
+    with httpx.stream("GET", f"{stage.url}/dashboard/events") as response:
+        assert next(response.iter_lines()).startswith("data:") and stage.server.requests.active == 1
+    assert wait_for(lambda: stage.server.requests.active == 0)

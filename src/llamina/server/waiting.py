@@ -19,7 +19,7 @@ class Disconnects:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        whole = asyncio.Event()  # the body is read: what comes next can only be the end of the connection
+        whole = asyncio.Event()  # the body is read: what comes next is the end of the connection
         answered = False
 
         async def reading() -> Message:
@@ -30,6 +30,7 @@ class Disconnects:
 
         async def sending(message: Message) -> None:
             nonlocal answered
+            whole.set()  # who answers reads no further
             answered = message["type"] == "http.response.body" and not message.get("more_body")
             await send(message)
 

@@ -16,12 +16,13 @@ from llamina.errors import UnsupportedModel
 from llamina.media import Encoder as Frame
 from llamina.media import Patches as Patches
 from llamina.models import Weights
-from llamina.ops import Value, Weight, constant, embed, flat, linear, pick, scale, split
+from llamina.ops import Activation, Value, Weight, constant, embed, flat, linear, pick, scale, split
 from llamina.quant import decode
 from llamina.vision.interpolation import Interpolation, stretched
 from llamina.vision.picture import Picture, Pixels
 
 Part = str | Pixels  # text of the prompt, or a tile
+ACTIVATIONS: tuple[Activation, ...] = ("gelu", "silu")  # that a file may ask for
 
 
 class Encoder(Frame[Picture]):
@@ -37,8 +38,7 @@ class Encoder(Frame[Picture]):
         self.v, self.mm, self.resampler = (weights.part(name) for name in ("v", "mm", "resampler"))
         self.patch, self.side = self.config.count("patch_size"), self.config.count("image_size")
         self.merge = self.config.count("projector.scale_factor", self.merge)
-        asked = (name for name in ("gelu", "silu") if metadata.get(f"clip.use_{name}") is True)
-        self.activation = next(asked, "gelu_quick")
+        self.activation = next((name for name in ACTIVATIONS if metadata.get(f"clip.use_{name}") is True), "gelu_quick")
         self.mean, self.deviation = self._colours("image_mean"), self._colours("image_std")
         self.class_first = self.config.flag("class_token_first")  # in learned positions, as transformers has it
         self.setup()

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 def tensor_of(array: Array) -> "Tensor":
     """A tensor over the array's own memory, by DLPack. Raises RequestError if PyTorch is not installed."""
-    return _torch().from_dlpack(array)
+    found: Tensor = _torch().from_dlpack(array)
+    return found
 
 
 def logits(engine: "Engine", tokens: Sequence[int], adapters: "Scales | None") -> "Tensor":
@@ -29,7 +30,8 @@ def logits(engine: "Engine", tokens: Sequence[int], adapters: "Scales | None") -
     (parts,) = scoring.read_parts(engine, [request], sink=lambda array, start, stop: _copied(torch, array, start, stop))
     if isinstance(parts[0], np.ndarray):
         return tensor_of(np.concatenate(parts))
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+    found: Tensor = parts[0] if len(parts) == 1 else torch.cat(parts)
+    return found
 
 
 def _copied(torch: Any, array: Any, start: int, stop: int) -> "Tensor":
@@ -38,7 +40,7 @@ def _copied(torch: Any, array: Any, start: int, stop: int) -> "Tensor":
     theirs = torch.cuda.ExternalStream(array.stream, device=there.device)
     ours = torch.cuda.current_stream(there.device)
     ours.wait_stream(theirs)
-    copy = there[start:stop].clone()
+    copy: Tensor = there[start:stop].clone()
     theirs.wait_stream(ours)
     return copy
 
