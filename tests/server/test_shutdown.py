@@ -158,14 +158,3 @@ def test_a_profile_acts(model: Path, tmp_path: Path) -> None:
     lines = [json.loads(line) for line in errors.splitlines()]
     asked = [line for line in lines if line.get("route") == "/v1/chat/completions"]
     assert [line["model"] for line in asked] == ["tiny", "tiny"] and asked[0]["completion_tokens"] == 12
-
-
-def test_ctrl_c_of_a_background_job(started: Any) -> None:
-    """A shell has its background jobs ignore SIGINT; a server that gets it all the same ends as any other."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is started inherits it
-    try:
-        server = started().ready()
-    finally:
-        signal.signal(signal.SIGINT, before)
-    server.process.send_signal(signal.SIGINT)
-    assert server.process.wait(30) == 128 + signal.SIGINT

@@ -112,6 +112,8 @@ def test_a_worker_that_is_killed_in_the_middle_of_16_streams(served: Live) -> No
     pids = {id: worker(served, id).pid for id in ("a", "b")}
     assert pids["a"] is not None and worker(served, "a").active == STREAMS and worker(served, "b").active == 4
     os.kill(pids["a"], signal.SIGKILL)
+    for reader in killed:  # by then the server knows
+        reader.join(PATIENCE)
     next_one = served.post("/v1/completions", story)
     assert next_one.status_code == 200 and next_one.json()["choices"][0]["text"] == expected
     assert worker(served, "a").pid != pids["a"] and worker(served, "b").pid == pids["b"]
