@@ -24,8 +24,12 @@ TILE_TOKENS = 512
 SMALL_SIDE, SUPER_SIDE = 16 + 16 + 16, 128 + 16
 """Bytes beside four tokens' run of 32 (scales; these times sums; offset times sums), block of 256 (sums; scales)."""
 
-FLOAT_TOKENS = 258
+FLOAT_TOKENS = 600
 """Tokens that pass by float weights, at the most."""
+FLOAT_PART = 4096
+"""Elements of a row of float weights in a tile, at the most."""
+PANEL, PANEL_BYTES = 64, 1 << 18
+"""Rows of float weights that all tokens pass by, and their bytes, at the most: they stay in the second-level cache."""
 
 AMX_TOKENS = 128
 """Tokens that pass by a block while it is unpacked for matrix registers, at the most."""
@@ -54,5 +58,5 @@ def scratch_bytes(k: int, numbers: int) -> int:
     """What a thread needs to multiply matrices of rows up to k long, with a list of so many 32-bit numbers behind."""
     amx = AMX_PAD + AMX_TOKENS // 16 * amx_group(k)
     tiles = 2 * tile_bytes(min(k, PART), 2) + TILE_TOKENS // 4 * (RESULTS + group_bytes(k, 2))
-    floats = 4 * FLOAT_TOKENS * (k + 32) + 64 * (4 * min(k, PART) + 28 + 128) + 8 * 512 * FLOAT_TOKENS
+    floats = PANEL_BYTES + PANEL * (4 * 7 + 4 * 6) + 32 * PANEL * FLOAT_TOKENS
     return -(-(max(tiles, amx, floats) + 4 * numbers) // 64) * 64 + 128

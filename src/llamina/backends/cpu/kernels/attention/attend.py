@@ -21,6 +21,7 @@ from llamina.backends.cpu.kernels.attention.rows import (
     NEXT,
     OUT,
     PARTIAL,
+    PLAIN,
     POSITION,
     QUERY,
     SCORES,
@@ -37,7 +38,6 @@ from llamina.backends.cpu.kernels.attention.rows import (
     merge,
     none_selected,
     partial_size,
-    plain_value,
     read_values,
     row_cells,
     row_scores,
@@ -107,7 +107,7 @@ def owner(total, at, thread, threads):
 def attend_kernel(layout: KvLayout, latent: bool) -> Any:
     score, weigh, read_latent = (
         score_rows(layout),
-        weigh_rows(plain_value if latent else layout.value),
+        weigh_rows(PLAIN if latent else layout),
         read_values(layout),
     )
     page_bytes, step_bytes = layout.page, layout.step

@@ -6,29 +6,38 @@ its integers; a row of values is its integers, then a float16 scale per block. F
 byte.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba.core import types
 
 from llamina.backends.cpu.kernels.device import device, kernel, routine
+from llamina.backends.cpu.kernels.vector.loads import (
+    brains_of,
+    bytes_of,
+    halves_of,
+    nibbles_of,
+    store_bf16,
+    store_f16,
+    wide,
+)
 from llamina.backends.cpu.kernels.vector.math import first
 from llamina.backends.cpu.kernels.vector.memory import f16, f32, i32, i64, set_bf16, set_f16, set_f32, set_i8
 from llamina.backends.cpu.kernels.vector.simd import (
+    Vec,
     abs_f32,
+    f32x8,
+    fill_of,
     hmax_f32,
     hmin_f32,
     htop_f32,
-    load_bf16,
-    load_f16,
     load_f32,
     load_f32_part,
-    load_i8_f32,
-    load_u4_f32,
+    loader,
     max_f32,
     min_f32,
-    splat_f32,
-    store_bf16,
-    store_f16,
+    splat_of,
     store_f32,
     top_f32,
     zero_f32,
@@ -39,15 +48,22 @@ RUN = 16  # elements of a key that are read with one scale and one shift
 assert PAGE == 16
 
 
+class Reads(NamedTuple):
+    """The functions that read as many keys, or elements of a value, as a register holds."""
+
+    scale: Any  # (keys, start, first) → the scales of these keys, for elements [start, start + RUN)
+    key: Any  # (keys, start, i, first) → element start + i of these keys, without their scales
+    value: Any  # (row, i, dim) → elements of one position's values
+
+
 class KvLayout(NamedTuple):
     """The functions that know a type's layout."""
 
     page: Any  # (dim) → bytes of one head's page
     step: Any  # (dim) → bytes from one position's values to the next
     scaled: bool
-    scale: Any  # (keys, start, half) → the scales of eight keys, for elements [start, start + RUN)
-    key: Any  # (keys, start, i, half) → element start + i of eight keys, without their scales
-    value: Any  # (row, i, dim) → eight elements of one position's values
+    eight: Reads
+    wide: Reads
     write_key: Any  # (keys, at, x, dim)
     write_value: Any  # (row, x, dim)
 
@@ -58,7 +74,7 @@ def part(x, i, dim):
     return load_f32(x + 4 * i) if i + 8 <= dim else load_f32_part(x + 4 * i, dim - i)
 
 
-def floats(load: Any, store: Any, put: Any, size: int) -> KvLayout:
+def floats(load_of: Callable[[Vec], Any], store: Any, put: Any, size: int) -> KvLayout:
     @device
     def step(dim):
         return ((dim + 7) & ~7) * size
@@ -67,17 +83,22 @@ def floats(load: Any, store: Any, put: Any, size: int) -> KvLayout:
     def page(dim):
         return step(dim) * PAGE
 
-    @device
-    def scale(keys, start, half):
-        return zero_f32()
+    def reads(vec: Vec) -> Reads:
+        load, zero = load_of(vec), fill_of(vec, 0.0)
 
-    @device
-    def key(keys, start, i, half):
-        return load(keys + ((start + i) * PAGE + half) * size)
+        @device
+        def scale(keys, start, first):
+            return zero()
 
-    @device
-    def value(row, i, dim):
-        return load(row + i * size)
+        @device
+        def key(keys, start, i, first):
+            return load(keys + ((start + i) * PAGE + first) * size)
+
+        @device
+        def value(row, i, dim):
+            return load(row + i * size)
+
+        return Reads(scale, key, value)
 
     @device
     def write_key(keys, at, x, dim):
@@ -89,7 +110,7 @@ def floats(load: Any, store: Any, put: Any, size: int) -> KvLayout:
         for i in range(0, dim, 8):
             store(row + i * size, part(x, i, dim))
 
-    return KvLayout(page, step, False, scale, key, value, write_key, write_value)
+    return KvLayout(page, step, False, reads(f32x8), reads(wide), write_key, write_value)
 
 
 # ---- blocks of 32 -------------------------------------------------------------------------------------------
@@ -123,23 +144,29 @@ def blocks(bits: int) -> KvLayout:
     def page(dim):
         return step(dim) * PAGE
 
-    @device
-    def scale(keys, start, half):
-        return load_f16(keys + start // 32 * ((payload + 2) * PAGE) + 2 * half)
+    def reads(vec: Vec) -> Reads:
+        load_f16, load_i8, load_u4 = halves_of(vec), bytes_of(vec), nibbles_of(vec)
+        splat = splat_of(vec, types.float32)
 
-    @device
-    def key(keys, start, i, half):
-        block = keys + start // 32 * ((payload + 2) * PAGE) + 2 * PAGE
-        if bits == 8:
-            return load_i8_f32(block + (start % 32 + i) * PAGE + half)
-        return load_u4_f32(block + i * PAGE + half, start % 32 // 16)
+        @device
+        def scale(keys, start, first):
+            return load_f16(keys + start // 32 * ((payload + 2) * PAGE) + 2 * first)
 
-    @device
-    def value(row, i, dim):
-        factor = splat_f32(f16(row + (dim + 31) // 32 * payload + i // 32 * 2))
-        if bits == 8:
-            return load_i8_f32(row + i) * factor
-        return load_u4_f32(row + i // 32 * 16 + i % 16, i % 32 // 16) * factor
+        @device
+        def key(keys, start, i, first):
+            block = keys + start // 32 * ((payload + 2) * PAGE) + 2 * PAGE
+            if bits == 8:
+                return load_i8(block + (start % 32 + i) * PAGE + first)
+            return load_u4(block + i * PAGE + first, start % 32 // 16)
+
+        @device
+        def value(row, i, dim):
+            factor = splat(f16(row + (dim + 31) // 32 * payload + i // 32 * 2))
+            if bits == 8:
+                return load_i8(row + i) * factor
+            return load_u4(row + i // 32 * 16 + i % 16, i % 32 // 16) * factor
+
+        return Reads(scale, key, value)
 
     @device
     def unit(x, start, dim):
@@ -181,13 +208,13 @@ def blocks(bits: int) -> KvLayout:
             inverse = np.float32(1) / one if one != np.float32(0) else np.float32(0)
             put_block(row + start // 32 * payload, 1, x, start, dim, inverse)
 
-    return KvLayout(page, step, True, scale, key, value, write_key, write_value)
+    return KvLayout(page, step, True, reads(f32x8), reads(wide), write_key, write_value)
 
 
 KV_LAYOUTS = {
-    "f16": floats(load_f16, store_f16, set_f16, 2),
-    "f32": floats(load_f32, store_f32, set_f32, 4),
-    "bf16": floats(load_bf16, store_bf16, set_bf16, 2),
+    "f16": floats(halves_of, store_f16, set_f16, 2),
+    "f32": floats(loader, store_f32, set_f32, 4),
+    "bf16": floats(brains_of, store_bf16, set_bf16, 2),
     "q8_0": blocks(8),
     "q4_0": blocks(4),
 }

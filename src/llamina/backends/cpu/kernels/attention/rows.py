@@ -7,26 +7,33 @@ whatever the others are.
 from typing import Any
 
 import numpy as np
+from numba.core import types
 
-from llamina.backends.cpu.kernels.attention.kv_cache import RUN, KvLayout, part
+from llamina.backends.cpu.kernels.attention.kv_cache import KV_LAYOUTS, RUN, KvLayout, part
 from llamina.backends.cpu.kernels.device import device, routine
-from llamina.backends.cpu.kernels.vector.math import exp8, tanh8
+from llamina.backends.cpu.kernels.vector.loads import WIDE, wide
+from llamina.backends.cpu.kernels.vector.math import exp8, exp_of, tanh8
 from llamina.backends.cpu.kernels.vector.memory import f32, i64, prefetch, set_f32, stack_of, u32
 from llamina.backends.cpu.kernels.vector.simd import (
+    Vec,
     cvt_f32,
     f32x8,
     fill_of,
     first_f32,
     fma,
+    fma_of,
     hmax_f32,
     hsum_f32,
     iota_i32,
     load_f32,
+    loader,
     max_f32,
     splat_f32,
     splat_i32,
+    splat_of,
     store_f32,
     store_f32_part,
+    storer,
     within,
     zero_f32,
 )
@@ -46,6 +53,12 @@ row_cells, row_scores, chunk_pages = (
 eight = stack_of(32)
 MINUS_INF = fill_of(f32x8, float("-inf"))
 partial_size = device(partial_bytes)
+PLAIN = KV_LAYOUTS["f32"]  # of latent values, once they are read
+
+TOGETHER = 2 * WIDE // PAGE  # pages whose keys two registers hold,
+FAR = WIDE % PAGE  # and where in a page the second one's begin
+zero, splat, wide_fma, wide_exp = fill_of(wide, 0.0), splat_of(wide, types.float32), fma_of(wide), exp_of(wide)
+load_wide, put_wide = loader(wide), storer(wide)
 
 
 @device
@@ -92,6 +105,12 @@ def store_two(address, x, y):
     store_f32(address + 32, y)
 
 
+@device
+def put_two(address, x, y):
+    put_wide(address, x)
+    put_wide(address + 4 * WIDE, y)
+
+
 @routine
 def softmax_scores(cell, pages, n, scale, cap, value_dim):
     """The softmax of a chunk's scores, which become weights; its top and sum go to the row's partial result."""
@@ -109,52 +128,61 @@ def softmax_scores(cell, pages, n, scale, cap, value_dim):
         store_two(here, s0, s1)
         tops = max_f32(tops, max_f32(s0, s1))
     top, total = hmax_f32(tops), zero_f32()
-    least = splat_f32(top if top > np.float32(-np.inf) else np.float32(0))  # a masked chunk weighs nothing
-    for i in range(0, 4 * PAGE * n, 64):
-        p0, p1 = exp8(load_f32(scores + i) - least), exp8(load_f32(scores + i + 32) - least)
-        store_two(scores + i, p0, p1)
-        total = total + (p0 + p1)
+    least = splat(top if top > np.float32(-np.inf) else np.float32(0))  # a masked chunk weighs nothing
+    for page in range(scores, scores + 4 * PAGE * n, 4 * PAGE):
+        for here in range(page, page + 4 * PAGE, 4 * WIDE):
+            put_wide(here, wide_exp(load_wide(here) - least))
+        total = total + (load_f32(page) + load_f32(page + 32))
     end = i64(cell + PARTIAL) + partial_size(value_dim)
     set_f32(end - 8, top)
     set_f32(end - 4, hsum_f32(total))
 
 
 def score_rows(layout: KvLayout) -> Any:
-    key, scale, scaled = layout.key, layout.scale, layout.scaled
+    key, scale, scaled = layout.wide.key, layout.wide.scale, layout.scaled
 
     @routine
     def run(c0, c1, c2, c3, pages, n, dim, fetch):
         """Four rows' queries times a chunk's keys. Prefetches its values, `fetch` bytes apart."""
         t0, t1, t2, t3 = i64(c0 + SCORES), i64(c1 + SCORES), i64(c2 + SCORES), i64(c3 + SCORES)
-        for page in range(n):
+        for page in range(0, n, TOGETHER):
             q0, q1, q2, q3 = i64(c0 + QUERY), i64(c1 + QUERY), i64(c2 + QUERY), i64(c3 + QUERY)
-            keys, values = i64(pages + ENTRY * page + KEYS), i64(pages + ENTRY * page + VALUES)
-            a0 = a1 = b0 = b1 = d0 = d1 = e0 = e1 = zero_f32()
+            near, far = pages + ENTRY * page, pages + ENTRY * min(page + TOGETHER - 1, n - 1)
+            keys, far_keys, values, far_values = (
+                i64(near + KEYS),
+                i64(far + KEYS),
+                i64(near + VALUES),
+                i64(far + VALUES),
+            )
+            a0 = a1 = b0 = b1 = d0 = d1 = e0 = e1 = zero()
             start = 0
             while start < dim:
                 m = min(RUN, dim - start) if scaled else dim
-                s0, s1 = scale(keys, start, 0), scale(keys, start, 8)
+                s0, s1 = scale(keys, start, 0), scale(far_keys, start, FAR)
                 for i in range(m):
                     if fetch:
                         prefetch(values)
                         values += fetch
-                    k0, k1 = key(keys, start, i, 0), key(keys, start, i, 8)
+                        if TOGETHER > 1:
+                            prefetch(far_values)
+                            far_values += fetch
+                    k0, k1 = key(keys, start, i, 0), key(far_keys, start, i, FAR)
                     if scaled:
                         k0, k1 = k0 * s0, k1 * s1
-                    x = splat_f32(f32(q0 + 4 * i))
-                    a0, a1 = fma(k0, x, a0), fma(k1, x, a1)
-                    x = splat_f32(f32(q1 + 4 * i))
-                    b0, b1 = fma(k0, x, b0), fma(k1, x, b1)
-                    x = splat_f32(f32(q2 + 4 * i))
-                    d0, d1 = fma(k0, x, d0), fma(k1, x, d1)
-                    x = splat_f32(f32(q3 + 4 * i))
-                    e0, e1 = fma(k0, x, e0), fma(k1, x, e1)
+                    x = splat(f32(q0 + 4 * i))
+                    a0, a1 = wide_fma(k0, x, a0), wide_fma(k1, x, a1)
+                    x = splat(f32(q1 + 4 * i))
+                    b0, b1 = wide_fma(k0, x, b0), wide_fma(k1, x, b1)
+                    x = splat(f32(q2 + 4 * i))
+                    d0, d1 = wide_fma(k0, x, d0), wide_fma(k1, x, d1)
+                    x = splat(f32(q3 + 4 * i))
+                    e0, e1 = wide_fma(k0, x, e0), wide_fma(k1, x, e1)
                 q0, q1, q2, q3 = q0 + 4 * m, q1 + 4 * m, q2 + 4 * m, q3 + 4 * m
                 start += m
-            store_two(t0 + 64 * page, a0, a1)
-            store_two(t1 + 64 * page, b0, b1)
-            store_two(t2 + 64 * page, d0, d1)
-            store_two(t3 + 64 * page, e0, e1)
+            put_two(t0 + 64 * page, a0, a1)
+            put_two(t1 + 64 * page, b0, b1)
+            put_two(t2 + 64 * page, d0, d1)
+            put_two(t3 + 64 * page, e0, e1)
 
     return run
 
@@ -166,37 +194,60 @@ def span_of(entry, lowest, late):
     return i64(entry + VALUES), max(lowest - at, 0), min(late - at + 1, PAGE)
 
 
-def weigh_rows(value: Any) -> Any:
+def weigh_two(vec: Vec, value: Any) -> Any:
+    """Σ weight × value over a chunk, for four rows, of two registers of elements from i on."""
+    fma, zero, splat, store = fma_of(vec), fill_of(vec, 0.0), splat_of(vec, types.float32), storer(vec)
+    lanes = vec.ir.count
+
+    @device
+    def put(address, x, y):
+        store(address, x)
+        store(address + 4 * lanes, y)
+
+    @routine
+    def run(c0, c1, c2, c3, pages, n, step, i, dim, lowest, late, fetch):
+        w0, w1, w2, w3 = i64(c0 + SCORES), i64(c1 + SCORES), i64(c2 + SCORES), i64(c3 + SCORES)
+        a0 = a1 = b0 = b1 = d0 = d1 = e0 = e1 = zero()
+        for page in range(n):
+            entry, shift = pages + ENTRY * page, 64 * page
+            values, low, high = span_of(entry, lowest, late)
+            following = i64(entry + NEXT) + i * fetch
+            for j in range(low, high):
+                if fetch:
+                    for line in range(lanes // 8):
+                        prefetch(following + line * PAGE * fetch)
+                    following += fetch
+                v0, v1 = value(values + j * step, i, dim), value(values + j * step, i + lanes, dim)
+                w = splat(f32(w0 + shift + 4 * j))
+                a0, a1 = fma(w, v0, a0), fma(w, v1, a1)
+                w = splat(f32(w1 + shift + 4 * j))
+                b0, b1 = fma(w, v0, b0), fma(w, v1, b1)
+                w = splat(f32(w2 + shift + 4 * j))
+                d0, d1 = fma(w, v0, d0), fma(w, v1, d1)
+                w = splat(f32(w3 + shift + 4 * j))
+                e0, e1 = fma(w, v0, e0), fma(w, v1, e1)
+        put(i64(c0 + PARTIAL) + 4 * i, a0, a1)
+        put(i64(c1 + PARTIAL) + 4 * i, b0, b1)
+        put(i64(c2 + PARTIAL) + 4 * i, d0, d1)
+        put(i64(c3 + PARTIAL) + 4 * i, e0, e1)
+
+    return run
+
+
+def weigh_rows(layout: KvLayout) -> Any:
+    value, two_wide, two = layout.eight.value, weigh_two(wide, layout.wide.value), weigh_two(f32x8, layout.eight.value)
+
     @routine
     def run(c0, c1, c2, c3, pages, n, step, dim, lowest, late, fetch):
         """Σ weight × value over a chunk, for four rows. Prefetches the next chunk's keys, `fetch` bytes apart."""
-        o0, o1, o2, o3 = i64(c0 + PARTIAL), i64(c1 + PARTIAL), i64(c2 + PARTIAL), i64(c3 + PARTIAL)
-        w0, w1, w2, w3 = i64(c0 + SCORES), i64(c1 + SCORES), i64(c2 + SCORES), i64(c3 + SCORES)
         i = 0
-        while i + 16 <= dim:
-            a0 = a1 = b0 = b1 = d0 = d1 = e0 = e1 = zero_f32()
-            for page in range(n):
-                entry, shift = pages + ENTRY * page, 64 * page
-                values, low, high = span_of(entry, lowest, late)
-                following = i64(entry + NEXT) + i * fetch
-                for j in range(low, high):
-                    if fetch:
-                        prefetch(following)
-                        following += fetch
-                    v0, v1 = value(values + j * step, i, dim), value(values + j * step, i + 8, dim)
-                    w = splat_f32(f32(w0 + shift + 4 * j))
-                    a0, a1 = fma(w, v0, a0), fma(w, v1, a1)
-                    w = splat_f32(f32(w1 + shift + 4 * j))
-                    b0, b1 = fma(w, v0, b0), fma(w, v1, b1)
-                    w = splat_f32(f32(w2 + shift + 4 * j))
-                    d0, d1 = fma(w, v0, d0), fma(w, v1, d1)
-                    w = splat_f32(f32(w3 + shift + 4 * j))
-                    e0, e1 = fma(w, v0, e0), fma(w, v1, e1)
-            store_two(o0 + 4 * i, a0, a1)
-            store_two(o1 + 4 * i, b0, b1)
-            store_two(o2 + 4 * i, d0, d1)
-            store_two(o3 + 4 * i, e0, e1)
+        while i + 2 * WIDE <= dim:
+            two_wide(c0, c1, c2, c3, pages, n, step, i, dim, lowest, late, fetch)
+            i += 2 * WIDE
+        if WIDE > 8 and i + 16 <= dim:
+            two(c0, c1, c2, c3, pages, n, step, i, dim, lowest, late, fetch)
             i += 16
+        w0, w1, w2, w3 = i64(c0 + SCORES), i64(c1 + SCORES), i64(c2 + SCORES), i64(c3 + SCORES)
         while i < dim:
             a = b = c = d = zero_f32()
             for page in range(n):
@@ -208,10 +259,10 @@ def weigh_rows(value: Any) -> Any:
                     b = fma(splat_f32(f32(w1 + shift + 4 * j)), v, b)
                     c = fma(splat_f32(f32(w2 + shift + 4 * j)), v, c)
                     d = fma(splat_f32(f32(w3 + shift + 4 * j)), v, d)
-            store_f32(o0 + 4 * i, a)
-            store_f32(o1 + 4 * i, b)
-            store_f32(o2 + 4 * i, c)
-            store_f32(o3 + 4 * i, d)
+            store_f32(i64(c0 + PARTIAL) + 4 * i, a)
+            store_f32(i64(c1 + PARTIAL) + 4 * i, b)
+            store_f32(i64(c2 + PARTIAL) + 4 * i, c)
+            store_f32(i64(c3 + PARTIAL) + 4 * i, d)
             i += 8
 
     return run
@@ -226,7 +277,7 @@ def put_part(x, i, dim, value):
 
 
 def read_values(layout: KvLayout) -> Any:
-    key, scale, scaled = layout.key, layout.scale, layout.scaled
+    key, scale, scaled = layout.eight.key, layout.eight.scale, layout.scaled
 
     @routine
     def run(keys, target, dim):
@@ -241,11 +292,6 @@ def read_values(layout: KvLayout) -> Any:
                     set_f32(target + 4 * ((half + j) * dim + i), f32(cell + 4 * j))
 
     return run
-
-
-@device
-def plain_value(row, i, dim):
-    return load_f32(row + 4 * i)
 
 
 @device

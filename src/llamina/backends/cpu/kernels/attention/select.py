@@ -90,7 +90,7 @@ def score_blocks(scores, n, block, local, whole):
 
 
 def select_kernel(layout: KvLayout) -> Any:
-    key, scale, scaled, page_bytes = layout.key, layout.scale, layout.scaled, layout.page
+    key, scale, scaled, page_bytes = layout.eight.key, layout.eight.scale, layout.scaled, layout.page
 
     @device
     def score_page(keys, q, dim):

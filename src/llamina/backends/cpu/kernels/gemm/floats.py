@@ -4,14 +4,14 @@ The arithmetic is that of gemv/: eight sums along a row (sixteen of pairs of bfl
 order, which are added at the end in the same order; then, one by one, the elements past the last whole eight. Hence the
 same bits.
 
-    tile    [steps, 8 rows, line]        eight rows; a panel is eight tiles
-    group   [steps, TOKENS, line]        the tokens that meet a tile at a time
-    sums    [TOKENS, 8 rows, line]       of a tile and a group, between one part of the rows and the next
-    totals  [TOKENS, 8 rows]             these, added
+    tile    [steps, 8 rows, line]        eight rows; a panel is up to eight tiles
+    sums    [TOKENS, 8 rows, line]       of a tile and TOKENS tokens, between one part of the rows and the next
+    totals  [TOKENS, rows of a panel]    these, added
 
-A line is a step of a row or a token: eight float32, or 32 bfloat16. Sums stay in registers along a part of the rows: a
-register of 512 bits has those of two rows, and a token's eight float32 twice. A group's part stays in the first-level
-cache while the tiles of a panel, which stay in the second, pass by.
+A line is a step of a row or a token: eight float32, or 32 bfloat16. Tokens are read where they are. Sums stay in
+registers along a part of the rows: a register of 512 bits has those of two rows, and a token's eight float32 twice. A
+panel stays in the second-level cache while all tokens pass by; TOKENS of them come from there, too, but for a panel's
+first tile.
 """
 
 from collections.abc import Callable
@@ -33,6 +33,7 @@ from llamina.backends.cpu.kernels.vector.brain import (
     pairs,
     store_pairs,
 )
+from llamina.backends.cpu.kernels.vector.loads import load_bf16, load_f16
 from llamina.backends.cpu.kernels.vector.memory import bf16, f16, f32, pointer, prefetch, set_f32
 from llamina.backends.cpu.kernels.vector.simd import (
     F32,
@@ -40,17 +41,15 @@ from llamina.backends.cpu.kernels.vector.simd import (
     I64,
     fma,
     intrinsic_call,
-    load_bf16,
-    load_f16,
     load_f32,
     op,
     splat_f32,
     store_f32,
     store_f32_part,
 )
-from llamina.backends.cpu.tiling import FLOAT_TOKENS, PART
+from llamina.backends.cpu.tiling import FLOAT_PART, FLOAT_TOKENS, PANEL, PANEL_BYTES
 
-ROWS, PANEL = 8, 64  # of a tile, and of a panel
+ROWS = 8  # of a tile
 REGISTERS = 4  # of weights that are multiplied together
 TOKENS = 6 if HAS_AVX512 else 3  # with so many tokens, so that all sums stay in registers
 WIDTH = 64 if HAS_AVX512 else 32  # bytes of a register
@@ -74,7 +73,7 @@ class Form:
 
 
 def multiplier(form: Form, first: bool, last: bool) -> Any:
-    """An intrinsic (tile, group, steps, sums, totals): some rows of a tile times a group, at least a step.
+    """An intrinsic (tile, steps, sums, totals, *tokens): some rows of a tile times TOKENS tokens, at least a step.
 
     It begins with `sums` unless this is the first part of the rows; after the last part it adds them to `totals`.
     """
@@ -104,7 +103,7 @@ def multiplier(form: Form, first: bool, last: bool) -> Any:
         )
         b.store(b.fadd(low, high), pointer(b, address, ir.VectorType(F32, rows))).align = 4
 
-    def body(b: Any, tile: Any, group: Any, steps: Any, sums: Any, totals: Any) -> None:
+    def body(b: Any, tile: Any, steps: Any, sums: Any, totals: Any, *tokens: Any) -> None:
         start, loop, done = b.block, b.append_basic_block("step"), b.append_basic_block("done")
         at = [[b.add(sums, I64(line * ROWS * t + WIDTH * j)) for t in range(TOKENS)] for j in range(REGISTERS)]
         zeros = ir.Constant(SUMS, [0.0] * (WIDTH // 4))
@@ -113,10 +112,11 @@ def multiplier(form: Form, first: bool, last: bool) -> Any:
         b.position_at_end(loop)
         step, values = b.phi(I64), [[b.phi(SUMS) for _ in range(TOKENS)] for _ in range(REGISTERS)]
         step.add_incoming(I64(0), start)
-        here, there = b.add(tile, b.mul(step, I64(line * ROWS))), b.add(group, b.mul(step, I64(line * TOKENS)))
+        there = b.mul(step, I64(line))
+        here = b.add(tile, b.mul(there, I64(ROWS)))
         weights = [load(b, b.add(here, I64(WIDTH * j)), kind) for j in range(REGISTERS)]
         for t in range(TOKENS):
-            x = token(b, b.add(there, I64(line * t)))
+            x = token(b, b.add(tokens[t], there))
             for j, w in enumerate(weights):
                 value = values[j][t]
                 value.add_incoming(before[j][t], start)
@@ -128,12 +128,12 @@ def multiplier(form: Form, first: bool, last: bool) -> Any:
         b.position_at_end(done)
         for t in range(TOKENS):
             if last:
-                put_totals(b, [row[t] for row in values], b.add(totals, I64(4 * ROWS * t)))
+                put_totals(b, [row[t] for row in values], b.add(totals, I64(4 * PANEL * t)))
             else:
                 for j in range(REGISTERS):
                     b.store(values[j][t], pointer(b, at[j][t], SUMS)).align = 4
 
-    return op(types.void, (types.intp,) * 5, body)
+    return op(types.void, (types.intp,) * (4 + TOKENS), body)
 
 
 def pair_sums(b: Any, x: Any, y: Any) -> Any:
@@ -149,6 +149,23 @@ def pair_sums(b: Any, x: Any, y: Any) -> Any:
 def token_at(x, x_item, i, items, order, share):
     """A token; past the last one it is that one again."""
     return x + item_at(order, i, items) // share * x_item
+
+
+@device
+def three_at(x, x_item, i, items, order, share):
+    return (
+        token_at(x, x_item, i, items, order, share),
+        token_at(x, x_item, i + 1, items, order, share),
+        token_at(x, x_item, i + 2, items, order, share),
+    )
+
+
+@device
+def six_at(x, x_item, i, items, order, share):
+    return three_at(x, x_item, i, items, order, share) + three_at(x, x_item, i + 3, items, order, share)
+
+
+tokens_at = {3: three_at, 6: six_at}[TOKENS]
 
 
 def unpacker(form: Form) -> Any:
@@ -197,35 +214,21 @@ def gemm_float(form: Form) -> Any:
     alone, first_of, last_of, one_of = (
         multiplier(form, first, last) for first, last in ((True, True), (True, False), (False, True), (False, False))
     )
-    tile_step, group_step, sums_size, most = line * ROWS, line * TOKENS, line * ROWS * TOKENS, PART // form.elements
+    tile_step, sums_size, most = line * ROWS, line * ROWS * TOKENS, FLOAT_PART // form.elements
 
     @device
-    def multiply(tile, group, steps, sums, totals, first, last):
-        """A part of a tile's rows times a group's."""
+    def multiply(tile, steps, sums, totals, first, last, x):
+        """A part of a tile's rows times tokens'."""
         for some in range(0, tile_step, WIDTH * REGISTERS):
             row = totals + some // line * 4
-            if steps == 0:
-                for t in range(TOKENS):
-                    for i in range(ROWS):
-                        set_f32(totals + 4 * (ROWS * t + i), 0.0)
-            elif first and last:
-                alone(tile + some, group, steps, sums + some, row)
+            if first and last:
+                alone(tile + some, steps, sums + some, row, *x)
             elif first:
-                first_of(tile + some, group, steps, sums + some, row)
+                first_of(tile + some, steps, sums + some, row, *x)
             elif last:
-                last_of(tile + some, group, steps, sums + some, row)
+                last_of(tile + some, steps, sums + some, row, *x)
             else:
-                one_of(tile + some, group, steps, sums + some, row)
-
-    @routine
-    def gather_tokens(x, x_item, first, n, items, steps, order, share, groups):
-        """Tokens as groups."""
-        for i in range(-(-n // TOKENS) * TOKENS):
-            token = token_at(x, x_item, first + i, items, order, share)
-            target = groups + i // TOKENS * steps * group_step + i % TOKENS * line
-            for step in range(steps):
-                for j in range(0, line, 32):
-                    store_f32(target + step * group_step + j, load_f32(token + line * step + j))
+                one_of(tile + some, steps, sums + some, row, *x)
 
     @device
     def unpack_rest(p, w_row, last, whole, k, rest):
@@ -234,53 +237,63 @@ def gemm_float(form: Form) -> Any:
                 set_f32(rest + (j - whole) * 4 * ROWS + 4 * i, read(p + min(i, last) * w_row + size * j))
 
     @device
-    def put_tile(totals, rest, x, x_item, at, end, items, order, share, whole, k, out, out_item, last):
-        """A group's results with a tile to where they belong."""
-        for i in range(at, min(at + TOKENS, end)):
-            total = load_f32(totals + 4 * ROWS * (i - at))
-            if has_rest:
-                token = token_at(x, x_item, i, items, order, share)
-                for j in range(whole, k):
-                    total = fma(load_f32(rest + (j - whole) * 4 * ROWS), splat_f32(f32(token + 4 * j)), total)
-            target = out + item_at(order, i, items) * out_item
-            if last == ROWS - 1:
-                store_f32(target, total)
-            else:
-                store_f32_part(target, total, last + 1)
+    def add_rest(totals, rest, token, rows, n):
+        """A token's last `n` elements, which are no whole step."""
+        for r in range(0, rows, ROWS):
+            total = load_f32(totals + 4 * r)
+            for j in range(n):
+                total = fma(load_f32(rest + 4 * ROWS * j), splat_f32(f32(token + 4 * j)), total)
+            store_f32(totals + 4 * r, total)
+            rest += REST
+
+    @device
+    def put(totals, out, rows):
+        """A token's results to where they belong."""
+        whole = rows & ~7
+        for r in range(0, whole, 8):
+            store_f32(out + 4 * r, load_f32(totals + 4 * r))
+        if whole < rows:
+            store_f32_part(out + 4 * whole, load_f32(totals + 4 * whole), rows - whole)
 
     @routine
     def run(w, w_row, low, high, x, x_item, items, out, out_item, k, scratch, order, share):
         steps = k // elements if has_rest else (k + elements - 1) // elements
         whole, tile = steps * elements, tile_step * min(steps, most)
-        totals, rest = scratch, scratch + 4 * ROWS * TOKENS
+        most_rows = ROWS * max(1, min(PANEL // ROWS, PANEL_BYTES // max(tile, 1)))
+        totals, rest = scratch, scratch + 4 * PANEL * TOKENS
         panel = rest + REST * PANEL // ROWS
-        sums = panel + PANEL // ROWS * tile
-        kept = PANEL // ROWS * sums_size if steps > most else 0  # a group's sums, if they wait for other parts
-        groups = sums + max(kept * (FLOAT_TOKENS // TOKENS), PANEL // ROWS * sums_size)
+        sums = panel + most_rows // ROWS * tile
+        kept = most_rows // ROWS * sums_size if steps > most else 0  # of TOKENS, if they wait for other parts
+        if steps == 0:
+            for i in range(PANEL * TOKENS):
+                set_f32(totals + 4 * i, 0.0)
         for first in range(0, items, FLOAT_TOKENS):
             end = min(first + FLOAT_TOKENS, items)
-            gather_tokens(x, x_item, first, end - first, items, steps, order, share, groups)
-            for r in range(low, high, PANEL):
-                rows = min(high - r, PANEL)
+            for r in range(low, high, most_rows):
+                rows = min(high - r, most_rows)
                 for start in range(0, max(steps, 1), most):
-                    length, at = min(steps - start, most), w + r * w_row + size * elements * start
+                    length, final = min(steps - start, most), start + most >= steps
+                    at = w + r * w_row + size * elements * start
                     for i in range(0, rows, ROWS):
                         last, n = min(rows - i, ROWS) - 1, i // ROWS
                         unpack(at + i * w_row, w_row, last, length, panel + n * tile, k - start * elements)
                         if has_rest:
                             unpack_rest(w + (r + i) * w_row, w_row, last, whole, k, rest + n * REST)
                     for token in range(first, end, TOKENS):
-                        number = (token - first) // TOKENS
-                        group = groups + (number * steps + start) * group_step
-                        for i in range(0, rows, ROWS):
-                            n = i // ROWS
-                            s, final = sums + number * kept + n * sums_size, start + most >= steps
-                            multiply(panel + n * tile, group, length, s, totals, start == 0, final)
-                            if final:
-                                put_tile(
-                                    totals, rest + n * REST, x, x_item, token, end, items, order, share, whole, k,
-                                    out + 4 * (r + i), out_item, min(rows - i, ROWS) - 1,
-                                )  # fmt: skip
+                        tokens = tokens_at(x + line * start, x_item, token, items, order, share)
+                        here = sums + (token - first) // TOKENS * kept
+                        if length > 0:
+                            for n in range((rows + ROWS - 1) // ROWS):
+                                total = totals + 4 * ROWS * n
+                                multiply(panel + n * tile, length, here, total, start == 0, final, tokens)
+                                here += sums_size
+                        if final:
+                            for i in range(token, min(token + TOKENS, end)):
+                                total = totals + 4 * PANEL * (i - token)
+                                if whole < k:
+                                    source = token_at(x, x_item, i, items, order, share)
+                                    add_rest(total, rest, source + 4 * whole, rows, k - whole)
+                                put(total, out + item_at(order, i, items) * out_item + 4 * r, rows)
 
     return run
 

@@ -12,6 +12,7 @@ from llamina.backends.cpu.features import HAS_BF16
 from llamina.backends.cpu.kernels.device import device
 from llamina.backends.cpu.kernels.formats.blocks import BLOCKS_32, Block32, gather_min
 from llamina.backends.cpu.kernels.vector.brain import add_pairs, fold, load_pairs, load_pairs_part, zero_sums
+from llamina.backends.cpu.kernels.vector.loads import load_bf16, load_f16
 from llamina.backends.cpu.kernels.vector.memory import bf16, f16, f32, i32, prefetch, prefetch_l2, set_f32, stack_of
 from llamina.backends.cpu.kernels.vector.products import (
     high_nibbles,
@@ -28,8 +29,6 @@ from llamina.backends.cpu.kernels.vector.simd import (
     cvt_f32,
     fma,
     half_row_sums_i32,
-    load_bf16,
-    load_f16,
     load_f32,
     load_i8x32,
     row_sums_f32,

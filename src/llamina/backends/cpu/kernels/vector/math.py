@@ -1,31 +1,29 @@
 """Vector maths (exp, tanh, sigmoid), and the part of a range that a thread has to do."""
 
+from typing import Any
+
+from llvmlite import ir
+
 from llamina.backends.cpu.kernels.device import device
 from llamina.backends.cpu.kernels.vector.simd import (
+    I32,
+    Vec,
     abs_f32,
-    exp2_int,
     f32x8,
     fill_of,
     fma,
-    less_then,
+    intrinsic_call,
     load_f32,
     load_f32_part,
     max_f32,
-    min_f32,
-    round_f32,
+    op,
     store_f32,
     store_f32_part,
     zero_f32,
 )
 
-LOG2E, LN2_HIGH, LN2_LOW = (
-    fill_of(f32x8, 1.4426950408889634),
-    fill_of(f32x8, 0.693359375),
-    fill_of(f32x8, -2.12194440e-4),
-)
-TOP, BOTTOM = fill_of(f32x8, 88.0), fill_of(f32x8, -87.0)
-C0, C1, C2 = fill_of(f32x8, 1.9875691500e-4), fill_of(f32x8, 1.3981999507e-3), fill_of(f32x8, 8.3334519073e-3)
-C3, C4, C5 = fill_of(f32x8, 4.1665795894e-2), fill_of(f32x8, 1.6666665459e-1), fill_of(f32x8, 5.0000001201e-1)
+LOG2E, LN2_HIGH, LN2_LOW, TOP, BOTTOM = 1.4426950408889634, 0.693359375, -2.12194440e-4, 88.0, -87.0
+EXP = 1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1
 ONE, TWO, HALF, MINUS_ONE = (fill_of(f32x8, x) for x in (1.0, 2.0, 0.5, -1.0))
 BY_3, BY_5, BY_7, BY_9, BY_11, BY_13, BY_15 = (fill_of(f32x8, 1 / x) for x in (3, 5, 7, 9, 11, 13, 15))
 
@@ -50,15 +48,35 @@ def store_lanes(address, value, lanes):
         store_f32_part(address, value, lanes)
 
 
-@device
-def exp8(x):
-    """e**x to about 1 ulp; 0 below -87 (so of -inf), and no infinity: inputs above 88 count as 88."""
-    y = max_f32(min_f32(x, TOP()), BOTTOM())
-    n = round_f32(y * LOG2E())
-    r = fma(n, LN2_LOW() * MINUS_ONE(), fma(n, LN2_HIGH() * MINUS_ONE(), y))
-    p = fma(fma(fma(fma(fma(C0(), r, C1()), r, C2()), r, C3()), r, C4()), r, C5())
-    value = fma(p, r * r, r) + ONE()
-    return less_then(x, BOTTOM(), value * exp2_int(n))
+def exp_of(vec: Vec) -> Any:
+    """(x) → e**x to about 1 ulp; 0 below -87 (so of -inf), and no infinity: inputs above 88 count as 88."""
+    lanes = vec.ir.count
+    ints = ir.VectorType(I32, lanes)
+
+    def body(b: Any, x: Any) -> Any:
+        def all_of(value: float) -> Any:
+            return ir.Constant(vec.ir, [value] * lanes)
+
+        def fma(x: Any, y: Any, z: Any) -> Any:
+            return intrinsic_call(b, f"llvm.fma.v{lanes}f32", vec.ir, [x, y, z])
+
+        low, high, one = all_of(BOTTOM), all_of(TOP), all_of(1.0)
+        y = b.select(b.fcmp_ordered("<", x, high), x, high)
+        y = b.select(b.fcmp_ordered(">", y, low), y, low)
+        n = intrinsic_call(b, f"llvm.rint.v{lanes}f32", vec.ir, [b.fmul(y, all_of(LOG2E))])
+        r = fma(n, all_of(-LN2_LOW), fma(n, all_of(-LN2_HIGH), y))
+        p = all_of(EXP[0])
+        for factor in EXP[1:]:
+            p = fma(p, r, all_of(factor))
+        value = b.fadd(fma(p, b.fmul(r, r), r), one)
+        biased = b.add(b.fptosi(n, ints), ir.Constant(ints, [127] * lanes))  # 2**n, built as a float's exponent
+        power = b.bitcast(b.shl(biased, ir.Constant(ints, [23] * lanes)), vec.ir)
+        return b.select(b.fcmp_ordered("<", x, low), all_of(0.0), b.fmul(value, power))
+
+    return op(vec, (vec,), body)
+
+
+exp8 = exp_of(f32x8)
 
 
 @device

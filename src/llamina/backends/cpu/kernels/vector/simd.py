@@ -15,7 +15,7 @@ from numba.core.typing.templates import AbstractTemplate, infer_global, signatur
 from numba.extending import intrinsic, lower_builtin, register_model
 
 from llamina.backends.cpu.features import HAS_AVX2
-from llamina.backends.cpu.kernels.vector.memory import pointer, round_bf16
+from llamina.backends.cpu.kernels.vector.memory import pointer
 
 I8, I16, I32, I64, F32 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
 
@@ -139,52 +139,6 @@ load_f32_part = op(f32x8, (types.intp, types.intp), _load_part)
 store_f32_part = op(types.void, (types.intp, f32x8, types.intp), _store_part)
 
 
-def _load_f16(b: Any, address: Any) -> Any:
-    halves = b.load(pointer(b, address, ir.VectorType(ir.HalfType(), 8)))
-    halves.align = 1
-    return b.fpext(halves, f32x8.ir)
-
-
-def _store_f16(b: Any, address: Any, value: Any) -> None:
-    half8 = ir.VectorType(ir.HalfType(), 8)
-    b.store(b.fptrunc(value, half8), pointer(b, address, half8)).align = 1
-
-
-def _load_bf16(b: Any, address: Any) -> Any:
-    raw = b.load(pointer(b, address, i16x8.ir))
-    raw.align = 1
-    return b.bitcast(b.shl(b.zext(raw, i32x8.ir), constant(i32x8, [16] * 8)), f32x8.ir)
-
-
-def _store_bf16(b: Any, address: Any, value: Any) -> None:
-    b.store(round_bf16(b, value), pointer(b, address, i16x8.ir)).align = 1
-
-
-def _load_i8_f32(b: Any, address: Any) -> Any:
-    raw = b.load(pointer(b, address, ir.VectorType(I8, 8)))
-    raw.align = 1
-    return b.sitofp(b.sext(raw, i32x8.ir), f32x8.ir)
-
-
-def _load_u4_f32(b: Any, address: Any, high: Any) -> Any:
-    """Eight low or high halves of bytes, 8 less than they say."""
-    raw = b.load(pointer(b, address, ir.VectorType(I8, 8)))
-    raw.align = 1
-    undef = ir.Constant(i32x8.ir, ir.Undefined)
-    shift = b.insert_element(undef, b.mul(b.trunc(high, I32), I32(4)), I32(0))
-    shifted = b.lshr(b.zext(raw, i32x8.ir), b.shuffle_vector(shift, undef, ir.Constant(i32x8.ir, [0] * 8)))
-    nibbles = b.and_(shifted, constant(i32x8, [15] * 8))
-    return b.sitofp(b.sub(nibbles, constant(i32x8, [8] * 8)), f32x8.ir)
-
-
-load_f16 = op(f32x8, (types.intp,), _load_f16)
-load_i8_f32 = op(f32x8, (types.intp,), _load_i8_f32)
-load_u4_f32 = op(f32x8, (types.intp, types.intp), _load_u4_f32)
-store_f16 = op(types.void, (types.intp, f32x8), _store_f16)
-load_bf16 = op(f32x8, (types.intp,), _load_bf16)
-store_bf16 = op(types.void, (types.intp, f32x8), _store_bf16)
-
-
 # ---- lanes --------------------------------------------------------------------------------------------------
 
 
@@ -196,6 +150,10 @@ def splat_of(vec: Vec, scalar: Any) -> Any:
         return b.shuffle_vector(b.insert_element(undef, x, I32(0)), undef, ir.Constant(ir.VectorType(I32, n), [0] * n))
 
     return op(vec, (scalar,), body)
+
+
+def fma_of(vec: Vec) -> Any:
+    return op(vec, (vec,) * 3, lambda b, *args: intrinsic_call(b, f"llvm.fma.v{vec.ir.count}f32", vec.ir, list(args)))
 
 
 def fill_of(vec: Vec, value: float) -> Any:
@@ -239,7 +197,7 @@ splat_f32, splat_i32 = splat_of(f32x8, types.float32), splat_of(i32x8, types.int
 zero_f32, zero_i32 = fill_of(f32x8, 0.0), fill_of(i32x8, 0)
 cvt_f32 = op(f32x8, (i32x8,), lambda b, x: b.sitofp(x, f32x8.ir))
 widen_i8 = op(i16x16, (i8x16,), lambda b, x: b.sext(x, i16x16.ir))
-fma = op(f32x8, (f32x8, f32x8, f32x8), lambda b, x, y, z: intrinsic_call(b, "llvm.fma.v8f32", f32x8.ir, [x, y, z]))
+fma = fma_of(f32x8)
 abs_f32 = op(f32x8, (f32x8,), lambda b, x: intrinsic_call(b, "llvm.fabs.v8f32", f32x8.ir, [x]))
 round_f32 = op(f32x8, (f32x8,), lambda b, x: intrinsic_call(b, "llvm.rint.v8f32", f32x8.ir, [x]))
 max_f32 = op(f32x8, (f32x8, f32x8), lambda b, x, y: b.select(b.fcmp_ordered(">", x, y), x, y))
@@ -248,10 +206,6 @@ top_f32 = op(f32x8, (f32x8, f32x8), lambda b, x, y: b.bitcast(_greater(b, x, y),
 """The greater of numbers without a sign, NaN being greater than all: as integers they are in that order."""
 to_i32 = op(i32x8, (f32x8,), lambda b, x: b.fptosi(x, i32x8.ir))
 first_f32 = op(types.float32, (f32x8,), lambda b, x: b.extract_element(x, I32(0)))
-less_then = op(
-    f32x8, (f32x8, f32x8, f32x8), lambda b, x, y, z: b.select(b.fcmp_ordered("<", x, y), constant(f32x8, [0.0] * 8), z)
-)
-"""Zero where x < y, z elsewhere."""
 
 
 def _iota(b: Any) -> Any:
@@ -352,15 +306,6 @@ row_sums_f32 = op(f32x8, (f32x8,) * 8, _row_sums("fadd"))
 
 def mask(value: int) -> Any:
     return op(i8x32, (i8x32,), lambda b, x: b.and_(x, constant(i8x32, [value] * 32)))
-
-
-def _exp2_int(b: Any, n: Any) -> Any:
-    """2**n for integral n in -126..127, built as a float's exponent."""
-    biased = b.add(b.fptosi(n, i32x8.ir), constant(i32x8, [127] * 8))
-    return b.bitcast(b.shl(biased, constant(i32x8, [23] * 8)), f32x8.ir)
-
-
-exp2_int = op(f32x8, (f32x8,), _exp2_int)
 
 
 def _within(b: Any, x: Any, low: Any, high: Any, yes: Any, no: Any) -> Any:

@@ -1,0 +1,75 @@
+"""Numbers of other types, read as float32 and written from it: eight at a time, or as many as a register holds."""
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+
+from llamina.backends.cpu.features import HAS_AVX512
+from llamina.backends.cpu.kernels.vector.memory import pointer, round_bf16
+from llamina.backends.cpu.kernels.vector.simd import F32, I8, I32, Vec, f32x8, i16x8, op
+
+WIDE = 16 if HAS_AVX512 else 8
+wide = Vec(f"f32x{WIDE}", F32, WIDE) if WIDE != 8 else f32x8
+"""The widest register of float32."""
+
+
+def _raw(b: Any, address: Any, element: ir.Type, n: int) -> Any:
+    raw = b.load(pointer(b, address, ir.VectorType(element, n)))
+    raw.align = 1
+    return raw
+
+
+def _ints(vec: Vec) -> ir.VectorType:
+    return ir.VectorType(I32, vec.ir.count)
+
+
+def _all(vec: Vec, value: int) -> ir.Constant:
+    return ir.Constant(_ints(vec), [value] * vec.ir.count)
+
+
+def halves_of(vec: Vec) -> Any:
+    """(address) → float16 numbers."""
+    return op(vec, (types.intp,), lambda b, at: b.fpext(_raw(b, at, ir.HalfType(), vec.ir.count), vec.ir))
+
+
+def brains_of(vec: Vec) -> Any:
+    """(address) → bfloat16 numbers."""
+
+    def body(b: Any, address: Any) -> Any:
+        raw = b.zext(_raw(b, address, ir.IntType(16), vec.ir.count), _ints(vec))
+        return b.bitcast(b.shl(raw, _all(vec, 16)), vec.ir)
+
+    return op(vec, (types.intp,), body)
+
+
+def bytes_of(vec: Vec) -> Any:
+    """(address) → signed bytes."""
+    return op(vec, (types.intp,), lambda b, at: b.sitofp(b.sext(_raw(b, at, I8, vec.ir.count), _ints(vec)), vec.ir))
+
+
+def nibbles_of(vec: Vec) -> Any:
+    """(address, high) → low or high halves of bytes, 8 less than they say."""
+
+    def body(b: Any, address: Any, high: Any) -> Any:
+        undef = ir.Constant(_ints(vec), ir.Undefined)
+        shift = b.insert_element(undef, b.mul(b.trunc(high, I32), I32(4)), I32(0))
+        raw = b.zext(_raw(b, address, I8, vec.ir.count), _ints(vec))
+        nibbles = b.and_(b.lshr(raw, b.shuffle_vector(shift, undef, _all(vec, 0))), _all(vec, 15))
+        return b.sitofp(b.sub(nibbles, _all(vec, 8)), vec.ir)
+
+    return op(vec, (types.intp, types.intp), body)
+
+
+def _store_f16(b: Any, address: Any, value: Any) -> None:
+    half8 = ir.VectorType(ir.HalfType(), 8)
+    b.store(b.fptrunc(value, half8), pointer(b, address, half8)).align = 1
+
+
+def _store_bf16(b: Any, address: Any, value: Any) -> None:
+    b.store(round_bf16(b, value), pointer(b, address, i16x8.ir)).align = 1
+
+
+load_f16, load_bf16 = halves_of(f32x8), brains_of(f32x8)
+store_f16 = op(types.void, (types.intp, f32x8), _store_f16)
+store_bf16 = op(types.void, (types.intp, f32x8), _store_bf16)
