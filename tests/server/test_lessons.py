@@ -9,6 +9,7 @@ import asyncio
 import hmac
 import json
 import os
+import pickle
 import socket
 import threading
 import time
@@ -170,9 +171,9 @@ def test_cve_2024_42477_workers_take_no_pickles_and_no_strangers(
     async def scene() -> None:
         worker = WorkerModel(str(model_file), {"threads": 1, "context": 64})
         await worker.start()
-        assert refused and worker._connection is not None
-        pid = worker.pid
-        worker._connection.send(Pickled(tmp_path / "made"))
+        assert refused and worker._transport is not None
+        pid, data = worker.pid, pickle.dumps(Pickled(tmp_path / "made"))
+        worker._transport.write(len(data).to_bytes(4, "big") + data)
         while worker.pid == pid:  # what is no frame ends the worker
             await asyncio.sleep(0.01)
         await worker.wait_ready()

@@ -116,7 +116,7 @@ def test_numbers_that_no_frame_holds_are_refused() -> None:
 
     async def scene() -> None:
         model = WorkerModel("nowhere.gguf", {})
-        model._connection = object()  # type: ignore[assignment]
+        model._transport = object()  # type: ignore[assignment]
         for value in (1 << 70, -(1 << 70)):
             with pytest.raises(ModelError) as caught:
                 model.send(Generate(1, prompt="x", options={"json_schema": {"minimum": value}}))

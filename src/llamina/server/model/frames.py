@@ -191,7 +191,7 @@ class Broken(Frame, frozen=True):
 class Setup(msgspec.Struct):
     """What the server writes on the worker's stdin."""
 
-    address: str
+    address: str | tuple[str, int]
     key: bytes
     model: str
     options: dict[str, Any]

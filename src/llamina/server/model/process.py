@@ -5,16 +5,16 @@ import logging
 import os
 import secrets
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing.connection import Client, Listener
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ log = logging.getLogger("llamina.server")
 RESTARTS = 3  # in a row without a request answered in between; then the model is given up
 GRACE = 5.0  # seconds for a worker to end by itself
 CONNECT = 60.0  # seconds for a worker to connect
+LENGTH = struct.Struct("!i")  # of a frame; those of 2 GiB and more are not sent
 ONE_HEAP = {"MALLOC_ARENA_MAX": "1"}  # glibc's heaps of each thread fill with holes under clients that come and go
 
 Progress = Callable[[Loading], None]
@@ -50,8 +51,7 @@ class WorkerModel(Model):
         self.adapter_files = dict(adapters or {})  # names and files of LoRAs, also of a worker that is started again
         self._loop = asyncio.get_running_loop()
         self._process: subprocess.Popen[bytes] | None = None
-        self._connection: Connection[Any, Any] | None = None
-        self._writer = ThreadPoolExecutor(1, "llamina-writer")  # frames leave in order, and nobody waits for them
+        self._transport: asyncio.WriteTransport | None = None
         self._ready: asyncio.Future[ModelInfo] | None = None
         self._failures = 0
         self._closing = False
@@ -67,7 +67,7 @@ class WorkerModel(Model):
         self.progress = progress
         self._ready = self._loop.create_future()
         try:
-            await asyncio.to_thread(self._spawn)
+            await self._begin()
             self.info = await self._ready
         except BaseException:
             await self.close()
@@ -80,22 +80,24 @@ class WorkerModel(Model):
             await asyncio.shield(self._ready)
 
     def send(self, frame: ToModel) -> None:
-        if self._connection is None:
+        if self._transport is None:
             raise ModelError(ErrorInfo(LOST, "the model's process is not running"))
-        self._writer.submit(self._write, self._connection, packed(frame))
-
-    def _write(self, connection: "Connection[Any, Any]", data: bytes) -> None:
-        with suppress(OSError):  # the reader notices, too, and tells everyone
-            connection.send_bytes(data)
+        data = packed(frame)
+        self._transport.write(LENGTH.pack(len(data)) + data)
 
     # ---- the process -------------------------------------------------------------------------------------
 
-    def _spawn(self) -> None:
+    async def _begin(self) -> None:
+        """Start the process, and take what it sends. Raises ModelError if it ends before it connects."""
+        end, process = await asyncio.to_thread(self._spawn)
+        frames = _Frames(self._take, lambda: self._lost(process))
+        self._transport, _ = await self._loop.create_connection(lambda: frames, sock=end)
+
+    def _spawn(self) -> "tuple[socket.socket, subprocess.Popen[bytes]]":
         path, options = self._setup
         key = secrets.token_bytes(32)
         with tempfile.TemporaryDirectory(prefix="llamina-") as folder:
-            address = _address(folder)
-            with Listener(address, authkey=key) as listener:
+            with Listener(_address(folder), authkey=key) as listener:
                 process = subprocess.Popen(
                     [sys.executable, "-m", "llamina.server.model.worker"],
                     stdin=subprocess.PIPE,
@@ -103,28 +105,18 @@ class WorkerModel(Model):
                     env=ONE_HEAP | os.environ,
                 )
                 assert process.stdin is not None
-                setup = Setup(str(listener.address), key, path, options, self.adapter_files)
-                data = msgspec.msgpack.encode(setup)
+                data = msgspec.msgpack.encode(Setup(listener.address, key, path, options, self.adapter_files))
                 process.stdin.write(len(data).to_bytes(4, "big") + data)
                 process.stdin.flush()  # it stays open: the worker ends when it closes, however this process ends
                 self._process = process
-                connection = _accept(listener, process)
-        self._connection = connection
-        threading.Thread(target=self._read, args=(connection, process), name="llamina-reader", daemon=True).start()
+                return _accept(listener, process), process
 
-    def _read(self, connection: "Connection[Any, Any]", process: "subprocess.Popen[bytes]") -> None:
-        """In a thread: pass every frame on to the event loop until the connection ends."""
-        try:
-            while True:
-                self._post(self._take, decode_from_model(connection.recv_bytes()))
-        except (EOFError, OSError):
-            pass
-        code = process.wait()
-        self._post(self._ended, process, code)
+    def _lost(self, process: "subprocess.Popen[bytes]") -> None:
+        """The connection has ended, and the process with it, or soon."""
+        self._burying = asyncio.ensure_future(self._bury(process))
 
-    def _post(self, function: Callable[..., None], *args: Any) -> None:
-        with suppress(RuntimeError):  # the loop is closed: the server ends
-            self._loop.call_soon_threadsafe(function, *args)
+    async def _bury(self, process: "subprocess.Popen[bytes]") -> None:
+        self._ended(process, await asyncio.to_thread(process.wait))
 
     def _take(self, frame: FromModel) -> None:
         match frame:
@@ -141,10 +133,10 @@ class WorkerModel(Model):
                 self.receive(frame)
 
     def _ended(self, process: "subprocess.Popen[bytes]", code: int) -> None:
-        """On the event loop: the process is gone."""
+        """The process is gone."""
         if process is not self._process:
             return
-        self._connection = None
+        self._transport = None
         message = f"the model's process {_end_of(code)}"
         if not self._closing:
             log.error("%s: %s", self._setup[0], message)
@@ -162,7 +154,7 @@ class WorkerModel(Model):
 
     async def _restart(self, ready: "asyncio.Future[ModelInfo]") -> None:
         try:
-            await asyncio.to_thread(self._spawn)
+            await self._begin()
         except Exception as error:
             if not ready.done():
                 ready.set_exception(
@@ -173,29 +165,52 @@ class WorkerModel(Model):
     async def close(self) -> None:
         """End the process; what it has under way ends with an error."""
         self._closing = True
-        connection, process = self._connection, self._process
-        self._connection = None
-        if connection is not None:
-            await asyncio.to_thread(_hang_up, connection)
+        transport, process = self._transport, self._process
+        self._transport = None
+        if transport is not None:
+            transport.abort()
         if process is not None:
             await asyncio.to_thread(_end, process)
-        self._writer.shutdown(wait=False)
         self.lose("the model was unloaded")
 
 
-def _address(folder: str) -> str | None:
-    """A socket in a folder of our own; on Windows, a pipe that the system names."""
-    return None if sys.platform == "win32" else str(Path(folder, "worker"))
+class _Frames(asyncio.Protocol):
+    """What comes over a worker's connection: frames, as `multiprocessing` sends them, after their lengths."""
+
+    def __init__(self, take: Callable[[FromModel], None], lost: Callable[[], None]) -> None:
+        self._take, self._on_end = take, lost
+        self._data = bytearray()
+
+    def data_received(self, data: bytes) -> None:
+        self._data += data
+        at = 0
+        while len(self._data) - at >= LENGTH.size:
+            start = at + LENGTH.size
+            end = start + LENGTH.unpack_from(self._data, at)[0]
+            if end > len(self._data):
+                break
+            self._take(decode_from_model(memoryview(self._data)[start:end]))
+            at = end
+        del self._data[:at]
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._on_end()
 
 
-def _accept(listener: Listener, process: "subprocess.Popen[bytes]") -> Any:
+def _address(folder: str) -> Any:
+    """A socket in a folder of our own; on Windows, which has no such sockets, a port of this machine's own address."""
+    return ("127.0.0.1", 0) if sys.platform == "win32" else str(Path(folder, "worker"))
+
+
+def _accept(listener: Listener, process: "subprocess.Popen[bytes]") -> socket.socket:
     """The worker's connection; whoever does not know the key is refused. Raises ModelError if the worker ends first."""
     connected = threading.Event()
     threading.Thread(target=_watch, args=(listener.address, process, connected), daemon=True).start()
+    family = socket.AF_INET if isinstance(listener.address, tuple) else socket.AF_UNIX
     try:
         while process.poll() is None:
-            with suppress(AuthenticationError, EOFError, OSError):
-                return listener.accept()
+            with suppress(AuthenticationError, EOFError, OSError), listener.accept() as connection:
+                return socket.fromfd(connection.fileno(), family, socket.SOCK_STREAM)
     finally:
         connected.set()
     raise ModelError(ErrorInfo(LOST, f"the model's process {_end_of(process.returncode)} before it connected"))
@@ -214,14 +229,6 @@ def _watch(address: Any, process: "subprocess.Popen[bytes]", connected: threadin
 
 def _end_of(code: int) -> str:
     return f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-
-
-def _hang_up(connection: "Connection[Any, Any]") -> None:
-    """Close a connection that another thread waits at. The other end would not notice `close` alone meanwhile."""
-    if sys.platform != "win32":
-        with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:
-            end.shutdown(socket.SHUT_RDWR)
-    connection.close()
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from llamina.backends.host import give_way
-from llamina.chat import CallArguments, CallBegin, CallDropped, ChatEvent
-from llamina.engine import ChatDelta, Delta, Engine, Sequence
+from llamina.chat import CallArguments, CallBegin, CallDropped, ChatEvent, Content, Reasoning
+from llamina.engine import Delta, Engine, Sequence
 from llamina.engine.cancellation import SCOPE, Scope
 from llamina.engine.engine import MAX_TOKENS
 from llamina.engine.request import request_of
@@ -35,6 +35,7 @@ from llamina.server.model.slots import slots_of
 from llamina.server.model.verbs import VERBS, joined
 
 THREADS = 16  # requests that are prepared, or verbs that wait, at the same time
+NO_CALLS: list[CallDelta] = []
 Emit = Callable[[FromModel], None]
 
 
@@ -145,10 +146,9 @@ class Service:
             self._emit(Chunks(chunks))
 
     def _chunk(self, answer: Answer, delta: Delta) -> Chunk:
-        text, reasoning, calls = delta.text, "", []
+        text, reasoning, calls = delta.text, "", NO_CALLS
         if answer.parser is not None:
-            parsed: ChatDelta = answer.parser.push(delta)
-            text, reasoning, calls = parsed.text, parsed.reasoning, _calls(parsed.events)
+            text, reasoning, calls = _told(answer.parser.push(delta).events)
         last = self._last(answer) if delta.finish_reason is not None else {}
         return Chunk(
             answer.id,
@@ -218,14 +218,21 @@ def _again(engine: Engine, frame: Generate) -> Any:
     return prepare(engine, frame.messages, dict(frame.options))[2]
 
 
-def _calls(events: tuple[ChatEvent, ...]) -> list[CallDelta]:
-    calls = []
+def _told(events: tuple[ChatEvent, ...]) -> tuple[str, str, list[CallDelta]]:
+    """Text, reasoning and calls of a chat delta."""
+    if len(events) == 1 and isinstance(content := events[0], Content):  # as nearly all are
+        return content.text, "", NO_CALLS
+    text, reasoning, calls = "", "", []
     for event in events:
         match event:
+            case Content(more):
+                text += more
+            case Reasoning(more):
+                reasoning += more
             case CallBegin(index, id, name):
                 calls.append(CallDelta(index, id, name))
-            case CallArguments(index, text):
-                calls.append(CallDelta(index, arguments=text))
+            case CallArguments(index, more):
+                calls.append(CallDelta(index, arguments=more))
             case CallDropped(index):
                 calls.append(CallDelta(index, dropped=True))
-    return calls
+    return text, reasoning, calls

@@ -217,6 +217,8 @@ class Answer:
 
     def deltas(self, chunk: Chunk) -> list[bytes]:
         """The `chat.completion.chunk` events of a chunk."""
+        if chunk.text and not (chunk.reasoning or chunk.calls or chunk.logprobs or chunk.finish_reason):
+            return [self._text_event(chunk.index, chunk.text)]
         self.take(chunk)
         choice = self._choices[chunk.index]
         parts: list[bytes] = []
@@ -224,9 +226,6 @@ class Answer:
             progress = {"total": chunk.prompt_tokens, "processed": chunk.computed}
             return [event(self.delta(chunk.index, {}) | {"prompt_progress": progress})]
         for delta in choice.news(chunk):
-            if delta.keys() == {"content"} and not self._logprobs:
-                parts.append(self._text_event(chunk.index, delta["content"]))
-                continue
             parts.append(
                 event(self.delta(chunk.index, delta, logprobs=self._logprobs_of(chunk) if not parts else None))
             )
@@ -235,7 +234,7 @@ class Answer:
         return parts
 
     def _text_event(self, index: int, text: str) -> bytes:
-        """The event of a delta that is text alone, as nearly all are: only the text is encoded anew."""
+        """The event of a chunk that is text alone, as nearly all are: only the text is encoded anew."""
         if (around := self._around[index]) is None:
             before, _, after = event(self.delta(index, {"content": MARK})).partition(encode(MARK))
             around = self._around[index] = (before, after)
