@@ -96,20 +96,22 @@ class WorkerModel(Model):
     def _spawn(self) -> "tuple[socket.socket, subprocess.Popen[bytes]]":
         path, options = self._setup
         key = secrets.token_bytes(32)
-        with tempfile.TemporaryDirectory(prefix="llamina-") as folder:
-            with Listener(_address(folder), authkey=key) as listener:
-                process = subprocess.Popen(
-                    [sys.executable, "-m", "llamina.server.model.worker"],
-                    stdin=subprocess.PIPE,
-                    close_fds=True,
-                    env=ONE_HEAP | os.environ,
-                )
-                assert process.stdin is not None
-                data = msgspec.msgpack.encode(Setup(listener.address, key, path, options, self.adapter_files))
-                process.stdin.write(len(data).to_bytes(4, "big") + data)
-                process.stdin.flush()  # it stays open: the worker ends when it closes, however this process ends
-                self._process = process
-                return _accept(listener, process), process
+        with (
+            tempfile.TemporaryDirectory(prefix="llamina-") as folder,
+            Listener(_address(folder), authkey=key) as listener,
+        ):
+            process = subprocess.Popen(
+                [sys.executable, "-m", "llamina.server.model.worker"],
+                stdin=subprocess.PIPE,
+                close_fds=True,
+                env=ONE_HEAP | os.environ,
+            )
+            assert process.stdin is not None
+            data = msgspec.msgpack.encode(Setup(listener.address, key, path, options, self.adapter_files))
+            process.stdin.write(len(data).to_bytes(4, "big") + data)
+            process.stdin.flush()  # it stays open: the worker ends when it closes, however this process ends
+            self._process = process
+            return _accept(listener, process), process
 
     def _lost(self, process: "subprocess.Popen[bytes]") -> None:
         """The connection has ended, and the process with it, or soon."""

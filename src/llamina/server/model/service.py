@@ -1,12 +1,9 @@
 """An engine that answers frames: in the model's own process, or in this one for tests and notebooks."""
 
-import queue
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from llamina.backends.host import give_way
 from llamina.chat import CallArguments, CallBegin, CallDropped, ChatEvent, Content, Reasoning
 from llamina.engine import Delta, Engine, Sequence
 from llamina.engine.cancellation import SCOPE, Scope
@@ -51,7 +48,7 @@ class Answer:
 
 
 class Service:
-    """Takes frames from any thread; emits frames from a thread of its own, those of one step together."""
+    """Takes frames from any thread; emits frames from any thread, those of one step together."""
 
     def __init__(self, engine: Engine, emit: Emit) -> None:
         self._engine, self._emit = engine, emit
@@ -59,9 +56,6 @@ class Service:
         self._scopes: dict[int, Scope] = {}
         self._left: dict[int, int] = {}  # answers that are not done
         self._step: list[tuple[Answer, Delta]] = []
-        self._outbox: queue.SimpleQueue[list[tuple[Answer, Delta]] | FromModel | None] = queue.SimpleQueue()
-        self._sender = threading.Thread(target=self._send, name="llamina-sender", daemon=True)
-        self._sender.start()
         engine.stepper.after_step.append(self._deliver)
         engine.stepper.serve()
 
@@ -78,8 +72,6 @@ class Service:
         """End the engine and the threads; what is under way ends with an error."""
         self._engine.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
-        self._outbox.put(None)
-        self._sender.join(5)
 
     # ---- in the pool -------------------------------------------------------------------------------------
 
@@ -90,10 +82,10 @@ class Service:
                 self._generate(frame)
             else:
                 value = VERBS[frame.verb](self._engine, **frame.params)
-                self._outbox.put(Result(frame.id, value))
+                self._emit(Result(frame.id, value))
                 self._scopes.pop(frame.id, None)
         except BaseException as error:
-            self._outbox.put(Failed(frame.id, ErrorInfo.of(error)))
+            self._emit(Failed(frame.id, ErrorInfo.of(error)))
             self._scopes.pop(frame.id, None)
             self._left.pop(frame.id, None)
         finally:
@@ -125,25 +117,17 @@ class Service:
     # ---- in the thread that makes the steps --------------------------------------------------------------
 
     def _deliver(self) -> None:
-        if self._step:
-            deltas, self._step = self._step, []
-            self._outbox.put(deltas)
-
-    # ---- in the sender's thread --------------------------------------------------------------------------
-
-    def _send(self) -> None:
-        give_way(True)  # a step under way is worth more than telling of the last one at once
-        while (item := self._outbox.get()) is not None:
-            if not isinstance(item, list):
-                self._emit(item)
-                continue
-            chunks: list[Chunk] = []
-            for answer, delta in item:
-                try:
-                    chunks.append(self._chunk(answer, delta))
-                except Exception as error:  # of this answer alone: others go on
-                    self._emit(Failed(answer.id, ErrorInfo.of(error)))
-            self._emit(Chunks(chunks))
+        """Tell of a step, before the next one is prepared: meanwhile the server has a core for it."""
+        if not self._step:
+            return
+        deltas, self._step = self._step, []
+        chunks: list[Chunk] = []
+        for answer, delta in deltas:
+            try:
+                chunks.append(self._chunk(answer, delta))
+            except Exception as error:  # of this answer alone: others go on
+                self._emit(Failed(answer.id, ErrorInfo.of(error)))
+        self._emit(Chunks(chunks))
 
     def _chunk(self, answer: Answer, delta: Delta) -> Chunk:
         text, reasoning, calls = delta.text, "", NO_CALLS
