@@ -108,12 +108,12 @@ def interleave(ours: Rate, theirs: Rate, rounds: int) -> dict[str, Any]:
     return {**medians, "ratio": medians["llamina"] / medians["llama.cpp"], "rates": rates}
 
 
-def compare(path: Path, native: Native, threads: int, rounds: int) -> Iterator[dict[str, Any]]:
+def compare(path: Path, native: Native, threads: int, rounds: int, tasks: dict[str, Task]) -> Iterator[dict[str, Any]]:
     """A result for each task of a model that generates."""
-    setup = setup_of(open_model(path), path, Options(list(TASKS.values()), threads))
+    setup = setup_of(open_model(path), path, Options(list(tasks.values()), threads))
     known: dict[tuple[str, int], Flags] = {}
     with closing(Child(setup, lambda *step: None)) as child:
-        for work, task in TASKS.items():
+        for work, task in tasks.items():
             kind = task.kind, task.batch
             if kind not in known:  # those of a prompt are fastest for a longer one, too
                 say(f"{path.name}, {threads} threads, {work}: looking for llama.cpp's fastest flags")
@@ -233,6 +233,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--llama-bench", type=Path, help="native llama.cpp's program; the others are beside it")
     parser.add_argument("--models", default=",".join(MODELS), help="names, files or shapes, separated by commas")
     parser.add_argument("--threads", default="1,2", help="numbers of threads, separated by commas")
+    parser.add_argument("--tasks", default=",".join(TASKS), help="of models that generate, separated by commas")
     parser.add_argument("--rounds", type=int, default=5, help="runs of each by each")
     parser.add_argument("--machine", default=platform.node(), help="the machine's name in the table")
     parser.add_argument(
@@ -242,6 +243,10 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--table", type=Path, help="only print the table of a record")
     asked = parser.parse_args(argv)
     asked.models, asked.threads = asked.models.split(","), [int(n) for n in asked.threads.split(",")]
+    for name in asked.tasks.split(","):
+        if name not in TASKS:
+            parser.error(f"--tasks has {name!r}: known are {', '.join(TASKS)}")
+    asked.tasks = {name: TASKS[name] for name in asked.tasks.split(",")}
     unknown = [name for name in asked.models if name not in MODELS and ":" not in name and not Path(name).is_file()]
     if unknown:
         parser.error(
@@ -267,7 +272,7 @@ def main(argv: list[str] | None = None) -> None:
     record |= {"llama_cpp": native.version, "results": []}
     for path in files.values():
         for threads in asked.threads:
-            measure = compare_embeddings if embeds(path) else compare
+            measure = compare_embeddings if embeds(path) else partial(compare, tasks=asked.tasks)
             for result in measure(path, native, threads, asked.rounds):
                 record["results"].append(result)
                 asked.out.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")  # kept if it is interrupted

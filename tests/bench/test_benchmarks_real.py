@@ -76,7 +76,11 @@ def test_an_earlier_record_is_a_table(
 
 @pytest.mark.parametrize(
     ("given", "message"),
-    [([], "--llama-bench is missing"), (["--fetch", "--models", "gpt-9"], "--models has 'gpt-9': known are smollm2")],
+    [
+        ([], "--llama-bench is missing"),
+        (["--fetch", "--models", "gpt-9"], "--models has 'gpt-9': known are smollm2"),
+        (["--fetch", "--tasks", "poetry"], "--tasks has 'poetry': known are prompt of 256"),
+    ],
 )
 def test_mistakes(real: ModuleType, given: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
