@@ -1,0 +1,100 @@
+"""What a server answers, held against its OpenAPI document."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema_rs
+import msgspec
+from starlette.routing import Match, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from llamina.server.openapi import CONVERTED, document
+
+OPEN = {"NativeCompletion"}  # objects that may have other fields than those that are told
+
+
+def strict(schema: Any) -> Any:
+    """The schema, by which an object has no other fields than those that are told."""
+    if isinstance(schema, list):
+        return [strict(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: strict(part) for name, part in schema.items()}
+    if "properties" in schema and schema.get("title") not in OPEN:
+        found["additionalProperties"] = False
+    return found
+
+
+class Contract:
+    """An application that keeps the answers of another which are not as its document says, and counts the others."""
+
+    def __init__(self, app: Any) -> None:
+        self._app: ASGIApp = app
+        self._routes = [route for route in app.routes if isinstance(route, Route) and route.include_in_schema]
+        self._document = document(self._routes)
+        self._components = strict(self._document["components"])
+        self._validators: dict[int, Any] = {}
+        self.seen: Counter[tuple[str, str, str]] = Counter()  # method, path, and status or kind of stream
+        self.broken: list[str] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        operation = self._operation(scope) if scope["type"] == "http" else None
+        if operation is None:
+            return await self._app(scope, receive, send)
+        start: dict[str, Any] = {}
+        body = bytearray()
+
+        async def watched(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                start.update(message)
+            elif message["type"] == "http.response.body":
+                body.extend(message.get("body", b""))
+                if not message.get("more_body"):
+                    self._check(operation, start, bytes(body))
+            await send(message)
+
+        await self._app(scope, receive, watched)
+
+    def _operation(self, scope: Scope) -> tuple[str, str] | None:
+        for route in self._routes:
+            if route.matches(scope)[0] is Match.FULL and scope["method"] != "HEAD":
+                return scope["method"].lower(), CONVERTED.sub(r"{\1}", route.path)
+        return None
+
+    def _check(self, operation: tuple[str, str], start: dict[str, Any], body: bytes) -> None:
+        method, path = operation
+        answers = self._document["paths"][path][method]["responses"]
+        status, headers = str(start["status"]), dict(start["headers"])
+        answer = answers.get(status, answers["default"])
+        media = headers.get(b"content-type", b"").decode().partition(";")[0]
+        if "content" not in answer:
+            return
+        if media not in answer["content"]:
+            self.broken.append(f"{method} {path} answers {status} with {media!r}: {body[:200]!r}")
+            return
+        self.seen[method, path, status if media == "application/json" else media] += 1
+        validator = self._validator(answer["content"][media]["schema"])
+        for part in parts(media, body):
+            if error := next(validator.iter_errors(msgspec.json.decode(part)), None):
+                where = "/".join(map(str, error.instance_path))
+                self.broken.append(f"{method} {path} answers {status}: {error.message} at {where!r}: {part[:1000]!r}")
+
+    def _validator(self, schema: dict[str, Any]) -> Any:
+        if id(schema) not in self._validators:
+            self._validators[id(schema)] = jsonschema_rs.Draft202012Validator(
+                {**strict(schema), "components": self._components}
+            )
+        return self._validators[id(schema)]
+
+
+def parts(media: str, body: bytes) -> Iterator[bytes]:
+    """The JSON values of a body: one, or those of its lines or events."""
+    if media == "application/json":
+        yield body
+    elif media == "application/x-ndjson":
+        yield from body.splitlines()
+    else:
+        for line in body.split(b"\n"):
+            if line.startswith(b"data: ") and line != b"data: [DONE]":
+                yield line.removeprefix(b"data: ")
