@@ -23,7 +23,7 @@ from damage import mutate
 from llamina.engine import load
 from llamina.server.app import APIS
 from llamina.server.errors import AnthropicError, LlamaError, OllamaError, OpenAIError
-from llamina.server.openapi import answers_of, body_of, document, error_of, queries_of
+from llamina.server.openapi import body_of, document, error_of, queries_of
 from skips import import_peer
 
 CASES = int(os.environ.get("LLAMINA_FUZZ", "200"))
