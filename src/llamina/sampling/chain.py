@@ -49,8 +49,8 @@ class Sampler:
         words_from: int = 0,
         on_host: Iterable[str] = (),
     ) -> None:
-        """The tokens of `ends` are sampled from the position `ends_from` on; of `words`, none that begins at `words_from`
-        or later is completed; `on_host` is why no backend may sample."""
+        """The tokens of `ends` are sampled from the position `ends_from` on; `words` that begin at `words_from`, or
+        later, are not completed; `on_host` is why no backend may sample."""
         self._stream = stream
         self.random = Random(params.seed, stream)
         self._processor = processor

@@ -16,7 +16,7 @@ from llamina.server.native.cutoff import Cutoff
 from llamina.server.native.request import CompletionRequest, NativeFields
 from llamina.server.native.schema import NativeCompletion, PromptProgress, TokenProbability
 from llamina.server.native.settings import sampling_of, settings
-from llamina.server.openai.chat import timings
+from llamina.server.openai.usage import timings
 
 MISSING = object()
 STOP_TYPES: dict[str, Literal["limit"]] = {"length": "limit", "cancelled": "limit"}

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 from llamina.server.errors import ApiError
 from llamina.server.ids import new_id
 from llamina.server.model.frames import Usage
-from llamina.server.openai.chat import timings, usage
 from llamina.server.openai.schema import TextChoice, TextCompletion
+from llamina.server.openai.usage import timings, usage
 from llamina.server.record import current
 
 OFF = {"temperature": 0}  # what may be given and asks nothing: beams choose by themselves

@@ -14,8 +14,9 @@ from llamina.server.errors import ApiError, api_error
 from llamina.server.http import encode, parse
 from llamina.server.model import Chunk
 from llamina.server.model.frames import Usage
-from llamina.server.openai.chat import ChatRequest, Choice, check_n, logprobs, usage
+from llamina.server.openai.chat import ChatRequest, Choice, check_n
 from llamina.server.openai.schema import ChatDelta
+from llamina.server.openai.usage import logprobs, usage
 
 
 class Kind(msgspec.Struct):

@@ -19,7 +19,7 @@ from llamina.server.model import Chunk
 from llamina.server.model.client import ChunkStream
 from llamina.server.model.frames import Logprob, Usage
 from llamina.server.openai import beams
-from llamina.server.openai.chat import check_n, timings, usage
+from llamina.server.openai.chat import check_n
 from llamina.server.openai.sampling import SamplingFields
 from llamina.server.openai.schema import (
     CompletionUsage,
@@ -28,6 +28,7 @@ from llamina.server.openai.schema import (
     TextChoice,
     TextCompletion,
 )
+from llamina.server.openai.usage import timings, usage
 
 
 class CompletionRequest(SamplingFields, kw_only=True, forbid_unknown_fields=True):

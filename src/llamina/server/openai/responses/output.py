@@ -5,11 +5,11 @@ from typing import Any, Literal
 
 from llamina.server.model import Chunk
 from llamina.server.model.frames import CallDelta, Logprob
-from llamina.server.openai.chat import logprobs
 from llamina.server.openai.responses.items import NewId
 from llamina.server.openai.responses.schema import ContentPart, ItemObject
 from llamina.server.openai.responses.schema import ResponseEvent as Event
 from llamina.server.openai.schema import TokenLogprob
+from llamina.server.openai.usage import logprobs
 
 Kind = Literal["message", "reasoning", "function_call"]
 Status = Literal["in_progress", "completed", "incomplete"]
