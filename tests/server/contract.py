@@ -27,15 +27,38 @@ def strict(schema: Any) -> Any:
     return found
 
 
+class Told:
+    """The document of some routes, and validators by it."""
+
+    def __init__(self, routes: list[Route]) -> None:
+        self.routes, self.document = routes, document(routes)
+        self._components = strict(self.document["components"])
+        self._validators: dict[int, Any] = {}
+
+    def validator(self, schema: dict[str, Any]) -> Any:
+        """The validator of one of the document's schemas."""
+        if id(schema) not in self._validators:
+            whole = {**strict(schema), "components": self._components}
+            self._validators[id(schema)] = jsonschema_rs.Draft202012Validator(whole)
+        return self._validators[id(schema)]
+
+
+TOLD: list[Told] = []  # servers come and go in the tests, and their routes are the same
+
+
+def told_by(routes: list[Route]) -> Told:
+    found = next((told for told in TOLD if told.routes == routes), None)
+    if found is None:
+        TOLD.append(found := Told(routes))
+    return found
+
+
 class Contract:
     """An application that keeps the answers of another which are not as its document says, and counts the others."""
 
     def __init__(self, app: Any) -> None:
         self._app: ASGIApp = app
-        self._routes = [route for route in app.routes if isinstance(route, Route) and route.include_in_schema]
-        self._document = document(self._routes)
-        self._components = strict(self._document["components"])
-        self._validators: dict[int, Any] = {}
+        self._told = told_by([route for route in app.routes if isinstance(route, Route) and route.include_in_schema])
         self.seen: Counter[tuple[str, str, str]] = Counter()  # method, path, and status or kind of stream
         self.broken: list[str] = []
 
@@ -58,14 +81,14 @@ class Contract:
         await self._app(scope, receive, watched)
 
     def _operation(self, scope: Scope) -> tuple[str, str] | None:
-        for route in self._routes:
+        for route in self._told.routes:
             if route.matches(scope)[0] is Match.FULL and scope["method"] != "HEAD":
                 return scope["method"].lower(), CONVERTED.sub(r"{\1}", route.path)
         return None
 
     def _check(self, operation: tuple[str, str], start: dict[str, Any], body: bytes) -> None:
         method, path = operation
-        answers = self._document["paths"][path][method]["responses"]
+        answers = self._told.document["paths"][path][method]["responses"]
         status, headers = str(start["status"]), dict(start["headers"])
         answer = answers.get(status, answers["default"])
         media = headers.get(b"content-type", b"").decode().partition(";")[0]
@@ -75,18 +98,11 @@ class Contract:
             self.broken.append(f"{method} {path} answers {status} with {media!r}: {body[:200]!r}")
             return
         self.seen[method, path, status if media == "application/json" else media] += 1
-        validator = self._validator(answer["content"][media]["schema"])
+        validator = self._told.validator(answer["content"][media]["schema"])
         for part in parts(media, body):
             if error := next(validator.iter_errors(decoded(part)), None):
                 where = "/".join(map(str, error.instance_path))
                 self.broken.append(f"{method} {path} answers {status}: {error.message} at {where!r}: {part[:1000]!r}")
-
-    def _validator(self, schema: dict[str, Any]) -> Any:
-        if id(schema) not in self._validators:
-            self._validators[id(schema)] = jsonschema_rs.Draft202012Validator(
-                {**strict(schema), "components": self._components}
-            )
-        return self._validators[id(schema)]
 
 
 def decoded(part: bytes) -> Any:
