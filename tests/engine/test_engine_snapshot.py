@@ -209,6 +209,23 @@ def test_states_of_the_wrong_length(engine: Engine) -> None:
     assert not engine.core.running and engine.core.pages.free == engine.core.pages.total
 
 
+@pytest.mark.parametrize(("part", "kind"), [("asked", "Request"), ("sampling", "Sampling"), ("triggers", "Triggers")])
+def test_a_request_of_another_version(engine: Engine, part: str, kind: str) -> None:
+    """What it asks for and is not known here cannot be left out; what is not asked for has its default."""
+    sequence = begun(engine, 5, temperature=0)
+    snapshot = Snapshot.unpack(engine.snapshot(sequence))
+    engine.cancel(sequence)
+    asked = snapshot.header["request"]
+    header = snapshot.header | {"request": asked | {part: (asked[part] or {}) | {"wisdom": 3}}}
+    with pytest.raises(SnapshotError, match=f"wisdom of a {kind}.*: restore it with the version that wrote it"):
+        engine.resume(Snapshot(header, snapshot.states).pack())
+    assert not engine.core.running and engine.core.pages.free == engine.core.pages.total
+    older = {name: value for name, value in asked["asked"].items() if name != "bad_words"}
+    resumed = engine.resume(Snapshot(snapshot.header | {"request": asked | {"asked": older}}, snapshot.states).pack())
+    assert resumed.request.bad_words == ()
+    engine.cancel(resumed)
+
+
 def changed(stories: Path, path: Path, **metadata: object) -> GGUF:
     """The model with other metadata, or, without any, one weight changed."""
     file = open_model(stories)

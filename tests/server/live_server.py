@@ -9,13 +9,16 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import httpx
 import msgspec
 import uvicorn
+from contract import Contract
 
 from llamina.engine import Engine
-from llamina.server.admin.listener import admin_listener
+from llamina.server.admin import listener as listening
+from llamina.server.admin.app import build_admin
 from llamina.server.app import Server, build_app
 from llamina.server.config import Config
 from llamina.server.model import Chunk, LocalModel, Model, ModelInfo
@@ -33,6 +36,7 @@ class Live:
     ) -> None:
         self.url, self.models, self.engines, self.app = url, models, engines, app
         self._loop = loop
+        self.contracts: list[Contract] = []
 
     @property
     def server(self) -> Server:
@@ -77,12 +81,20 @@ def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
 def serving(
     engines: dict[str, Engine], config: Config | None = None, others: dict[str, Callable[[], Model]] | None = None
 ) -> Iterator[Live]:
-    """A server with these engines, and other models that are made for it, as its models; it closes them in the end."""
+    """A server with these engines, and other models that are made for it, as its models; it closes them in the end.
+
+    All that it answers must be as its OpenAPI document says.
+    """
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     folder = tempfile.mkdtemp(prefix="llamina-server-")
     started = threading.Event()
     found: dict[str, Any] = {}
+    contracts: list[Contract] = []
+
+    def contract(app: Any) -> Contract:
+        contracts.append(Contract(app))
+        return contracts[-1]
 
     async def main() -> None:
         settings = config or Config(data=folder)
@@ -93,13 +105,15 @@ def serving(
         for id, build in (others or {}).items():
             models.adopt(id, build())
         found["app"] = app = build_app(settings, models)
-        found["server"] = server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5))
+        settled = uvicorn.Config(contract(app), log_level="warning", timeout_graceful_shutdown=5)
+        found["server"] = server = uvicorn.Server(settled)
         started.set()
         if settings.admin_port is None:
             await server.serve(sockets=[listener])
             return
-        async with admin_listener(app, settings, server, lambda line: None):
-            await server.serve(sockets=[listener])
+        with patch.object(listening, "build_admin", lambda *given: contract(build_admin(*given))):
+            async with listening.admin_listener(app, settings, server, lambda line: None):
+                await server.serve(sockets=[listener])
 
     thread = threading.Thread(target=lambda: asyncio.run(main()), name="test-server")
     thread.start()
@@ -107,11 +121,15 @@ def serving(
     try:
         assert wait_for(lambda: found["server"].started), "the server does not start"
         port = listener.getsockname()[1]
-        yield Live(f"http://127.0.0.1:{port}", found["models"], found["loop"], engines, found["app"])
+        live = Live(f"http://127.0.0.1:{port}", found["models"], found["loop"], engines, found["app"])
+        live.contracts = contracts
+        yield live
     finally:
         found["server"].should_exit = True
         thread.join(PATIENCE)
         shutil.rmtree(folder)
+    broken = [each for contract in contracts for each in contract.broken]
+    assert not broken, "\n".join(broken[:10])
 
 
 class Scripted(Model):

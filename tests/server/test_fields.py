@@ -43,6 +43,7 @@ def events_of(text: str) -> list[dict[str, Any]]:
         ({"max_new_tokens": 5}, {"max_tokens": 5}),
         ({"min_tokens": 3}, {"min_tokens": 3}),
         ({"stop_token_ids": [7, 8]}, {"stop_tokens": [7, 8]}),
+        ({"bad_words": ["x", "y z"]}, {"bad_words": ["x", "y z"]}),
         ({"include_stop_str_in_output": True}, {"include_stop": True}),
         ({"guided_json": '{"type": "object"}'}, {"json_schema": '{"type": "object"}'}),
         ({"structured_outputs": {"json": {"type": "array"}}}, {"json_schema": {"type": "array"}}),
@@ -75,7 +76,8 @@ def test_names_of_others(live: Live, scripted: Scripted, given: dict[str, Any], 
         ({"structured_outputs": {"regex": "a"}, "regex": "b"}, "structured_outputs"),
         ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs.structural_tag"),
         ({"skip_special_tokens": False}, "skip_special_tokens"),
-        ({"bad_words": ["x"]}, "bad_words"),
+        ({"bad_words": ["x"] * 2000}, "bad_words"),
+        ({"bad_words": ["x" * 300]}, "bad_words"),
         ({"store": True}, "store"),
         ({"reasoning_format": "deepseek-legacy"}, "reasoning_format"),
         ({"reasoning_budget": 1, "thinking_token_budget": 2}, "reasoning_budget"),
@@ -105,6 +107,19 @@ def test_ends_reach_the_engine(live: Live) -> None:
     stop = free.text[4:8]
     shown = live.post("/v1/completions", TALE | {"stop": stop, "include_stop_str_in_output": True}).json()
     assert shown["choices"][0]["text"] == free.text[: free.text.index(stop) + len(stop)]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_bad_words_are_not_said(live: Live, stream: bool) -> None:
+    free = live.engines["stories"].generate(TALE["prompt"], max_tokens=8, temperature=0)
+    assert isinstance(free.text, str)
+    word = " ".join(free.text.split()[:2])
+    answer = live.post("/v1/completions", TALE | {"bad_words": [word], "stream": stream})
+    parts = events_of(answer.text) if stream else [answer.json()]
+    said = "".join(part["choices"][0]["text"] for part in parts)
+    assert said and word not in said and word in free.text
+    wrong = live.post("/v1/completions", TALE | {"bad_words": ["a", ""]})
+    assert wrong.status_code == 400 and wrong.json()["error"]["param"] == "bad_words"
 
 
 # ---- beams and prompts' log-probabilities ----------------------------------------------------------------

@@ -82,6 +82,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("stop_length", OLLAMA, {"options": {"stop": ["abcdef"]}}),
     ("logit_bias", OPENAI, {"logit_bias": {"1": 1, "2": 1, "3": 1}}),
     ("logit_bias", TEXT, {"banned_tokens": [1, 2, 3]}),
+    ("logit_bias", TEXT, {"bad_words": ["a", "b", "c"]}),
     ("adapters", OPENAI, {"lora": [{"name": "a"}, {"name": "b"}]}),
     ("answers", OPENAI, {"n": 3}),
     ("answers", OPENAI, {"n": 0}),

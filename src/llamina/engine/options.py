@@ -56,6 +56,7 @@ class StreamOptions(SamplingOptions, total=False):
     min_tokens: int
     stop: Sequence[str] | str
     stop_tokens: Sequence[int]
+    bad_words: Sequence[str] | str
     include_stop: bool
     reasoning_limit: ReasoningLimit | None
     markers: Sequence[str]

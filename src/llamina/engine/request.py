@@ -34,6 +34,7 @@ class Request:
     min_tokens: int = 0  # so many come before a token or a stop string may end the answer
     stop: Sequence[str] | str = ()
     stop_tokens: Sequence[int] = ()  # that end the answer as an end-of-generation token does
+    bad_words: Sequence[str] | str = ()  # that are not generated, each by itself or after a space
     include_stop: bool = False  # the stop string that ends the answer is part of its text
     markers: Sequence[str] = ()  # control tokens, by name, that are part of the text
     reasoning_limit: ReasoningLimit | None = None  # longer reasoning is ended; None: it may be of any length
@@ -82,7 +83,8 @@ class Request:
         if self.logits_processor is not None and not callable(self.logits_processor):
             what = f"logits_processor is {self.logits_processor!r}: it must be a function of tokens and logits"
             raise RequestError(what, "logits_processor")
-        self._set(stop=_stop(self.stop), markers=tuple(self.markers), adapters=_scales(self.adapters))
+        self._set(stop=_texts("stop", self.stop), markers=tuple(self.markers), adapters=_scales(self.adapters))
+        self._set(bad_words=_texts("bad_words", self.bad_words))
         self._set(stop_tokens=_tokens(self.stop_tokens, "stop_tokens"))
         if self.reasoning_limit is not None:
             self._set(reasoning_limit=ReasoningLimit(*self.reasoning_limit))
@@ -139,11 +141,13 @@ def _kind(value: object) -> str:
     return "text" if isinstance(value, str) else "bytes" if isinstance(value, bytes) else repr(value)
 
 
-def _stop(stop: object) -> tuple[str, ...]:
-    """Stop strings as a tuple; one may be given by itself."""
-    texts = (stop,) if isinstance(stop, str) else stop
-    if not isinstance(texts, Sequence) or not all(isinstance(text, str) and text for text in texts):
-        raise RequestError(f"stop is {stop!r}: it must be a text or a list of texts, none of them empty", "stop")
+def _texts(name: str, given: object) -> tuple[str, ...]:
+    """Texts as a tuple; one may be given by itself. Bad words are more than spaces."""
+    texts = (given,) if isinstance(given, str) else given
+    spaces = " " if name == "bad_words" else ""
+    if not isinstance(texts, Sequence) or not all(isinstance(text, str) and text.strip(spaces) for text in texts):
+        none = "none of them empty" + (" or spaces alone" if spaces else "")
+        raise RequestError(f"{name} is {given!r}: it must be a text or a list of texts, {none}", name)
     return tuple(texts)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from llamina.engine.sequence import Sequence
 from llamina.grammar import Source, Triggers
-from llamina.sampling import BreakerTable, Sampler
+from llamina.sampling import BreakerTable, Sampler, word_tokens
 from llamina.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ class Samplers:
             constraint=self._constraint(sequence),
             ends=sequence.output.ends,
             ends_from=len(request.prompt) + request.min_tokens if request.min_tokens else 0,
+            words=word_tokens(request.bad_words, self._tokenizer) if request.bad_words else (),
+            words_from=len(request.prompt),
             on_host=["reasoning_limit"] if request.reasoning_limit is not None else [],
         )
 

@@ -10,6 +10,7 @@ import numpy as np
 from llamina.backends.base import Choice
 from llamina.errors import InvalidSampling
 from llamina.sampling import stages
+from llamina.sampling.bad_words import BadWords, Tokens
 from llamina.sampling.candidates import Candidates, Floats, Ints, Stage
 from llamina.sampling.choose import draw, likeliest
 from llamina.sampling.handover import check_token, handover
@@ -44,21 +45,32 @@ class Sampler:
         constraint: "Constraint | Lazy | None" = None,
         ends: Iterable[int] = (),
         ends_from: int = 0,
+        words: Sequence[Tokens] = (),
+        words_from: int = 0,
         on_host: Iterable[str] = (),
     ) -> None:
-        """The tokens of `ends` are sampled from the position `ends_from` on; `on_host` is why no backend may sample."""
+        """The tokens of `ends` are sampled from the position `ends_from` on; `words` that begin at `words_from`, or
+        later, are not completed; `on_host` is why no backend may sample."""
         self._stream = stream
         self.random = Random(params.seed, stream)
         self._processor = processor
         self.constraint = constraint
-        self._biased, self._bias = _bias(params, suppressed, vocab)
+        of_one = [word[0] for word in words if len(word) == 1]
+        self._biased, self._bias = _bias(params, [*suppressed, *of_one], vocab)
+        self._bad_words = BadWords([word for word in words if len(word) > 1], words_from)
         active, greedy = _effective(_active(params, breakers or {}), params)
         self._stages = [stage for _, stage in active]
         self._choose: Callable[[Candidates], int] = likeliest if greedy else draw
         self._tries_first = greedy and all(name in PENALTIES for name, _ in active)
         self._ends, self._ends_from = np.array([*ends], np.intp), ends_from
         mirostat = params.mirostat and not greedy
-        beside = {"min_tokens": ends_from, "mask": constraint, "logits_processor": processor, "mirostat": mirostat}
+        beside = {
+            "min_tokens": ends_from,
+            "mask": constraint,
+            "logits_processor": processor,
+            "mirostat": mirostat,
+            "bad_words": self._bad_words,
+        }
         more = [*on_host, *(name for name, there in beside.items() if there)]
         bias = dict(zip(self._biased.tolist(), self._bias.tolist(), strict=True))
         self.handover = handover(params, [name for name, _ in active], greedy, bias, more)
@@ -78,6 +90,8 @@ class Sampler:
         position = len(history) if position is None else position
         if position < self._ends_from:
             logits[self._ends] = -np.inf
+        if self._bad_words:
+            self._bad_words.ban(logits, history, position)
         candidates = Candidates(logits, history, self.random, position)
         if self.constraint is not None and self._tries_first:
             return self._try_likeliest(candidates, self.constraint)
@@ -121,7 +135,7 @@ class Sampler:
 
     def forced(self) -> list[int]:
         """Return the tokens that the grammar leaves no choice about; none if some tokens are banned."""
-        if self.constraint is None or np.isneginf(self._bias).any():
+        if self.constraint is None or self._bad_words or np.isneginf(self._bias).any():
             return []
         return self.constraint.forced()
 

@@ -35,7 +35,7 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     regex_bytes: Annotated[Bytes, about("Largest regular expression.")] = 16 << 10
     stop_strings: Annotated[int, about("Stop strings of a request.", ge=0)] = 16
     stop_length: Annotated[int, about("Characters of a stop string.", ge=1)] = 256
-    logit_bias: Annotated[int, about("Tokens of a logit_bias, and banned tokens.", ge=0)] = 1024
+    logit_bias: Annotated[int, about("Tokens of a logit_bias, banned tokens, bad words.", ge=0)] = 1024
     adapters: Annotated[int, about("LoRA adapters that act at the same time.", ge=0)] = 16
     answers: Annotated[int, about("Answers to one prompt (n).", ge=1)] = 16
     top_logprobs: Annotated[int, about("Alternatives that are told of each token (top_logprobs).", ge=0)] = 20

@@ -3,7 +3,7 @@
 import logging
 import re
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Literal, NotRequired, TypedDict
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -108,14 +108,51 @@ def _of_validation(message: str) -> ApiError:
 
 # ---- shapes ----------------------------------------------------------------------------------------------
 
-Shape = Callable[[ApiError], dict[str, Any]]
+Shape = Callable[[ApiError], Any]
 
 
-def openai_shape(error: ApiError) -> dict[str, Any]:
+class OpenAIErrorInfo(TypedDict):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class OpenAIError(TypedDict):
+    error: OpenAIErrorInfo
+
+
+class AnthropicErrorInfo(TypedDict):
+    type: str
+    message: str
+
+
+class AnthropicError(TypedDict):
+    type: Literal["error"]
+    error: AnthropicErrorInfo
+    request_id: NotRequired[str]
+
+
+class OllamaError(TypedDict):
+    error: str
+
+
+class LlamaErrorInfo(TypedDict):
+    code: int
+    message: str
+    type: str
+    param: str | None
+
+
+class LlamaError(TypedDict):
+    error: LlamaErrorInfo
+
+
+def openai_shape(error: ApiError) -> OpenAIError:
     return {"error": {"message": error.message, "type": error.kind, "param": error.param, "code": error.code}}
 
 
-def anthropic_shape(error: ApiError) -> dict[str, Any]:
+def anthropic_shape(error: ApiError) -> AnthropicError:
     kinds = {  # Anthropic tells of a full server by 529, which clients of other APIs do not know
         400: "invalid_request_error",
         401: "authentication_error",
@@ -131,11 +168,11 @@ def anthropic_shape(error: ApiError) -> dict[str, Any]:
     return {"type": "error", "error": {"type": kind, "message": error.message}}
 
 
-def ollama_shape(error: ApiError) -> dict[str, Any]:
+def ollama_shape(error: ApiError) -> OllamaError:
     return {"error": error.message}
 
 
-def llama_shape(error: ApiError) -> dict[str, Any]:
+def llama_shape(error: ApiError) -> LlamaError:
     kinds = {403: "permission_error", 404: "not_found_error", 503: "unavailable_error"}
     kind = (
         "exceed_context_size_error" if error.code == "context_length_exceeded" else kinds.get(error.status, error.kind)

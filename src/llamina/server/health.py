@@ -1,14 +1,20 @@
 """`/health`, for load balancers: open to everyone, and says nothing else."""
 
+from typing import Literal, TypedDict
+
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
 from llamina import __version__
-from llamina.server.http import json
+from llamina.server.http import Json, json
 
 
-async def health(request: Request) -> Response:
+class Health(TypedDict):
+    status: Literal["loading", "ok"]
+    version: str
+
+
+async def health(request: Request) -> Json[Health]:
     """200 when the server answers and no model is being loaded for the first time, else 503."""
     entries = request.app.state.server.models.entries.values()
     loading = any(entry.status == "loading" for entry in entries) and not any(e.status == "ready" for e in entries)

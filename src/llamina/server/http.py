@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -14,6 +14,9 @@ from llamina.server.model import Chunk
 from llamina.server.model.client import ChunkStream
 
 Body = TypeVar("Body")
+Value = TypeVar("Value")
+Told = TypeVar("Told", covariant=True)
+RawObject = Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "object"})]  # an object that is JSON already
 KEEP_ALIVE = 15.0  # seconds without news after which a comment is sent, so that nobody in between hangs up
 HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 DONE = b"data: [DONE]\n\n"
@@ -70,8 +73,14 @@ async def read_bytes(request: Request, limit: int | None = None) -> bytes:
     return b"".join(parts)
 
 
-def json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(encode(value), status, headers, "application/json")
+class Json(Response, Generic[Told]):
+    """An answer of this type. Handlers say it in their signatures: the OpenAPI document tells its schema."""
+
+    media_type = "application/json"
+
+
+def json(value: Value, status: int = 200, headers: dict[str, str] | None = None) -> Json[Value]:
+    return Json(encode(value), status, headers)
 
 
 def event(value: Any, name: str | None = None) -> bytes:
@@ -82,7 +91,7 @@ def event(value: Any, name: str | None = None) -> bytes:
 
 def events(
     request: Request, source: AsyncIterator[bytes], error_name: str | None = None, owns: Sequence[ChunkStream] = ()
-) -> Response:
+) -> "Events[Any]":
     """A stream of server-sent events. An error in the middle is a last event in the API's shape.
 
     The streams that it `owns` are cancelled when it ends, even if the client has left before its first event.
@@ -91,17 +100,20 @@ def events(
     return Events(source, lambda error: event(shape(api_error(error)), error_name), owns)
 
 
-class Events(StreamingResponse):
-    """A response in parts as they come. `waiting.Disconnects` cancels it when the client leaves.
+class Events(StreamingResponse, Generic[Told]):
+    """A response in parts as they come, each an event of this type. `waiting.Disconnects` cancels it when the client
+    leaves.
 
     Tokens come by the thousand, so little is done for a part: it goes past the middlewares, which look at the beginning
     and the end of a response only, and the task that waits for it is not inside the frames of all of them.
     """
 
+    media_type = "text/event-stream"
+
     def __init__(
         self, source: AsyncIterator[bytes], on_error: Callable[[Exception], bytes], owns: Sequence[ChunkStream]
     ) -> None:
-        super().__init__(source, headers=HEADERS, media_type="text/event-stream")
+        super().__init__(source, headers=HEADERS)
         self._source, self._on_error, self._owns = source, on_error, owns
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,17 +1,18 @@
-"""The OpenAPI document of a server, derived from its routes: each handler's struct, docstring and path."""
+"""The OpenAPI document of a server, derived from its routes: each handler's struct, signature, docstring and path."""
 
 import ast
 import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterable
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 import msgspec
 from starlette.routing import BaseRoute, Route
 
 from llamina import __version__
-from llamina.server.errors import Shape, anthropic_shape, llama_shape, ollama_shape, openai_shape, shape_for
+from llamina.server.errors import shape_for
 
 REF = "#/components/schemas/{name}"
 CONVERTED = re.compile(r"\{(\w+)(?::(\w+))?\}")  # a parameter of a path, and its type
@@ -23,49 +24,6 @@ PAGE: dict[str, Schema] = {  # of a list
     "limit": {"type": "integer", "minimum": 1},
     "order": {"type": "string", "enum": ["asc", "desc"]},
 }
-ERRORS = {
-    "anthropic": {
-        "type": "object",
-        "required": ["type", "error"],
-        "properties": {
-            "type": {"const": "error"},
-            "error": {"type": "object", "properties": {"type": {"type": "string"}, "message": {"type": "string"}}},
-        },
-    },
-    "llama.cpp": {
-        "type": "object",
-        "required": ["error"],
-        "properties": {
-            "error": {
-                "type": "object",
-                "required": ["code", "message", "type"],
-                "properties": {
-                    "code": {"type": "integer"},
-                    "message": {"type": "string"},
-                    "type": {"type": "string"},
-                    "param": {"type": ["string", "null"]},
-                },
-            }
-        },
-    },
-    "ollama": {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}},
-    "openai": {
-        "type": "object",
-        "required": ["error"],
-        "properties": {
-            "error": {
-                "type": "object",
-                "required": ["message", "type", "param", "code"],
-                "properties": {
-                    "message": {"type": "string"},
-                    "type": {"type": "string"},
-                    "param": {"type": ["string", "null"]},
-                    "code": {"type": ["string", "null"]},
-                },
-            }
-        },
-    },
-}
 
 
 def document(routes: Iterable[BaseRoute]) -> dict[str, Any]:
@@ -73,17 +31,23 @@ def document(routes: Iterable[BaseRoute]) -> dict[str, Any]:
     found = [route for route in routes if isinstance(route, Route) and route.include_in_schema]
     bodies = [body_of(route.endpoint) for route in found]
     forms = [form_of(route.endpoint) for route in found]
-    kinds = list(dict.fromkeys(kind for kind in (*bodies, *forms) if kind is not None and not isinstance(kind, tuple)))
+    answers = [answers_of(route.endpoint) for route in found]
+    errors = [error_of(route.path) for route in found]
+    told = [kind for answer in answers for kinds in answer.values() for kind in kinds]
+    all_kinds = dict.fromkeys((*bodies, *forms, *told, *errors))
+    kinds = [kind for kind in all_kinds if kind is not None and not isinstance(kind, tuple)]
     schemas, components = msgspec.json.schema_components(kinds, ref_template=REF)
     schema_of = dict(zip(kinds, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
-    for route, body, form in zip(found, bodies, forms, strict=True):
+    for route, body, form, answer, error in zip(found, bodies, forms, answers, errors, strict=True):
         content = {} if body is None else {"application/json": {"schema": schema_of[body]}}
         if form is not None:
             fields = components[form.__name__]["properties"] if isinstance(form, type) else dict.fromkeys(form, TEXT)
             content = {"multipart/form-data": {"schema": _with_file(fields)}}
+        schemas_of = {media: [schema_of[kind] for kind in kinds] for media, kinds in answer.items()}
+        responses = _responses(route, schemas_of, schema_of[error])
         for method in sorted((route.methods or set()) - {"HEAD"}):
-            operation = _operation(route, method, content, _streams(body or form))
+            operation = _operation(route, method, content, responses)
             paths.setdefault(CONVERTED.sub(r"{\1}", route.path), {})[method.lower()] = operation
     return {
         "openapi": "3.1.0",
@@ -93,8 +57,41 @@ def document(routes: Iterable[BaseRoute]) -> dict[str, Any]:
             "description": "Models behind the APIs of OpenAI, Anthropic, Ollama and llama.cpp's server.",
         },
         "paths": paths,
-        "components": {"schemas": {**components, **{f"Error.{api}": schema for api, schema in ERRORS.items()}}},
+        "components": {"schemas": components},
     }
+
+
+def answers_of(handler: Callable[..., Any]) -> dict[str, tuple[Any, ...]]:
+    """The types that a handler answers with, by media type, as its signature has them; of a stream, those of an event.
+
+    Without those of answers that are not JSON.
+    """
+    told = _alternatives(inspect.unwrap(handler).__annotations__["return"])
+    found = {get_origin(kind): get_args(kind) for kind in told}
+    return {kind.media_type: _alternatives(args[0]) for kind, args in found.items() if kind is not None}
+
+
+def _alternatives(kind: Any) -> tuple[Any, ...]:
+    """The members of a union. msgspec has no schema for one of several objects."""
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+
+
+def error_of(path: str) -> Any:
+    """The type of the errors of the API that a path belongs to."""
+    return shape_for(path).__annotations__["return"]
+
+
+def statuses_of(handler: Callable[..., Any]) -> list[int]:
+    """The statuses of a handler's answers: those that it gives to `json`, else 200."""
+    found = {
+        number.value
+        for node in _nodes(handler)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "json"
+        for status in node.args[1:2]
+        for number in ast.walk(status)
+        if isinstance(number, ast.Constant) and isinstance(number.value, int)
+    }
+    return sorted(found or {200})
 
 
 def body_of(handler: Callable[..., Any]) -> Any:
@@ -171,11 +168,25 @@ def _with_file(fields: dict[str, Schema]) -> Schema:
     return {"type": "object", "required": ["file"], "properties": properties, "additionalProperties": False}
 
 
-def _operation(route: Route, method: str, body: dict[str, Any], streams: bool) -> dict[str, Any]:
-    api = api_of(route.path)
-    answer: dict[str, Any] = {"application/json": {"schema": {}}}
-    if streams:
-        answer["application/x-ndjson" if api == "ollama" else "text/event-stream"] = {"schema": {"type": "string"}}
+def _responses(route: Route, answers: dict[str, list[Schema]], error: Schema) -> dict[str, Any]:
+    """What comes back. An event of a stream may be an error, too."""
+    streams = any(media != "application/json" for media in answers)
+    content = {}
+    for media, schemas in answers.items():
+        told = schemas if media == "application/json" else [*schemas, error]
+        content[media] = {"schema": told[0] if len(told) == 1 else {"anyOf": told}}
+    what = "The answer. The schema of a stream is that of the JSON of each event or line." if streams else "The answer."
+    answer = {"description": what, **({"content": content} if content else {})}
+    return {
+        **{str(status): answer for status in statuses_of(route.endpoint)},
+        "default": {
+            "description": "An error, in the shape of the API.",
+            "content": {"application/json": {"schema": error}},
+        },
+    }
+
+
+def _operation(route: Route, method: str, body: dict[str, Any], responses: dict[str, Any]) -> dict[str, Any]:
     words = [method.lower(), *re.findall(r"\w+", CONVERTED.sub(r"\1", route.path))]
     found: dict[str, Any] = {
         "operationId": "_".join(words),
@@ -186,30 +197,11 @@ def _operation(route: Route, method: str, body: dict[str, Any], streams: bool) -
             for name, kind in CONVERTED.findall(route.path)
         ]
         + [{"name": name, "in": "query", "schema": kind} for name, kind in queries_of(route.endpoint).items()],
-        "responses": {
-            "200": {"description": "The answer.", "content": answer},
-            "default": {
-                "description": "An error, in the shape of the API.",
-                "content": {"application/json": {"schema": {"$ref": REF.format(name=f"Error.{api}")}}},
-            },
-        },
+        "responses": responses,
     }
     if body:
         found["requestBody"] = {"required": True, "content": body}
     return found
-
-
-API_NAMES: dict[Shape, str] = {
-    anthropic_shape: "anthropic",
-    ollama_shape: "ollama",
-    llama_shape: "llama.cpp",
-    openai_shape: "openai",
-}
-
-
-def api_of(path: str) -> str:
-    """The API that a path belongs to, which has its shape of errors."""
-    return API_NAMES[shape_for(path)]
 
 
 def _summary(handler: Callable[..., Any]) -> str:
@@ -218,7 +210,3 @@ def _summary(handler: Callable[..., Any]) -> str:
     text = " ".join((inspect.getdoc(function) or "").split())
     own = re.sub(r"^(?:[A-Z]+(?:,| and)? ?)+/\S*[:.]? ?", "", text)
     return own or (inspect.getdoc(inspect.getmodule(function)) or "").partition("\n")[0]
-
-
-def _streams(body: Any) -> bool:
-    return isinstance(body, type) and "stream" in getattr(body, "__struct_fields__", ())

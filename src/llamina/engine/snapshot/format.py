@@ -110,15 +110,25 @@ def _write_rows(part: Embedded) -> dict[str, Any]:
 def _read_rows(values: dict[str, Any]) -> Embedded:
     rows = np.frombuffer(base64.b64decode(values["rows"]), np.float32).reshape(values["count"], -1)
     others = {name: value for name, value in values.items() if name not in ("rows", "count")}
-    return Embedded(rows, **others)
+    return Embedded(rows, **_known(Embedded, others))
+
+
+def _known(kind: type[Any], values: dict[str, Any]) -> dict[str, Any]:
+    """The values. Raises SnapshotError for those of another version: what they ask for cannot be left out."""
+    if unknown := sorted(values.keys() - {each.name for each in fields(kind)}):
+        message = f"the snapshot has {', '.join(unknown)} of a {kind.__name__}, which this version does not know"
+        raise SnapshotError(f"{message}: restore it with the version that wrote it, or make it again")
+    return values
 
 
 def read_sequence(values: dict[str, Any]) -> Sequence:
-    """The sequence, not yet prepared; `sampler` is left to whoever prepares it."""
-    sampling = Sampling(**values["sampling"] | {"logit_bias": dict(values["sampling"]["logit_bias"])})
-    triggers = Triggers(**values["triggers"]) if values["triggers"] else None
+    """The sequence, not yet prepared; `sampler` is left to whoever prepares it. Raises SnapshotError."""
+    bias = {"logit_bias": dict(values["sampling"]["logit_bias"])}
+    sampling = Sampling(**_known(Sampling, values["sampling"]) | bias)
+    triggers = Triggers(**_known(Triggers, values["triggers"])) if values["triggers"] else None
     embedded = {at: _read_rows(part) for at, part in values["embedded"]}
-    request = Request(values["prompt"], sampling, triggers=triggers, embedded=embedded, **values["asked"])
+    asked = _known(Request, values["asked"])
+    request = Request(values["prompt"], sampling, triggers=triggers, embedded=embedded, **asked)
     sequence = Sequence(request)
     sequence.known = values["known"]
     sequence.output.tokens = values["generated"]

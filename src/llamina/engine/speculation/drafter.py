@@ -15,7 +15,7 @@ from llamina.grammar import Source
 if TYPE_CHECKING:
     from llamina.engine.core import Core
 
-SAME = ("cache_salt", "index", "grammar", "json_schema", "regex", "choices", "lark", "triggers", "markers")
+SAME = ("cache_salt", "index", "grammar", "json_schema", "regex", "choices", "lark", "triggers", "markers", "bad_words")
 
 
 class Drafter:

@@ -1,17 +1,17 @@
 """`/admin/keys`: API keys made at run time. A key is told once, when it is made; what is kept is its hash."""
 
 import time
-from typing import Any
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
+from llamina.server.admin.schema import Key, KeyList
 from llamina.server.caller import CLIENT_SCOPES
 from llamina.server.errors import ApiError
-from llamina.server.http import json, read
+from llamina.server.http import Json, json, read
 from llamina.server.ids import new_id
+from llamina.server.openai.schema import Deleted
 from llamina.server.protection.keys import KIND, REVOKED, check_scopes, hashed, new_key
 from llamina.server.protection.rates import Rates
 from llamina.server.store.store import Kept
@@ -26,7 +26,7 @@ class KeyRequest(msgspec.Struct, forbid_unknown_fields=True):
     rates: Rates | None = None  # by default those of every key
 
 
-async def create(request: Request) -> Response:
+async def create(request: Request) -> Json[Key]:
     """POST /admin/keys: 201 with the key, which nobody can read later."""
     server = request.app.state.server
     body = await read(request, KeyRequest)
@@ -46,16 +46,16 @@ async def create(request: Request) -> Response:
     }
     made = await server.store.insert(KIND, new_id("key_"), kept, status="active")
     await server.keys.refresh(server.store, now=True)
-    return json(described(made) | {"key": key}, 201)
+    return json({**described(made), "key": key}, 201)
 
 
-async def list_keys(request: Request) -> Response:
+async def list_keys(request: Request) -> Json[KeyList]:
     """GET /admin/keys: those that were made here; the configuration's are not listed."""
     kept = await request.app.state.server.store.all(KIND, status=("active",))
     return json({"object": "list", "data": [described(one) for one in kept]})
 
 
-async def revoke(request: Request) -> Response:
+async def revoke(request: Request) -> Json[Deleted]:
     """DELETE /admin/keys/{id}: it is refused from now on. Its hash is forgotten; what it made stays."""
     server, id = request.app.state.server, request.path_params["id"]
     if not await server.store.change(KIND, id, body={}, status=REVOKED, if_status=("active",)):
@@ -64,7 +64,7 @@ async def revoke(request: Request) -> Response:
     return json({"id": id, "object": "key", "deleted": True})
 
 
-def described(kept: Kept) -> dict[str, Any]:
+def described(kept: Kept) -> Key:
     return {
         "id": kept.id,
         "object": "key",

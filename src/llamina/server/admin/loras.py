@@ -1,14 +1,12 @@
 """`/admin/loras`: the LoRA adapters of a loaded model."""
 
-from typing import Any
-
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
+from llamina.server.admin.schema import Adapter, AdapterDeleted, AdapterList
 from llamina.server.errors import ApiError
-from llamina.server.http import json, read
+from llamina.server.http import Json, json, read
 from llamina.server.model import Model, WorkerModel
 from llamina.server.models import Entry
 
@@ -19,11 +17,11 @@ class LoraRequest(msgspec.Struct, forbid_unknown_fields=True):
     model: str = ""
 
 
-async def list_loras(request: Request) -> Response:
+async def list_loras(request: Request) -> Json[AdapterList]:
     """GET /admin/loras: those of every loaded model, or of one (?model=)."""
     models, wanted = request.app.state.server.models, request.query_params.get("model")
     entries: list[Entry] = [models.find(wanted)] if wanted else list(models.entries.values())
-    data: list[dict[str, Any]] = []
+    data: list[Adapter] = []
     for entry in entries:
         if entry.model is not None:
             names = await entry.model.call("adapters")
@@ -31,7 +29,7 @@ async def list_loras(request: Request) -> Response:
     return json({"object": "list", "data": data})
 
 
-async def load(request: Request) -> Response:
+async def load(request: Request) -> Json[Adapter]:
     """POST /admin/loras: requests name it as `lora` from now on; it stays when the model is loaded again."""
     body = await read(request, LoraRequest)
     async with request.app.state.server.models.use(body.model) as (entry, model):
@@ -40,7 +38,7 @@ async def load(request: Request) -> Response:
     return json({"name": name, "model": entry.id, "path": body.path}, 201)
 
 
-async def unload(request: Request) -> Response:
+async def unload(request: Request) -> Json[AdapterDeleted]:
     """DELETE /admin/loras/{name}, of the model ?model=."""
     name = request.path_params["name"]
     async with request.app.state.server.models.use(request.query_params.get("model")) as (entry, model):

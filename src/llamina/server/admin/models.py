@@ -4,14 +4,14 @@ from typing import Any
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
 from llamina.errors import LlaminaError
 from llamina.server.admin.pulls import Pulls
+from llamina.server.admin.schema import ModelDeleted, ModelState, ModelStates, PullState
 from llamina.server.config import ModelProfile
 from llamina.server.errors import ApiError
-from llamina.server.http import json, read
+from llamina.server.http import Json, json, read
 from llamina.server.model import WorkerModel
 from llamina.server.models import Entry
 from llamina.server.ollama.kept import keep
@@ -52,19 +52,19 @@ class PullRequest(msgspec.Struct, forbid_unknown_fields=True):
     id: str = ""  # what it is called here; by default the same
 
 
-async def list_models(request: Request) -> Response:
+async def list_models(request: Request) -> Json[ModelStates]:
     """GET /admin/models: the models that are known, and those that are being pulled."""
     state = request.app.state
     entries = [described(entry) for entry in state.server.models.entries.values()]
     return json({"object": "list", "data": entries, "pulls": state.pulls.described()})
 
 
-def described(entry: Entry) -> dict[str, Any]:
-    progress = msgspec.structs.asdict(entry.progress) if entry.progress is not None else None
-    found: dict[str, Any] = {
+def described(entry: Entry) -> ModelState:
+    now = entry.progress
+    found: ModelState = {
         "id": entry.id,
         "status": entry.status,
-        "progress": progress,
+        "progress": None if now is None else {"stage": now.stage, "done": now.done, "total": now.total},
         "error": entry.error or None,
         "inflight": entry.users,
         "created": entry.created,
@@ -85,7 +85,7 @@ def described(entry: Entry) -> dict[str, Any]:
     return found
 
 
-async def load(request: Request) -> Response:
+async def load(request: Request) -> Json[ModelState]:
     """POST /admin/models/load: 202, and the model's status becomes ready or failed."""
     server = request.app.state.server
     body = await read(request, LoadRequest)
@@ -109,7 +109,7 @@ async def _load(server: Any, entry: Entry, profile: ModelProfile | None) -> None
         return  # the entry has it; anything else is a mistake of ours, which the log of jobs tells
 
 
-async def unload(request: Request) -> Response:
+async def unload(request: Request) -> Json[ModelState]:
     """POST /admin/models/unload: the memory is free afterwards; the next request loads it again."""
     server = request.app.state.server
     body = await read(request, UnloadRequest)
@@ -122,7 +122,7 @@ async def unload(request: Request) -> Response:
     return json(described(entry))
 
 
-async def pull(request: Request) -> Response:
+async def pull(request: Request) -> Json[PullState]:
     """POST /admin/models/pull: 202; when it is here it is a model that can be asked for."""
     state = request.app.state
     body = await read(request, PullRequest)
@@ -133,7 +133,7 @@ async def pull(request: Request) -> Response:
     return json(pulls.begin(state.server, new_name(body.model), id), 202)
 
 
-async def delete(request: Request) -> Response:
+async def delete(request: Request) -> Json[ModelDeleted]:
     """DELETE /admin/models/{id}: forget a model. Its file goes too, if it was pulled and no other model uses it."""
     server = request.app.state.server
     entry: Entry = server.models.find(request.path_params["id"])

@@ -3,6 +3,7 @@
 from typing import Any
 
 from llamina.errors import LlaminaError
+from llamina.server.admin.schema import PullState
 from llamina.server.errors import ApiError
 from llamina.server.ollama.manage import Pull, know
 
@@ -11,17 +12,18 @@ class Pulls:
     """Downloads by the ids that their models will have. One that failed stays, with its error, until it is repeated."""
 
     def __init__(self) -> None:
-        self._progress: dict[str, dict[str, Any]] = {}
+        self._progress: dict[str, PullState] = {}
 
-    def described(self) -> list[dict[str, Any]]:
+    def described(self) -> list[PullState]:
         return list(self._progress.values())
 
-    def begin(self, server: Any, name: str, id: str) -> dict[str, Any]:
+    def begin(self, server: Any, name: str, id: str) -> PullState:
         """Start a download as a job. Raises ApiError if it is under way."""
         job = f"pull {id}"
         if server.jobs.running(job):
             raise ApiError(409, f"{id!r} is being pulled: wait for it", "conflict_error", param="id")
-        found = self._progress[id] = {"id": id, "model": name, "status": "pulling", "error": None}
+        found: PullState = {"id": id, "model": name, "status": "pulling", "error": None}
+        self._progress[id] = found
         server.jobs.start(job, self._pull(server, name, id))
         return found
 

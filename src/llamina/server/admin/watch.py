@@ -1,16 +1,15 @@
 """`/admin/health`, `/admin/stats` and `/admin/requests`: how the server does, and what runs."""
 
-from dataclasses import asdict
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
 from llamina import __version__
 from llamina.backends.pressure import memory_pressure
+from llamina.server.admin.schema import AdminHealth, Cancelled, Memory, ModelStatus, RequestList, Stats
 from llamina.server.errors import ApiError
-from llamina.server.http import json
+from llamina.server.http import Json, json
 from llamina.server.models import Entry, Models
 
 
@@ -19,26 +18,34 @@ def _loaded(request: Request) -> list[Entry]:
     return [entry for entry in models.entries.values() if entry.model is not None]
 
 
-async def health(request: Request) -> Response:
+async def health(request: Request) -> Json[AdminHealth]:
     """GET /admin/health: every model's status; "degraded" if one failed."""
     entries = request.app.state.server.models.entries.values()
     failed = any(entry.status == "failed" for entry in entries)
-    statuses = {entry.id: {"status": entry.status, "error": entry.error or None} for entry in entries}
+    statuses: dict[str, ModelStatus] = {
+        entry.id: {"status": entry.status, "error": entry.error or None} for entry in entries
+    }
     return json({"status": "degraded" if failed else "ok", "version": __version__, "models": statuses})
 
 
-async def stats(request: Request) -> Response:
+async def stats(request: Request) -> Json[Stats]:
     """GET /admin/stats: counters, gauges and memory of every loaded model, and how scarce memory is."""
     found = {}
     for entry in _loaded(request):
         if entry.model is not None:
             found[entry.id] = await entry.model.call("stats") | {"inflight": entry.users}
     pressure = memory_pressure()
-    memory = {**asdict(pressure), "used": pressure.used, "level": pressure.level}
+    memory: Memory = {
+        "total": pressure.total,
+        "available": pressure.available,
+        "stalled": pressure.stalled,
+        "used": pressure.used,
+        "level": pressure.level,
+    }
     return json({"models": found, "memory_pressure": memory})
 
 
-async def requests(request: Request) -> Response:
+async def requests(request: Request) -> Json[RequestList]:
     """GET /admin/requests: what runs and waits in each model, without anything of its text."""
     data: list[dict[str, Any]] = []
     for entry in _loaded(request):
@@ -47,7 +54,7 @@ async def requests(request: Request) -> Response:
     return json({"object": "list", "data": data})
 
 
-async def cancel(request: Request) -> Response:
+async def cancel(request: Request) -> Json[Cancelled]:
     """DELETE /admin/requests/{model}/{id}: end an answer; its client is told that it was cancelled."""
     models: Models = request.app.state.server.models
     entry, id = models.find(request.path_params["model"]), request.path_params["id"]

@@ -2,17 +2,16 @@
 
 from collections.abc import Container
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from llamina.server.anthropic.conversation import CALL_PREFIX, hide
+from llamina.server.anthropic.schema import ContentBlock, Delta, Event, Message, MessageUsage
 from llamina.server.errors import ApiError
 from llamina.server.ids import new_id
 from llamina.server.model import Chunk
 from llamina.server.model.frames import CallDelta
-
-Event = dict[str, Any]
 
 
 @dataclass(eq=False)
@@ -25,7 +24,7 @@ class Block:
     name: str = ""
     signature: str = ""
 
-    def whole(self) -> dict[str, Any]:
+    def whole(self) -> ContentBlock:
         match self.kind:
             case "text":
                 return {"type": "text", "text": self.text, "citations": None}
@@ -34,11 +33,11 @@ class Block:
         arguments = msgspec.Raw((self.text or "{}").encode())  # the parser has seen that it is an object
         return {"type": "tool_use", "id": self.id, "name": self.name, "input": arguments}
 
-    def empty(self) -> dict[str, Any]:
+    def empty(self) -> ContentBlock:
         """As a stream begins it."""
         return Block(self.kind, id=self.id, name=self.name).whole()
 
-    def delta(self, text: str) -> dict[str, Any]:
+    def delta(self, text: str) -> Delta:
         match self.kind:
             case "text":
                 return {"type": "text_delta", "text": text}
@@ -72,7 +71,7 @@ class Answer:
 
     # ---- objects -----------------------------------------------------------------------------------------
 
-    def whole(self) -> dict[str, Any]:
+    def whole(self) -> Message:
         """The message so far."""
         return {
             "id": self._id,
@@ -82,7 +81,7 @@ class Answer:
             "content": [block.whole() for block in self._blocks],
             "stop_reason": self.stop_reason,
             "stop_sequence": self.stop_sequence,
-            "usage": self._usage() | {"service_tier": "standard"},
+            "usage": {**self._usage(), "service_tier": "standard"},
         }
 
     def start(self, first: Chunk) -> Event:
@@ -92,10 +91,10 @@ class Answer:
 
     def end(self) -> list[Event]:
         """The events after the last block."""
-        delta = {"stop_reason": self.stop_reason, "stop_sequence": self.stop_sequence}
+        delta: Delta = {"stop_reason": self.stop_reason, "stop_sequence": self.stop_sequence}
         return [{"type": "message_delta", "delta": delta, "usage": self._usage()}, {"type": "message_stop"}]
 
-    def _usage(self) -> dict[str, Any]:
+    def _usage(self) -> MessageUsage:
         return {
             "input_tokens": self._prompt_tokens - self._cached,
             "cache_creation_input_tokens": 0,
@@ -214,7 +213,7 @@ class Answer:
         events: list[Event] = []
         if block.kind == "thinking":
             block.signature = hide(self._thoughts) if self._omit_thinking else new_id("sig_")
-            delta = {"type": "signature_delta", "signature": block.signature}
+            delta: Delta = {"type": "signature_delta", "signature": block.signature}
             events.append({"type": "content_block_delta", "index": self._index, "delta": delta})
         return [*events, {"type": "content_block_stop", "index": self._index}]
 

@@ -10,8 +10,9 @@ from starlette.routing import Route
 
 from llamina.server.anthropic.answer import Answer
 from llamina.server.anthropic.request import CountRequest, MessagesRequest
+from llamina.server.anthropic.schema import Event, Message, TokenCount
 from llamina.server.errors import Handler, anthropic_shape, api_error
-from llamina.server.http import event, events, json, read, with_keep_alive
+from llamina.server.http import Events, Json, event, events, json, read, with_keep_alive
 from llamina.server.ids import new_id
 from llamina.server.model import Chunk
 from llamina.server.model.client import ChunkStream
@@ -32,7 +33,9 @@ def with_request_id(handler: Handler) -> Handler:
             response = await handler(request)
         except Exception as error:
             found = api_error(error)
-            response = json(anthropic_shape(found) | {"request_id": id}, found.status, found.headers)
+            told = anthropic_shape(found)
+            told["request_id"] = id
+            response = json(told, found.status, found.headers)
         response.headers["request-id"] = id
         return response
 
@@ -40,7 +43,7 @@ def with_request_id(handler: Handler) -> Handler:
 
 
 @with_request_id
-async def create(request: Request) -> Response:
+async def create(request: Request) -> Json[Message] | Events[Event]:
     """POST /v1/messages."""
     server = request.app.state.server
     body = await read(request, MessagesRequest)
@@ -85,12 +88,12 @@ async def _chunks(first: Chunk, stream: ChunkStream) -> AsyncIterator[Chunk | No
         yield chunk
 
 
-def _encoded(value: dict[str, Any]) -> bytes:
+def _encoded(value: Event) -> bytes:
     return event(value, value["type"])
 
 
 @with_request_id
-async def count_tokens(request: Request) -> Response:
+async def count_tokens(request: Request) -> Json[TokenCount]:
     """POST /v1/messages/count_tokens."""
     server = request.app.state.server
     body = await read(request, CountRequest)

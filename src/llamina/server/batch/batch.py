@@ -2,9 +2,10 @@
 
 import re
 import time
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from llamina.server.batch.endpoints import ENDPOINTS
+from llamina.server.batch.lines import LineError
 from llamina.server.errors import ApiError
 from llamina.server.files import DAY, file_id, find_file
 from llamina.server.ids import new_id
@@ -14,10 +15,43 @@ from llamina.server.store.store import ANY, made
 KIND = "batch"
 LINE = "batch_line"  # a part of a batch: the answer to one line of its input
 ACTIVE = ("validating", "in_progress", "finalizing", "cancelling")
-TIMES = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": DAY}
 RETRY_SECONDS = 60  # that a client should wait before it asks again when too much is under way
 KEYS, KEY, VALUE = 16, 64, 512  # of metadata: how many, and characters
+
+
+class LineErrors(TypedDict):
+    object: Literal["list"]
+    data: list[LineError]
+
+
+class RequestCounts(TypedDict):
+    total: int
+    completed: int
+    failed: int
+
+
+class Batch(TypedDict):
+    id: str
+    object: Literal["batch", "batch_job"]
+    endpoint: str
+    errors: LineErrors | None
+    input_file_id: str
+    completion_window: str
+    status: str
+    output_file_id: str | None
+    error_file_id: str | None
+    created_at: int
+    expires_at: int
+    in_progress_at: int | None
+    finalizing_at: int | None
+    completed_at: int | None
+    failed_at: int | None
+    expired_at: int | None
+    cancelling_at: int | None
+    cancelled_at: int | None
+    request_counts: RequestCounts
+    metadata: dict[str, str] | None
 
 
 async def new_batch(
@@ -116,7 +150,7 @@ async def cancel_batch(server: Any, id: str, owner: str) -> bool:
             return True
 
 
-async def described(server: Any, id: str, owner: str) -> dict[str, Any]:
+async def described(server: Any, id: str, owner: str) -> Batch:
     """A `batch` object. Raises ApiError if there is none of this owner."""
     # lines first: when a batch ends they go, and its own counts come
     counts = await server.store.counts(LINE, parent=id)
@@ -124,10 +158,10 @@ async def described(server: Any, id: str, owner: str) -> dict[str, Any]:
     return as_object(batch, counts)
 
 
-def as_object(batch: Kept, counts: dict[str, int]) -> dict[str, Any]:
+def as_object(batch: Kept, counts: dict[str, int]) -> Batch:
     body = batch.body
     errors = body.get("errors")
-    counts = body.get("counts") or {name: counts.get(name, 0) for name in ("completed", "failed")}
+    counts = body.get("counts") or counts
     return {
         "id": batch.id,
         "object": "batch",
@@ -140,7 +174,17 @@ def as_object(batch: Kept, counts: dict[str, int]) -> dict[str, Any]:
         "error_file_id": body.get("error_file_id"),
         "created_at": batch.created,
         "expires_at": body["expires_at"],
-        **{f"{name}_at": body.get(f"{name}_at") for name in TIMES},
-        "request_counts": {"total": body.get("total", 0), **counts},
+        "in_progress_at": body.get("in_progress_at"),
+        "finalizing_at": body.get("finalizing_at"),
+        "completed_at": body.get("completed_at"),
+        "failed_at": body.get("failed_at"),
+        "expired_at": body.get("expired_at"),
+        "cancelling_at": body.get("cancelling_at"),
+        "cancelled_at": body.get("cancelled_at"),
+        "request_counts": {
+            "total": body.get("total", 0),
+            "completed": counts.get("completed", 0),
+            "failed": counts.get("failed", 0),
+        },
         "metadata": body["metadata"],
     }

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from llamina.server.openai import chat, completions, embeddings
 from llamina.server.openai.responses import run as responses
 from llamina.server.openai.responses.request import ResponseRequest
+from llamina.server.openai.responses.schema import ResponseObject
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class From:
     key: str
 
 
-Answer = Callable[..., Awaitable[dict[str, Any]]]
+Answer = Callable[..., Awaitable[Any]]
 
 
 class Endpoint(NamedTuple):
@@ -32,7 +33,7 @@ def _keeps_nothing(answer: Answer) -> Answer:
     return lambda server, request, origin, **defaults: answer(server, request, **defaults)
 
 
-async def _response(server: Any, request: ResponseRequest, origin: From, **defaults: Any) -> dict[str, Any]:
+async def _response(server: Any, request: ResponseRequest, origin: From, **defaults: Any) -> ResponseObject:
     return await responses.answer(server, origin.owner, request, origin.key, **defaults)
 
 

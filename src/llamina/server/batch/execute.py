@@ -63,7 +63,7 @@ class Execution:
         state = "completed" if status == 200 else "failed"
         return made(LINE, id, kept, owner=self._batch.owner, parent=self._batch.id, status=state)
 
-    async def _answer(self, body: bytes, origin: From) -> tuple[int, dict[str, Any]]:
+    async def _answer(self, body: bytes, origin: From) -> tuple[int, Any]:
         """Status and body, as the live endpoint would give them; where that says to come back later, we do."""
         losses = 0
         while True:

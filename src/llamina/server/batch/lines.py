@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import msgspec
 
@@ -25,12 +25,21 @@ class Line(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 decode = msgspec.json.Decoder(Line).decode
 
 
+class LineError(TypedDict):
+    """What is wrong with a line of an input; None: with all of it."""
+
+    code: str
+    message: str
+    line: int | None
+    param: str | None
+
+
 @dataclass
 class Checked:
     """How many requests an input has, and what is wrong with it, as `errors` of a batch has it."""
 
     total: int = 0
-    errors: list[dict[str, Any]] = field(default_factory=list)
+    errors: list[LineError] = field(default_factory=list)
 
     def add(self, code: str, message: str, line: int | None = None, param: str | None = None) -> None:
         if len(self.errors) < MOST_ERRORS:

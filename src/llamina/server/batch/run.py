@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from llamina.server.batch.batch import ACTIVE, KIND, LINE
 from llamina.server.batch.execute import Execution, done_lines
-from llamina.server.batch.lines import check, decode, lines
+from llamina.server.batch.lines import LineError, check, decode, lines
 from llamina.server.files import new_file
 from llamina.server.ids import new_id
 from llamina.server.mistake import where
@@ -59,7 +59,7 @@ async def _step(server: Any, batch: Kept) -> None:
         await _move(server, batch, "failed", {"errors": [_error("server_error", "the server made a mistake")]})
 
 
-def _error(code: str, message: str) -> dict[str, Any]:
+def _error(code: str, message: str) -> LineError:
     return {"code": code, "message": message, "line": None, "param": None}
 
 

@@ -3,27 +3,28 @@
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, Literal, cast
 
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
-from llamina.server.http import KEEP_ALIVE, event, events, json, read, with_keep_alive
+from llamina.server.http import KEEP_ALIVE, Events, Json, event, events, json, read, with_keep_alive
 from llamina.server.model import Chunk, Model
 from llamina.server.model.client import ChunkStream
 from llamina.server.model.frames import Logprob, Usage
 from llamina.server.native.cutoff import Cutoff
 from llamina.server.native.request import CompletionRequest, NativeFields
+from llamina.server.native.schema import NativeCompletion, PromptProgress, TokenProbability
 from llamina.server.native.settings import sampling_of, settings
-from llamina.server.openai.chat import timings
+from llamina.server.openai.usage import timings
 
 MISSING = object()
-STOP_TYPES = {"length": "limit", "cancelled": "limit"}
+STOP_TYPES: dict[str, Literal["limit"]] = {"length": "limit", "cancelled": "limit"}
+Whole = Json[NativeCompletion | list[NativeCompletion]]
 Prompts = Callable[[Model], Awaitable[list[list[int]]]]
 
 
-async def create(request: Request) -> Response:
+async def create(request: Request) -> Whole | Events[NativeCompletion]:
     """POST /completion."""
     body = await read(request, CompletionRequest)
     parts = body.prompts(request.app.state.server.config.limits)
@@ -34,7 +35,7 @@ async def create(request: Request) -> Response:
     return await respond(request, body, prompts)
 
 
-async def respond(request: Request, body: NativeFields, prompts: Prompts) -> Response:
+async def respond(request: Request, body: NativeFields, prompts: Prompts) -> Whole | Events[NativeCompletion]:
     """Generate, and answer with events or with the whole; several answers are a list."""
     server = request.app.state.server
     limits = server.config.limits
@@ -125,21 +126,21 @@ class Completion:
         self._logprobs += chunk.logprobs or []
         return text
 
-    def news(self, chunk: Chunk) -> list[dict[str, Any]]:
+    def news(self, chunk: Chunk) -> list[NativeCompletion]:
         """The events of a chunk."""
         if self.done:
             return []
-        text, parts = self.take(chunk), []
+        text, parts = self.take(chunk), list[NativeCompletion]()
         if chunk.tokens and not self._body.silent and (text or not self.done):
             parts.append(self._partial(text, chunk))
         elif self._body.return_progress and not chunk.tokens and not self.done:
-            parts.append(self._partial("", chunk) | {"prompt_progress": self._progress(chunk)})
+            parts.append({**self._partial("", chunk), "prompt_progress": self._progress(chunk)})
         if self.done:
             parts.append(self.whole())
         return parts
 
-    def _partial(self, text: str, chunk: Chunk) -> dict[str, Any]:
-        part: dict[str, Any] = {
+    def _partial(self, text: str, chunk: Chunk) -> NativeCompletion:
+        part: NativeCompletion = {
             "index": self._index,
             "content": text,
             "tokens": chunk.tokens,
@@ -154,7 +155,7 @@ class Completion:
             part["timings"] = timings([self._usage()])
         return part
 
-    def _progress(self, chunk: Chunk) -> dict[str, Any]:
+    def _progress(self, chunk: Chunk) -> PromptProgress:
         return {
             "total": chunk.prompt_tokens,
             "cache": chunk.cached_tokens,
@@ -171,13 +172,13 @@ class Completion:
         counts = len(self._prompt), len(self._tokens), self._cached
         return Usage(*counts, prompt_seconds=first - self._begun, completion_seconds=now - first)
 
-    def whole(self) -> dict[str, Any]:
+    def whole(self) -> NativeCompletion:
         """The answer; of a streamed one the text was told before."""
         streamed, last = bool(self._body.stream), self._last
         reason = last.finish_reason if last is not None and not self._cutoff.done else "cancelled"
         word = (last.stop if last is not None else None) or ""
         made, limit = len(self._tokens), self._said["max_tokens"]
-        answer: dict[str, Any] = {
+        answer: NativeCompletion = {
             "index": self._index,
             "content": "" if streamed else self._text,
             "tokens": self._tokens if self._body.return_tokens and not streamed else [],
@@ -201,17 +202,17 @@ class Completion:
         return _picked(answer, fields) if fields else answer
 
 
-def probabilities(entries: list[Logprob | None]) -> list[dict[str, Any]]:
+def probabilities(entries: list[Logprob | None]) -> list[TokenProbability]:
     """Log-probabilities as llama.cpp has them."""
-    return [_entry(x) | {"top_logprobs": [_entry(top) for top in x.top]} for x in entries if x is not None]
+    return [{**_entry(x), "top_logprobs": [_entry(top) for top in x.top]} for x in entries if x is not None]
 
 
-def _entry(x: Logprob) -> dict[str, Any]:
+def _entry(x: Logprob) -> TokenProbability:
     text = x.bytes.decode("utf-8", "replace")
     return {"id": x.token, "token": text, "bytes": list(x.bytes), "logprob": max(x.logprob, -9999.0)}
 
 
-def _picked(answer: dict[str, Any], fields: list[str]) -> dict[str, Any]:
+def _picked(answer: NativeCompletion, fields: list[str]) -> NativeCompletion:
     """The fields that are wanted; `a/b` is b of a. Those that there are not are left out, as llama.cpp does."""
     found: dict[str, Any] = {}
     for field in fields:
@@ -220,7 +221,7 @@ def _picked(answer: dict[str, Any], fields: list[str]) -> dict[str, Any]:
             value = value.get(name, MISSING) if isinstance(value, dict) else MISSING
         if value is not MISSING:
             found[field] = value
-    return found
+    return cast(NativeCompletion, found)
 
 
 routes = [Route(path, create, methods=["POST"]) for path in ("/completion", "/completions")]

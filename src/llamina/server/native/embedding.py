@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import numpy as np
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
 from llamina.server.errors import ApiError
-from llamina.server.http import json, read
+from llamina.server.http import Json, json, read
+from llamina.server.native.schema import NativeEmbedding
 from llamina.server.openai.embeddings import read_inputs
 
 
@@ -31,7 +31,7 @@ class EmbeddingRequest(msgspec.Struct, forbid_unknown_fields=True):
         return self.content if self.content is not None else self.input
 
 
-async def create(request: Request) -> Response:
+async def create(request: Request) -> Json[list[NativeEmbedding]]:
     """POST /embedding."""
     server = request.app.state.server
     body = await read(request, EmbeddingRequest)

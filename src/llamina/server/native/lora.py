@@ -1,14 +1,14 @@
 """`/lora-adapters`: the loaded LoRAs, and those that act on requests which name none."""
 
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
-from llamina.server.http import json, read
+from llamina.server.http import Json, json, read
 from llamina.server.native.request import LoraId, scales
+from llamina.server.native.schema import AdapterScale, Success
 
 
-async def list_adapters(request: Request) -> Response:
+async def list_adapters(request: Request) -> Json[list[AdapterScale]]:
     """GET /lora-adapters."""
     async with request.app.state.server.models.use(request.query_params.get("model", "")) as (entry, model):
         names = await model.call("adapters")
@@ -21,7 +21,7 @@ async def list_adapters(request: Request) -> Response:
     )
 
 
-async def set_adapters(request: Request) -> Response:
+async def set_adapters(request: Request) -> Json[Success]:
     """POST /lora-adapters: the scales from now on; one that is not in the list is off."""
     body = await read(request, list[LoraId])
     async with request.app.state.server.models.use(request.query_params.get("model", "")) as (_, model):

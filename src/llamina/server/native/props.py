@@ -1,23 +1,21 @@
 """`/props`: what a client of llama.cpp wants to know of the server before it asks."""
 
-from typing import Any
-
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
 from llamina import __version__
-from llamina.server.http import json
+from llamina.server.http import Json, json
+from llamina.server.native.schema import DefaultSettings, Props
 from llamina.server.native.settings import sampling_of, settings, shorter
 
 
-async def props(request: Request) -> Response:
+async def props(request: Request) -> Json[Props]:
     """GET /props, of the model that `?model=` names."""
     server = request.app.state.server
     async with server.models.use(request.query_params.get("model", "")) as (entry, model):
         info = model.info
     params = shorter(settings(sampling_of(info.sampling, {}), {}, stream=False))
-    defaults: dict[str, Any] = {"params": params, "n_ctx": info.context}
+    defaults: DefaultSettings = {"params": params, "n_ctx": info.context}
     return json(
         {
             "default_generation_settings": defaults,

@@ -4,12 +4,13 @@ from typing import Any
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
 from llamina.server.errors import ApiError
-from llamina.server.http import json, read
+from llamina.server.http import Json, json, read
 from llamina.server.ids import new_id
+from llamina.server.native.schema import Ranked, Rerank
+from llamina.server.openai.schema import PromptUsage
 
 
 class RerankRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -38,7 +39,7 @@ class RerankRequest(msgspec.Struct, forbid_unknown_fields=True):
         return texts  # type: ignore[return-value]
 
 
-async def create(request: Request) -> Response:
+async def create(request: Request) -> Json[Rerank]:
     """POST /v1/rerank. The scores are the model's own, as llama.cpp gives them."""
     server = request.app.state.server
     body = await read(request, RerankRequest)
@@ -47,13 +48,12 @@ async def create(request: Request) -> Response:
         found = await model.call("rerank", query=body.query, documents=texts, adapters=model.adapters or None)
     scores = found["scores"]
     order = sorted(range(len(scores)), key=lambda at: -scores[at])[: body.top_n]
-    results = [
-        {"index": at, "relevance_score": scores[at]}
-        | ({"document": {"text": texts[at]}} if body.return_documents else {})
-        for at in order
-    ]
+    results: list[Ranked] = [{"index": at, "relevance_score": scores[at]} for at in order]
+    if body.return_documents:
+        for one in results:
+            one["document"] = {"text": texts[one["index"]]}
     tokens = found["tokens"]
-    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    usage: PromptUsage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return json({"id": new_id("rerank-"), "object": "list", "model": entry.id, "results": results, "usage": usage})
 
 

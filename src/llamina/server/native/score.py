@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import numpy as np
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
 from llamina.server.errors import ApiError
-from llamina.server.http import json, read
+from llamina.server.http import Json, json, read
 from llamina.server.ids import new_id
 from llamina.server.model import Model
+from llamina.server.native.schema import Scores
 
 
 class ScoreRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -39,7 +39,7 @@ class ScoreRequest(msgspec.Struct, forbid_unknown_fields=True):
         return list(zip(first, second, strict=True))
 
 
-async def create(request: Request) -> Response:
+async def create(request: Request) -> Json[Scores]:
     """POST /v1/score: by the model's classifier, or without one by the cosine of embeddings."""
     server = request.app.state.server
     body = await read(request, ScoreRequest)

@@ -5,12 +5,12 @@ from typing import Any
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
 from llamina.sampling import Sampling
 from llamina.server.errors import ApiError
-from llamina.server.http import json, read_bytes
+from llamina.server.http import Json, json, read_bytes
+from llamina.server.native.schema import NextToken, Slot, SlotAction
 from llamina.server.native.settings import settings, shorter
 
 
@@ -19,7 +19,7 @@ class SlotRequest(msgspec.Struct, forbid_unknown_fields=True):
     model: str = ""
 
 
-async def list_slots(request: Request) -> Response:
+async def list_slots(request: Request) -> Json[list[Slot]]:
     """GET /slots. With `fail_on_no_slot` the status is 503 if all are busy."""
     async with request.app.state.server.models.use(request.query_params.get("model", "")) as (_, model):
         found = await model.call("slots")
@@ -29,20 +29,26 @@ async def list_slots(request: Request) -> Response:
     return json([_described(id, slot, context) for id, slot in enumerate(found)])
 
 
-def _described(id: int, slot: dict[str, Any], context: int) -> dict[str, Any]:
-    head = {"id": id, "n_ctx": context, "speculative": slot.get("speculative", False), "is_processing": slot["busy"]}
+def _described(id: int, slot: dict[str, Any], context: int) -> Slot:
+    head: Slot = {
+        "id": id,
+        "n_ctx": context,
+        "speculative": slot.get("speculative", False),
+        "is_processing": slot["busy"],
+    }
     if "task" not in slot:
         return head
     most = slot["max_tokens"]
     said = shorter(settings(Sampling(**slot["sampling"]), slot, stream=False))
     del said["stream"]  # that is between the server and its client
-    next_token = {
+    next_token: NextToken = {
         "has_next_token": slot["busy"],
         "has_new_line": slot["newline"],
         "n_remain": -1 if most is None else most - slot["generated"],
         "n_decoded": slot["generated"],
     }
-    return head | {
+    return {
+        **head,
         "id_task": slot["task"],
         "n_prompt_tokens": slot["prompt_tokens"],
         "n_prompt_tokens_processed": max(0, min(slot["computed"], slot["prompt_tokens"]) - slot["cached_tokens"]),
@@ -52,7 +58,7 @@ def _described(id: int, slot: dict[str, Any], context: int) -> dict[str, Any]:
     }
 
 
-async def act(request: Request) -> Response:
+async def act(request: Request) -> Json[SlotAction]:
     """POST /slots/{id}?action=save|restore|erase."""
     server = request.app.state.server
     id, action = request.path_params["id"], request.query_params.get("action", "")
@@ -67,12 +73,13 @@ async def act(request: Request) -> Response:
             raise ApiError(400, message, "not_supported_error")
         begun = time.perf_counter()
         found = await model.call(f"{action}_slot", id=id, folder=server.config.slots, filename=body.filename)
-    return json({"id_slot": id, "filename": body.filename} | _told(action, found, 1e3 * (time.perf_counter() - begun)))
-
-
-def _told(action: str, found: dict[str, Any], milliseconds: float) -> dict[str, Any]:
-    tokens, size = ("n_saved", "n_written") if action == "save" else ("n_restored", "n_read")
-    return {tokens: found["tokens"], size: found["bytes"], "timings": {f"{action}_ms": milliseconds}}
+    told: SlotAction = {"id_slot": id, "filename": body.filename}
+    tokens, size, milliseconds = found["tokens"], found["bytes"], 1e3 * (time.perf_counter() - begun)
+    if action == "save":
+        told |= {"n_saved": tokens, "n_written": size, "timings": {"save_ms": milliseconds}}
+    else:
+        told |= {"n_restored": tokens, "n_read": size, "timings": {"restore_ms": milliseconds}}
+    return json(told)
 
 
 routes = [

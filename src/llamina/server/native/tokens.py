@@ -4,12 +4,12 @@ from typing import Any
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
 from llamina.server.errors import ApiError
-from llamina.server.http import json, read
+from llamina.server.http import Json, json, read
 from llamina.server.model import Model
+from llamina.server.native.schema import CountedTokens, Detokenized, Prompt, TokenizerInfo, Tokens
 
 
 class TokenizeRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -38,7 +38,7 @@ class TokenizeRequest(msgspec.Struct, forbid_unknown_fields=True):
             raise ApiError(400, message, param="continue_final_message")
 
 
-async def tokenize(request: Request) -> Response:
+async def tokenize(request: Request) -> Json[Tokens | CountedTokens]:
     """POST /tokenize."""
     body = await read(request, TokenizeRequest)
     body.check()
@@ -66,7 +66,7 @@ def _piece(piece: bytes) -> str | list[int]:
         return list(piece)
 
 
-async def _as_vllm(model: Model, body: TokenizeRequest) -> dict[str, Any]:
+async def _as_vllm(model: Model, body: TokenizeRequest) -> CountedTokens:
     if body.messages is not None:
         options: dict[str, Any] = {"tools": body.tools} if body.tools else {}
         variables = dict(body.chat_template_kwargs or {}) | {"add_generation_prompt": body.add_generation_prompt}
@@ -77,7 +77,12 @@ async def _as_vllm(model: Model, body: TokenizeRequest) -> dict[str, Any]:
     else:
         special = body.add_special_tokens is not False
         tokens = (await model.call("tokenize", text=body.prompt, add_special=special))["tokens"]
-    answer = {"count": len(tokens), "max_model_len": model.info.context, "tokens": tokens, "token_strs": None}
+    answer: CountedTokens = {
+        "count": len(tokens),
+        "max_model_len": model.info.context,
+        "tokens": tokens,
+        "token_strs": None,
+    }
     if body.return_token_strs:
         answer["token_strs"] = await model.call("spellings", tokens=tokens)
     return answer
@@ -88,7 +93,7 @@ class DetokenizeRequest(msgspec.Struct, forbid_unknown_fields=True):
     model: str = ""
 
 
-async def detokenize(request: Request) -> Response:
+async def detokenize(request: Request) -> Json[Detokenized]:
     """POST /detokenize: the text as `content` (llama.cpp) and `prompt` (vLLM)."""
     body = await read(request, DetokenizeRequest)
     async with request.app.state.server.models.use(body.model) as (_, model):
@@ -104,7 +109,7 @@ class TemplateRequest(msgspec.Struct, forbid_unknown_fields=True):
     chat_template_kwargs: dict[str, Any] | None = None
 
 
-async def apply_template(request: Request) -> Response:
+async def apply_template(request: Request) -> Json[Prompt]:
     """POST /apply-template."""
     body = await read(request, TemplateRequest)
     variables = dict(body.chat_template_kwargs or {}) | {"add_generation_prompt": body.add_generation_prompt}
@@ -114,7 +119,7 @@ async def apply_template(request: Request) -> Response:
     return json({"prompt": found})
 
 
-async def tokenizer_info(request: Request) -> Response:
+async def tokenizer_info(request: Request) -> Json[TokenizerInfo]:
     """GET /tokenizer_info: vLLM's, by which lm-eval knows that it need not have the tokenizer itself."""
     async with request.app.state.server.models.use(request.query_params.get("model", "")) as (_, model):
         info = model.info

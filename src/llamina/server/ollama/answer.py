@@ -3,20 +3,21 @@
 import time
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Generic
 
 import msgspec
 from starlette.background import BackgroundTask
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import StreamingResponse
 
 from llamina.server.errors import ApiError, api_error, ollama_shape
-from llamina.server.http import HEADERS, encode, json, with_keep_alive
+from llamina.server.http import HEADERS, Json, Told, encode, json, with_keep_alive
 from llamina.server.model import Chunk, Model
 from llamina.server.model.client import ChunkStream
 from llamina.server.model.frames import Logprob, Usage
 from llamina.server.models import Entry, Models
 from llamina.server.ollama.names import keep
+from llamina.server.ollama.schema import Call, ChatContent, GenerateContent, TokenLogprob
 
 Line = dict[str, Any]
 Begin = Callable[[Entry, Model], ChunkStream]
@@ -35,7 +36,7 @@ class Answer:
         self._started = self._loaded = time.perf_counter_ns()
         self._text = self._thinking = ""
         self._calls: dict[int, dict[str, Any]] = {}  # that are not told yet; arguments as text
-        self._told: list[dict[str, Any]] = []
+        self._told: list[Call] = []
         self._logprobs: list[Logprob | None] | None = None
         self._generated: list[int] = []
         self._last: Chunk | None = None
@@ -46,7 +47,7 @@ class Answer:
 
     # ---- what the two kinds of response differ in --------------------------------------------------------
 
-    def content(self, text: str, thinking: str, calls: list[dict[str, Any]]) -> Line:
+    def content(self, text: str, thinking: str, calls: list[Call]) -> ChatContent | GenerateContent:
         """The fields that hold what was said."""
         raise NotImplementedError
 
@@ -85,16 +86,10 @@ class Answer:
         """A line without news."""
         return self._line("", "", [], None)
 
-    def _line(
-        self, text: str, thinking: str, calls: list[dict[str, Any]], logprobs: list[Logprob | None] | None
-    ) -> Line:
-        line = {"model": self._model, "created_at": now(), **self.content(text, thinking, calls), "done": False}
+    def _line(self, text: str, thinking: str, calls: list[Call], logprobs: list[Logprob | None] | None) -> Line:
+        line: Line = {"model": self._model, "created_at": now(), **self.content(text, thinking, calls), "done": False}
         if logprobs is not None:
-            line["logprobs"] = [
-                _entry(x) | ({"top_logprobs": [_entry(top) for top in x.top]} if x.top else {})
-                for x in logprobs
-                if x is not None
-            ]
+            line["logprobs"] = [_entry(x) for x in logprobs if x is not None]
         return line
 
     def _end(self, last: Chunk) -> Line:
@@ -114,7 +109,7 @@ class Answer:
             "eval_duration": round(1e9 * usage.completion_seconds),
         }
 
-    def _take_calls(self, chunk: Chunk) -> list[dict[str, Any]]:
+    def _take_calls(self, chunk: Chunk) -> list[Call]:
         """The calls that are complete: another has begun after them, or the answer is done."""
         for call in chunk.calls:
             if call.dropped:
@@ -130,24 +125,34 @@ class Answer:
         return calls
 
 
-def _call(index: int, call: dict[str, Any]) -> dict[str, Any]:
+def _call(index: int, call: dict[str, Any]) -> Call:
     arguments = msgspec.Raw((call["arguments"] or "{}").encode())  # the parser has seen that it is an object
     return {"id": call["id"], "function": {"index": index, "name": call["name"], "arguments": arguments}}
 
 
-def _entry(x: Logprob) -> dict[str, Any]:
-    return {"token": x.bytes.decode("utf-8", "replace"), "logprob": max(x.logprob, -9999.0), "bytes": list(x.bytes)}
+def _entry(x: Logprob) -> TokenLogprob:
+    text, number = x.bytes.decode("utf-8", "replace"), max(x.logprob, -9999.0)
+    entry: TokenLogprob = {"token": text, "logprob": number, "bytes": list(x.bytes)}
+    if x.top:
+        entry["top_logprobs"] = [_entry(top) for top in x.top]
+    return entry
 
 
 # ---- responses -------------------------------------------------------------------------------------------
 
 
-def ndjson(source: AsyncIterator[Line]) -> Response:
+class Lines(StreamingResponse, Generic[Told]):
+    """A stream of lines, each the JSON of this type."""
+
+    media_type = "application/x-ndjson"
+
+
+def ndjson(source: AsyncIterator[Any]) -> Lines[Any]:
     """A stream of lines. An error in the middle is a last line."""
-    return StreamingResponse(_guarded(source), headers=HEADERS, media_type="application/x-ndjson")
+    return Lines(_guarded(source), headers=HEADERS)
 
 
-async def _guarded(source: AsyncIterator[Line]) -> AsyncIterator[bytes]:
+async def _guarded(source: AsyncIterator[Any]) -> AsyncIterator[bytes]:
     try:
         async for line in source:
             yield encode(line) + b"\n"
@@ -157,7 +162,7 @@ async def _guarded(source: AsyncIterator[Line]) -> AsyncIterator[bytes]:
 
 async def respond(
     request: Request, entry: Entry, answer: Answer, begin: Begin, stream: bool, keep_alive: float | None
-) -> Response:
+) -> Json[Any] | Lines[Any]:
     """Generate, and answer with lines or with the whole. `begin` starts the generation, or raises ApiError."""
     models: Models = request.app.state.server.models
     async with models.use(entry.id) as (_, model):
@@ -169,6 +174,7 @@ async def respond(
             async with chunks:
                 async for chunk in chunks:
                     answer.take(chunk)
+    response: Json[Any] | Lines[Any]
     response = ndjson(_lines(models, entry, answer, first, chunks)) if stream else json(answer.whole())
     response.background = BackgroundTask(keep, models, entry, keep_alive)
     return response
@@ -185,7 +191,7 @@ async def _lines(
                 yield line
 
 
-async def only_load(request: Request, entry: Entry, answer: Answer, keep_alive: float | None) -> Response:
+async def only_load(request: Request, entry: Entry, answer: Answer, keep_alive: float | None) -> Json[Any]:
     """Answer a request that has nothing to say: with a `keep_alive` of 0 the model is unloaded, else loaded."""
     models: Models = request.app.state.server.models
     if keep_alive != 0:

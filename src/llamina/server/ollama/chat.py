@@ -3,19 +3,19 @@
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
 from llamina.server.config import Limits
 from llamina.server.errors import ApiError
-from llamina.server.http import read
+from llamina.server.http import Json, read
 from llamina.server.model import Model
 from llamina.server.model.client import ChunkStream
 from llamina.server.models import Entry
-from llamina.server.ollama.answer import Answer, Line, only_load, respond
+from llamina.server.ollama.answer import Answer, Lines, only_load, respond
 from llamina.server.ollama.conversation import Message, check_no_images, conversation
 from llamina.server.ollama.modelfile import modelfile_of
 from llamina.server.ollama.names import find
+from llamina.server.ollama.schema import AnswerMessage, Call, ChatContent, ChatLine
 from llamina.server.ollama.shared_fields import GenerationRequest
 from llamina.server.ollama.template import Template
 from llamina.server.tools import check_count, read_schema
@@ -67,8 +67,8 @@ def _tool(tool: dict[str, Any], param: str) -> dict[str, Any]:
 class ChatAnswer(Answer):
     """Lines with a message."""
 
-    def content(self, text: str, thinking: str, calls: list[dict[str, Any]]) -> Line:
-        message: dict[str, Any] = {"role": "assistant", "content": text}
+    def content(self, text: str, thinking: str, calls: list[Call]) -> ChatContent:
+        message: AnswerMessage = {"role": "assistant", "content": text}
         if thinking:
             message["thinking"] = thinking
         if calls:
@@ -76,7 +76,7 @@ class ChatAnswer(Answer):
         return {"message": message}
 
 
-async def chat(request: Request) -> Response:
+async def chat(request: Request) -> Json[ChatLine] | Lines[ChatLine]:
     """POST /api/chat."""
     server = request.app.state.server
     body = await read(request, ChatRequest)

@@ -7,15 +7,15 @@ import msgspec
 import numpy as np
 from starlette.background import BackgroundTask
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
 from llamina.server.errors import ApiError
-from llamina.server.http import json, read
+from llamina.server.http import Json, Value, json, read
 from llamina.server.models import Entry
 from llamina.server.ollama.modelfile import modelfile_of
 from llamina.server.ollama.names import find, keep
 from llamina.server.ollama.options import seconds
+from llamina.server.ollama.schema import EmbedAnswer, EmbeddingAnswer
 from llamina.server.openai.embeddings import first_dimensions
 
 
@@ -35,7 +35,7 @@ class EmbeddingsRequest(msgspec.Struct, forbid_unknown_fields=True):
     keep_alive: float | str | None = None
 
 
-async def embed(request: Request) -> Response:
+async def embed(request: Request) -> Json[EmbedAnswer]:
     """POST /api/embed: vectors of length 1."""
     started = time.perf_counter_ns()
     body, limits = await read(request, EmbedRequest), request.app.state.server.config.limits
@@ -48,7 +48,7 @@ async def embed(request: Request) -> Response:
     vectors, tokens, loaded = await _vectors(
         request, entry, body.options, inputs, truncate=body.truncate is not False, normalize=True
     )
-    answer = {
+    answer: EmbedAnswer = {
         "model": body.model,
         "embeddings": first_dimensions(vectors, body.dimensions or None, True).tolist() if inputs else [],
         "total_duration": time.perf_counter_ns() - started,
@@ -58,13 +58,14 @@ async def embed(request: Request) -> Response:
     return _kept(request, json(answer), entry, keeps)
 
 
-async def embeddings(request: Request) -> Response:
+async def embeddings(request: Request) -> Json[EmbeddingAnswer]:
     """POST /api/embeddings: one vector, as the model makes it."""
     body = await read(request, EmbeddingsRequest)
     entry, keeps = find(request.app.state.server.models, body.model), seconds(body.keep_alive)
     inputs = [body.prompt] if body.prompt else []
     vectors, _, _ = await _vectors(request, entry, body.options, inputs, truncate=False, normalize=False)
-    return _kept(request, json({"embedding": vectors[0].tolist() if inputs else []}), entry, keeps)
+    answer: EmbeddingAnswer = {"embedding": vectors[0].tolist() if inputs else []}
+    return _kept(request, json(answer), entry, keeps)
 
 
 async def _vectors(
@@ -86,7 +87,7 @@ async def _vectors(
     return vectors, sum(found["tokens"]), loaded
 
 
-def _kept(request: Request, response: Response, entry: Entry, keeps: float | None) -> Response:
+def _kept(request: Request, response: Json[Value], entry: Entry, keeps: float | None) -> Json[Value]:
     response.background = BackgroundTask(keep, request.app.state.server.models, entry, keeps)
     return response
 

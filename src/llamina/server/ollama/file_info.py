@@ -15,6 +15,7 @@ from llamina.engine.runner.load import locate
 from llamina.errors import LlaminaError
 from llamina.gguf import GGUF, fingerprint, open_model
 from llamina.hub.shards import shards_of
+from llamina.server.ollama.schema import Details, TensorInfo
 from llamina.server.ollama.shared_fields import able_to_think
 
 # general.file_type, as llama.cpp numbers mixtures of formats
@@ -32,10 +33,10 @@ TEMPLATE = "tokenizer.chat_template"
 class Facts:
     """Of one file, or all shards of it."""
 
+    details: Details
     size: int = 0
     modified: datetime = UNKNOWN
     fingerprint: str = ""
-    details: dict[str, Any] = field(default_factory=dict)
     template: str = ""
     license: str = ""
     capabilities: list[str] = field(default_factory=list)
@@ -84,17 +85,20 @@ def _number(value: object) -> int:
     return int(value) if isinstance(value, numbers.Integral) else 0
 
 
-def _details(family: str, size: str, quantization: str, context: int, width: int) -> dict[str, Any]:
-    lengths = {"context_length": context, "embedding_length": width}
-    return {
+def _details(family: str, size: str, quantization: str, context: int, width: int) -> Details:
+    found: Details = {
         "parent_model": "",
         "format": "gguf",
         "family": family,
         "families": [family] if family else [],
         "parameter_size": size,
         "quantization_level": quantization,
-        **{name: value for name, value in lengths.items() if value},
     }
+    if context:
+        found["context_length"] = context
+    if width:
+        found["embedding_length"] = width
+    return found
 
 
 def parameters(file: GGUF) -> int:
@@ -135,10 +139,10 @@ def metadata(path: Path, verbose: bool) -> dict[str, Any]:
     return found
 
 
-def tensors(path: Path) -> list[dict[str, Any]]:
+def tensors(path: Path) -> list[TensorInfo]:
     """Names, formats and shapes; the first of a shape's numbers is that of the fastest dimension, as in the file."""
     file = open_model(path)
-    found = [
+    found: list[TensorInfo] = [
         {"name": tensor.name, "type": tensor.type.name, "shape": [int(n) for n in reversed(tensor.shape)]}
         for tensor in file.tensors.values()
     ]

@@ -3,19 +3,19 @@
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
 from llamina.server.config import Limits
 from llamina.server.errors import ApiError
-from llamina.server.http import read
+from llamina.server.http import Json, read
 from llamina.server.model import Chunk, Model
 from llamina.server.model.client import ChunkStream
 from llamina.server.models import Entry
-from llamina.server.ollama.answer import Answer, Line, only_load, respond
+from llamina.server.ollama.answer import Answer, Line, Lines, only_load, respond
 from llamina.server.ollama.conversation import check_no_images, conversation, with_images
 from llamina.server.ollama.modelfile import Modelfile, modelfile_of
 from llamina.server.ollama.names import find
+from llamina.server.ollama.schema import Call, GenerateContent, GenerateLine
 from llamina.server.ollama.shared_fields import GenerationRequest
 from llamina.server.ollama.template import PLAIN, Template
 
@@ -77,14 +77,14 @@ class GenerateRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=Tru
 class GenerateAnswer(Answer):
     """Lines with a piece of the response; the last has the tokens of all as a `context` for the next request."""
 
-    def content(self, text: str, thinking: str, calls: list[dict[str, Any]]) -> Line:
-        return {"response": text} | ({"thinking": thinking} if thinking else {})
+    def content(self, text: str, thinking: str, calls: list[Call]) -> GenerateContent:
+        return {"response": text, "thinking": thinking} if thinking else {"response": text}
 
     def ending(self, last: Chunk, generated: list[int]) -> Line:
         return {"context": [*last.prompt, *generated]} if last.prompt is not None else {}
 
 
-async def generate(request: Request) -> Response:
+async def generate(request: Request) -> Json[GenerateLine] | Lines[GenerateLine]:
     """POST /api/generate."""
     server = request.app.state.server
     body = await read(request, GenerateRequest)

@@ -14,17 +14,18 @@ from llamina import hub
 from llamina.errors import DownloadError
 from llamina.server.config import ModelProfile
 from llamina.server.errors import ApiError
-from llamina.server.http import json, read
+from llamina.server.http import Json, json, read
 from llamina.server.models import Entry, Models
 from llamina.server.ollama import kept
-from llamina.server.ollama.answer import Line, ndjson
+from llamina.server.ollama.answer import Lines, ndjson
 from llamina.server.ollama.conversation import Message, conversation
 from llamina.server.ollama.modelfile import Modelfile, modelfile_of
 from llamina.server.ollama.names import find, new_name
 from llamina.server.ollama.options import read_options
+from llamina.server.ollama.schema import StatusLine
 from llamina.server.ollama.template import Template
 
-SUCCESS: Line = {"status": "success"}
+SUCCESS: StatusLine = {"status": "success"}
 HOSTS = ("hf.co/", "huggingface.co/")  # that names of repositories may begin with
 
 
@@ -46,7 +47,7 @@ class Pull:
     def __init__(self, name: str) -> None:
         self._name = name
         self._loop = asyncio.get_running_loop()
-        self._queue: asyncio.Queue[Line | BaseException | None] = asyncio.Queue()
+        self._queue: asyncio.Queue[StatusLine | BaseException | None] = asyncio.Queue()
         self._left = threading.Event()
         self.path = ""
         self._thread = self._loop.run_in_executor(None, self._run)
@@ -62,13 +63,15 @@ class Pull:
         if self._left.is_set():
             raise DownloadError(f"{self._name} is not wanted any more")
         source = hub.entry_of(self._name)
-        line: Line = {"status": f"pulling {what}", "digest": f"sha256:{source.sha256}"} if source else {}
-        self._put({"status": f"pulling {what}", **line, "total": total, "completed": done})
+        line: StatusLine = {"status": f"pulling {what}", "total": total, "completed": done}
+        if source:
+            line["digest"] = f"sha256:{source.sha256}"
+        self._put(line)
 
-    def _put(self, item: Line | BaseException | None) -> None:
+    def _put(self, item: StatusLine | BaseException | None) -> None:
         self._loop.call_soon_threadsafe(self._queue.put_nowait, item)
 
-    async def __aiter__(self) -> AsyncIterator[Line]:
+    async def __aiter__(self) -> AsyncIterator[StatusLine]:
         try:
             while (item := await self._queue.get()) is not None:
                 if isinstance(item, BaseException):
@@ -78,7 +81,7 @@ class Pull:
             self._left.set()
 
 
-async def pull(request: Request) -> Response:
+async def pull(request: Request) -> Json[StatusLine] | Lines[StatusLine]:
     """POST /api/pull: a model of the catalogue, or a repository of Hugging Face."""
     body = await read(request, PullRequest)
     name = body.model or body.name
@@ -92,7 +95,7 @@ async def pull(request: Request) -> Response:
         return json(SUCCESS)
     first = await anext(lines)  # a name that cannot be pulled is an answer of its own, not a line
 
-    async def all_lines() -> AsyncIterator[Line]:
+    async def all_lines() -> AsyncIterator[StatusLine]:
         yield {"status": "pulling manifest"}
         yield first
         async for line in lines:
@@ -101,7 +104,7 @@ async def pull(request: Request) -> Response:
     return ndjson(all_lines())
 
 
-async def _pulled(server: Any, id: str) -> AsyncIterator[Line]:
+async def _pulled(server: Any, id: str) -> AsyncIterator[StatusLine]:
     task = Pull(id)
     async for line in task:
         yield line
@@ -168,7 +171,7 @@ class CreateRequest(msgspec.Struct, forbid_unknown_fields=True):
         )
 
 
-async def create(request: Request) -> Response:
+async def create(request: Request) -> Json[StatusLine] | Lines[StatusLine]:
     """POST /api/create: another model's file with defaults of its own."""
     server = request.app.state.server
     body = await read(request, CreateRequest)
@@ -182,7 +185,7 @@ async def create(request: Request) -> Response:
         profile = msgspec.structs.replace(profile, context=context)
     await _put(server, id, profile, modelfile)
 
-    async def lines() -> AsyncIterator[Line]:
+    async def lines() -> AsyncIterator[StatusLine]:
         yield SUCCESS
 
     return json(SUCCESS) if body.stream is False else ndjson(lines())

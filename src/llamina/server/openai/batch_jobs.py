@@ -8,13 +8,14 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from llamina.server.batch import described, find_batch, new_batch
-from llamina.server.batch.batch import ACTIVE, as_object, batch_of
+from llamina.server.batch.batch import ACTIVE, Batch, as_object, batch_of
 from llamina.server.caller import caller
 from llamina.server.errors import ApiError
 from llamina.server.files import DAY, file_id, find_file, new_file
-from llamina.server.http import json, read
+from llamina.server.http import Json, json, read
 from llamina.server.openai.batches import batches, begin, cancelled, check_endpoint
 from llamina.server.openai.lists import listed
+from llamina.server.openai.schema import Listed
 from llamina.server.store import Kept
 
 JSONL = "application/jsonl"
@@ -28,7 +29,7 @@ class BatchJobRequest(msgspec.Struct, forbid_unknown_fields=True):
     metadata: dict[str, str] | None = None
 
 
-async def create(request: Request) -> Response:
+async def create(request: Request) -> Json[Batch]:
     """POST /v1/batch_jobs."""
     server, owner = request.app.state.server, caller(request).id
     body = await read(request, BatchJobRequest)
@@ -62,13 +63,13 @@ async def _with_input(server: Any, owner: str, body: BatchJobRequest) -> list[Ke
     return [file, batch]
 
 
-async def list_jobs(request: Request) -> Response:
+async def list_jobs(request: Request) -> Json[Listed[Batch]]:
     """GET /v1/batch_jobs."""
     data, more = await batches(request)
     return listed([_job(batch) for batch in data], more)
 
 
-async def retrieve(request: Request) -> Response:
+async def retrieve(request: Request) -> Json[Batch]:
     """GET /v1/batch_jobs/{id}."""
     return json(_job(await described(request.app.state.server, request.path_params["id"], caller(request).id)))
 
@@ -86,13 +87,13 @@ async def output(request: Request) -> Response:
     return FileResponse(server.store.contents.path(file.id), media_type=JSONL)
 
 
-async def cancel(request: Request) -> Response:
+async def cancel(request: Request) -> Json[Batch]:
     """POST /v1/batch_jobs/{id}/cancel."""
     return json(_job(await cancelled(request)))
 
 
-def _job(batch: dict[str, Any]) -> dict[str, Any]:
-    return batch | {"object": "batch_job"}
+def _job(batch: Batch) -> Batch:
+    return {**batch, "object": "batch_job"}
 
 
 routes = [

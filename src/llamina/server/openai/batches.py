@@ -4,16 +4,16 @@ from typing import Any, Literal
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
 from llamina.server.batch import cancel_batch, described, new_batch, resume_all, run
-from llamina.server.batch.batch import ACTIVE, KIND, as_object
+from llamina.server.batch.batch import ACTIVE, KIND, Batch, as_object
 from llamina.server.batch.endpoints import ENDPOINTS
 from llamina.server.caller import caller
-from llamina.server.http import json, read
+from llamina.server.http import Json, json, read
 from llamina.server.openai.files import expiry_seconds
 from llamina.server.openai.lists import asked_page, kept_page, listed
+from llamina.server.openai.schema import Listed
 from llamina.server.protection.authenticate import check_scope
 from llamina.server.store import Kept
 
@@ -33,7 +33,7 @@ class BatchRequest(msgspec.Struct, forbid_unknown_fields=True):
     output_expires_after: ExpiresAfter | None = None
 
 
-async def create(request: Request) -> Response:
+async def create(request: Request) -> Json[Batch]:
     """POST /v1/batches."""
     server, owner = request.app.state.server, caller(request).id
     body = await read(request, BatchRequest)
@@ -65,13 +65,13 @@ async def begin(server: Any, *new: Kept) -> None:
     server.jobs.start(new[-1].id, run(server, new[-1].id))
 
 
-async def list_batches(request: Request) -> Response:
+async def list_batches(request: Request) -> Json[Listed[Batch]]:
     """GET /v1/batches."""
     data, more = await batches(request)
     return listed(data, more)
 
 
-async def batches(request: Request) -> tuple[list[dict[str, Any]], bool]:
+async def batches(request: Request) -> tuple[list[Batch], bool]:
     """The page of batches that a query string asks for, and whether there are more."""
     server, owner = request.app.state.server, caller(request).id
     page = await kept_page(request, KIND, asked_page(request, 20, MOST))
@@ -81,17 +81,17 @@ async def batches(request: Request) -> tuple[list[dict[str, Any]], bool]:
     ], page.more
 
 
-async def retrieve(request: Request) -> Response:
+async def retrieve(request: Request) -> Json[Batch]:
     """GET /v1/batches/{id}."""
     return json(await described(request.app.state.server, request.path_params["id"], caller(request).id))
 
 
-async def cancel(request: Request) -> Response:
+async def cancel(request: Request) -> Json[Batch]:
     """POST /v1/batches/{id}/cancel."""
     return json(await cancelled(request))
 
 
-async def cancelled(request: Request) -> dict[str, Any]:
+async def cancelled(request: Request) -> Batch:
     """The batch, which is being cancelled. What was answered so far will be in its files."""
     server, id, owner = request.app.state.server, request.path_params["id"], caller(request).id
     if await cancel_batch(server, id, owner):

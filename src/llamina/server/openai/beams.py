@@ -6,7 +6,8 @@ from typing import Any, Protocol
 from llamina.server.errors import ApiError
 from llamina.server.ids import new_id
 from llamina.server.model.frames import Usage
-from llamina.server.openai.chat import timings, usage
+from llamina.server.openai.schema import TextChoice, TextCompletion
+from llamina.server.openai.usage import timings, usage
 from llamina.server.record import current
 
 OFF = {"temperature": 0}  # what may be given and asks nothing: beams choose by themselves
@@ -42,7 +43,7 @@ def width(body: Search) -> int | None:
 
 async def answer(
     server: Any, body: Search, prompts: list[str | list[int]], options: dict[str, Any], n: int
-) -> dict[str, Any]:
+) -> TextCompletion:
     """A `text_completion` of the `n` best answers to each prompt, best first. Raises ApiError."""
     beam_width, most = width(body), server.config.limits.answers
     if beam_width is None or not 1 <= beam_width <= most:
@@ -53,13 +54,20 @@ async def answer(
         if (value := getattr(body, name)) is not None:
             given[name] = value
     usages: list[Usage] = []
-    choices: list[dict[str, Any]] = []
+    choices: list[TextChoice] = []
     async with server.models.use(body.model) as (entry, model):
         for prompt in prompts:
             found = await model.call("beam_search", prompt=prompt, n=n, options=given)
             usages.append(Usage(**found["usage"]))
             choices += [
-                {"index": len(choices) + i, "logprobs": None, **beam} for i, beam in enumerate(found["answers"])
+                {
+                    "index": len(choices) + i,
+                    "text": beam["text"],
+                    "logprobs": None,
+                    "finish_reason": beam["finish_reason"],
+                    "score": beam["score"],
+                }
+                for i, beam in enumerate(found["answers"])
             ]
     counts = usage(usages)
     counts["prompt_tokens"] = sum(part.prompt_tokens for part in usages)
@@ -67,5 +75,12 @@ async def answer(
     if (record := current()) is not None:
         record.prompt_tokens += counts["prompt_tokens"]
         record.completion_tokens += counts["completion_tokens"]
-    head = {"id": new_id("cmpl-"), "object": "text_completion", "created": int(time.time()), "model": entry.id}
-    return head | {"choices": choices, "usage": counts, "timings": timings(usages)}
+    return {
+        "id": new_id("cmpl-"),
+        "object": "text_completion",
+        "created": int(time.time()),
+        "model": entry.id,
+        "choices": choices,
+        "usage": counts,
+        "timings": timings(usages),
+    }

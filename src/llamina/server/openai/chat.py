@@ -7,17 +7,30 @@ from typing import Any, Literal
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
 from llamina.server.config import Limits
 from llamina.server.errors import ApiError
-from llamina.server.http import DONE, PING, bursts, encode, event, events, json, read
+from llamina.server.http import DONE, PING, Events, Json, bursts, encode, event, events, json, read
 from llamina.server.ids import new_id
 from llamina.server.model import Chunk
 from llamina.server.model.client import ChunkStream
 from llamina.server.model.frames import CallDelta, Logprob, Usage
 from llamina.server.openai.sampling import SamplingFields, check_limits
+from llamina.server.openai.schema import (
+    ChatChoice,
+    ChatCompletion,
+    ChatCompletionChunk,
+    ChatDelta,
+    ChatLogprobs,
+    ChatMessage,
+    ChunkChoice,
+    FunctionCall,
+    FunctionDelta,
+    ToolCall,
+    ToolCallDelta,
+)
+from llamina.server.openai.usage import logprobs, timings, usage
 from llamina.server.tools import check_count, warning_headers
 
 REASONING_FORMATS = ("none", "auto", "deepseek")  # in the text, or in reasoning_content, as the two others say
@@ -144,7 +157,7 @@ def _constraint(format: ResponseFormat | None) -> dict[str, Any]:
     return {"json_schema": format.json_schema.schema}
 
 
-async def create(request: Request) -> Response:
+async def create(request: Request) -> Json[ChatCompletion] | Events[ChatCompletionChunk]:
     """POST /v1/chat/completions."""
     server = request.app.state.server
     body = await read(request, ChatRequest)
@@ -158,7 +171,7 @@ async def create(request: Request) -> Response:
     return response
 
 
-async def answer(server: Any, body: ChatRequest, **defaults: Any) -> dict[str, Any]:
+async def answer(server: Any, body: ChatRequest, **defaults: Any) -> ChatCompletion:
     """A `chat.completion`. `defaults` are options of the engine where the request gives none."""
     async with _begun(server, body, **defaults) as (making, stream), stream:
         async for chunk in stream:
@@ -206,11 +219,14 @@ class Answer:
         if chunk.usage is not None:
             self._usages.append(chunk.usage)
 
-    def whole(self) -> dict[str, Any]:
+    def whole(self) -> ChatCompletion:
         """A `chat.completion`."""
-        choices = [choice.whole(self._logprobs) for choice in self._choices]
-        return self._head("chat.completion") | {
-            "choices": choices,
+        return {
+            "id": self.id,
+            "object": "chat.completion",
+            "created": self._created,
+            "model": self.model,
+            "choices": [choice.whole(self._logprobs) for choice in self._choices],
             "usage": usage(self._usages),
             "timings": timings(self._usages),
         }
@@ -223,14 +239,17 @@ class Answer:
         choice = self._choices[chunk.index]
         parts: list[bytes] = []
         if self._progress and not chunk.tokens and chunk.finish_reason is None:
-            progress = {"total": chunk.prompt_tokens, "processed": chunk.computed}
-            return [event(self.delta(chunk.index, {}) | {"prompt_progress": progress})]
+            part = self.delta(chunk.index, {})
+            part["prompt_progress"] = {"total": chunk.prompt_tokens, "processed": chunk.computed}
+            return [event(part)]
         for delta in choice.news(chunk):
             parts.append(
                 event(self.delta(chunk.index, delta, logprobs=self._logprobs_of(chunk) if not parts else None))
             )
         if chunk.finish_reason is not None:
-            parts.append(event(self.delta(chunk.index, {}, choice.reason) | {"timings": timings(self._usages)}))
+            last = self.delta(chunk.index, {}, choice.reason)
+            last["timings"] = timings(self._usages)
+            parts.append(event(last))
         return parts
 
     def _text_event(self, index: int, text: str) -> bytes:
@@ -240,20 +259,28 @@ class Answer:
             around = self._around[index] = (before, after)
         return around[0] + encode(text) + around[1]
 
-    def _logprobs_of(self, chunk: Chunk) -> dict[str, Any] | None:
+    def _logprobs_of(self, chunk: Chunk) -> ChatLogprobs | None:
         return {"content": logprobs(chunk.logprobs)} if self._logprobs and chunk.logprobs else None
 
     def delta(
-        self, index: int, delta: dict[str, Any], reason: str | None = None, logprobs: dict[str, Any] | None = None
-    ) -> dict[str, Any]:
-        choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
-        return self._head("chat.completion.chunk") | {"choices": [choice]}
+        self, index: int, delta: ChatDelta, reason: str | None = None, logprobs: ChatLogprobs | None = None
+    ) -> ChatCompletionChunk:
+        choice: ChunkChoice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
+        return self._chunk([choice])
 
-    def usage_chunk(self) -> dict[str, Any]:
-        return self._head("chat.completion.chunk") | {"choices": [], "usage": usage(self._usages)}
+    def usage_chunk(self) -> ChatCompletionChunk:
+        chunk = self._chunk([])
+        chunk["usage"] = usage(self._usages)
+        return chunk
 
-    def _head(self, object: str) -> dict[str, Any]:
-        return {"id": self.id, "object": object, "created": self._created, "model": self.model}
+    def _chunk(self, choices: list[ChunkChoice]) -> ChatCompletionChunk:
+        return {
+            "id": self.id,
+            "object": "chat.completion.chunk",
+            "created": self._created,
+            "model": self.model,
+            "choices": choices,
+        }
 
 
 class Choice:
@@ -264,7 +291,7 @@ class Choice:
         self.reason = "stop"
         self._text: list[str] = []
         self._reasoning: list[str] = []
-        self.calls: dict[int, dict[str, Any]] = {}
+        self.calls: dict[int, ToolCall] = {}
         self._logprobs: list[Logprob | None] = []
 
     @property
@@ -291,21 +318,21 @@ class Choice:
         if call.dropped:
             self.calls.pop(call.index, None)
         elif call.name is not None:
-            function = {"name": call.name, "arguments": ""}
-            self.calls[call.index] = {"id": call.id, "type": "function", "function": function}
+            function: FunctionCall = {"name": call.name, "arguments": ""}
+            self.calls[call.index] = {"id": call.id or "", "type": "function", "function": function}
         else:
             self.calls[call.index]["function"]["arguments"] += call.arguments
 
-    def news(self, chunk: Chunk) -> list[dict[str, Any]]:
+    def news(self, chunk: Chunk) -> list[ChatDelta]:
         """What is new in a chunk, as deltas of a message."""
-        deltas: list[dict[str, Any]] = []
+        deltas: list[ChatDelta] = []
         if chunk.reasoning:
             deltas.append({"reasoning_content": chunk.reasoning})
         if chunk.text or (chunk.logprobs and not chunk.calls and not chunk.reasoning):
             deltas.append({"content": chunk.text})
         for call in chunk.calls:
-            function: dict[str, Any] = {"arguments": call.arguments}
-            part: dict[str, Any] = {"index": call.index, "function": function}
+            function: FunctionDelta = {"arguments": call.arguments}
+            part: ToolCallDelta = {"index": call.index, "function": function}
             if call.name is not None:
                 part |= {"id": call.id, "type": "function"}
                 function["name"] = call.name
@@ -313,9 +340,9 @@ class Choice:
                 deltas.append({"tool_calls": [part]})
         return deltas
 
-    def message(self) -> dict[str, Any]:
+    def message(self) -> ChatMessage:
         text, reasoning = self.text, self.reasoning
-        message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+        message: ChatMessage = {"role": "assistant", "content": text, "refusal": None}
         if reasoning:
             message["reasoning_content"] = reasoning
         if self.calls:
@@ -323,8 +350,8 @@ class Choice:
             message["content"] = text or None
         return message
 
-    def whole(self, with_logprobs: bool) -> dict[str, Any]:
-        scored = {"content": logprobs(self._logprobs), "refusal": None} if with_logprobs else None
+    def whole(self, with_logprobs: bool) -> ChatChoice:
+        scored: ChatLogprobs | None = {"content": logprobs(self._logprobs), "refusal": None} if with_logprobs else None
         return {"index": self.index, "message": self.message(), "logprobs": scored, "finish_reason": self.reason}
 
 
@@ -332,52 +359,6 @@ def check_n(n: int | None, most: int) -> int:
     if n is not None and not 1 <= n <= most:
         raise ApiError(400, f"n is {n}: must be a number from 1 to {most}", param="n")
     return n or 1
-
-
-def usage(parts: list[Usage]) -> dict[str, Any]:
-    """The counts of all answers; the prompt is counted once."""
-    prompt = max((part.prompt_tokens for part in parts), default=0)
-    made = sum(part.completion_tokens for part in parts)
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": made,
-        "total_tokens": prompt + made,
-        "prompt_tokens_details": {"cached_tokens": parts[0].cached_tokens if parts else 0},
-        "completion_tokens_details": {
-            "accepted_prediction_tokens": sum(part.accepted_tokens for part in parts),
-            "rejected_prediction_tokens": sum(part.drafted_tokens - part.accepted_tokens for part in parts),
-        },
-    }
-
-
-def timings(parts: list[Usage]) -> dict[str, Any] | None:
-    """Of the first answer, under llama.cpp's names."""
-    if not parts:
-        return None
-    first = parts[0]
-    computed = first.prompt_tokens - first.cached_tokens
-    return {
-        "cache_n": first.cached_tokens,
-        "prompt_n": computed,
-        "prompt_ms": 1e3 * first.prompt_seconds,
-        "prompt_per_token_ms": 1e3 * first.prompt_seconds / max(computed, 1),
-        "prompt_per_second": computed / max(first.prompt_seconds, 1e-9),
-        "predicted_n": first.completion_tokens,
-        "predicted_ms": 1e3 * first.completion_seconds,
-        "predicted_per_token_ms": 1e3 * first.completion_seconds / max(first.completion_tokens - 1, 1),
-        "predicted_per_second": max(first.completion_tokens - 1, 0) / max(first.completion_seconds, 1e-9),
-        "draft_n": first.drafted_tokens,
-        "draft_n_accepted": first.accepted_tokens,
-    }
-
-
-def logprobs(entries: list[Logprob | None]) -> list[dict[str, Any]]:
-    """Log-probabilities as the chat API has them."""
-    return [_entry(x) | {"top_logprobs": [_entry(top) for top in x.top]} for x in entries if x is not None]
-
-
-def _entry(x: Logprob) -> dict[str, Any]:
-    return {"token": x.bytes.decode("utf-8", "replace"), "logprob": max(x.logprob, -9999.0), "bytes": list(x.bytes)}
 
 
 routes = [Route("/v1/chat/completions", create, methods=["POST"])]

@@ -14,7 +14,9 @@ from llamina.server.errors import ApiError, api_error
 from llamina.server.http import encode, parse
 from llamina.server.model import Chunk
 from llamina.server.model.frames import Usage
-from llamina.server.openai.chat import ChatRequest, Choice, check_n, logprobs, usage
+from llamina.server.openai.chat import ChatRequest, Choice, check_n
+from llamina.server.openai.schema import ChatDelta
+from llamina.server.openai.usage import logprobs, usage
 
 
 class Kind(msgspec.Struct):
@@ -136,7 +138,7 @@ class Answer:
         if chunk.finish_reason is not None and chunk.usage is not None:
             yield {"type": "done", "finish_reason": choice.reason, "usage": usage([chunk.usage])} | which
 
-    def _logprobs(self, chunk: Chunk, delta: dict[str, Any]) -> dict[str, Any]:
+    def _logprobs(self, chunk: Chunk, delta: ChatDelta) -> dict[str, Any]:
         wanted = (self._body.logprobs or self._body.top_logprobs is not None) and "content" in delta
         return {"logprobs": logprobs(chunk.logprobs)} if wanted and chunk.logprobs else {}
 
@@ -145,7 +147,7 @@ class Answer:
         return {"type": "done", "finish_reason": "cancelled", "usage": usage([Usage(self._prompt, self._made)])}
 
 
-def _event(delta: dict[str, Any]) -> dict[str, Any]:
+def _event(delta: ChatDelta) -> dict[str, Any]:
     """A delta of a message as an event of its own type."""
     if "reasoning_content" in delta:
         return {"type": "reasoning", "delta": delta["reasoning_content"]}

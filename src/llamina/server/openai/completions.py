@@ -9,19 +9,26 @@ from itertools import accumulate
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
 from llamina.server.config import Limits
 from llamina.server.errors import ApiError
-from llamina.server.http import DONE, PING, bursts, event, events, json, read
+from llamina.server.http import DONE, PING, Events, Json, bursts, event, events, json, read
 from llamina.server.ids import new_id
 from llamina.server.model import Chunk
 from llamina.server.model.client import ChunkStream
 from llamina.server.model.frames import Logprob, Usage
 from llamina.server.openai import beams
-from llamina.server.openai.chat import check_n, timings, usage
+from llamina.server.openai.chat import check_n
 from llamina.server.openai.sampling import SamplingFields
+from llamina.server.openai.schema import (
+    CompletionUsage,
+    LegacyLogprobs,
+    RankedLogprob,
+    TextChoice,
+    TextCompletion,
+)
+from llamina.server.openai.usage import timings, usage
 
 
 class CompletionRequest(SamplingFields, kw_only=True, forbid_unknown_fields=True):
@@ -90,7 +97,7 @@ class CompletionRequest(SamplingFields, kw_only=True, forbid_unknown_fields=True
         return n, self.best_of
 
 
-async def create(request: Request) -> Response:
+async def create(request: Request) -> Json[TextCompletion] | Events[TextCompletion]:
     """POST /v1/completions."""
     server = request.app.state.server
     body = await read(request, CompletionRequest)
@@ -108,7 +115,7 @@ async def create(request: Request) -> Response:
     return events(request, _events(server, body, making, first, streams), owns=streams)
 
 
-async def answer(server: Any, body: CompletionRequest, **defaults: Any) -> dict[str, Any]:
+async def answer(server: Any, body: CompletionRequest, **defaults: Any) -> TextCompletion:
     """A `text_completion`. `defaults` are options of the engine where the request gives none."""
     if beams.width(body) is not None:
         limits = server.config.limits
@@ -155,7 +162,7 @@ async def _events(
             async for prompt, chunks in news:
                 yield b"".join(part for chunk in chunks for part in answer.deltas(prompt, chunk)) if chunks else PING
         if body.stream_options is not None and body.stream_options.include_usage:
-            yield event(answer.head() | {"choices": [], "usage": answer.usage()})
+            yield event(answer.usage_chunk())
         yield DONE
 
 
@@ -215,10 +222,10 @@ class Completions:
         """The events of a chunk of a prompt."""
         self.take(prompt, chunk)
         at = prompt * self._made + chunk.index
-        choice: dict[str, Any] = {"index": at, "text": "", "logprobs": None, "finish_reason": chunk.finish_reason}
+        choice: TextChoice = {"index": at, "text": "", "logprobs": None, "finish_reason": chunk.finish_reason}
         if not chunk.text and not chunk.tokens and chunk.finish_reason is None:
-            progress = {"total": chunk.prompt_tokens, "processed": chunk.computed}
-            part = self.head() | {"choices": [choice], "prompt_progress": progress}
+            part = self._told([choice])
+            part["prompt_progress"] = {"total": chunk.prompt_tokens, "processed": chunk.computed}
             return [event(part)] if self._body.return_progress else []
         choice["text"] = chunk.text if self._body.max_tokens != 0 else ""
         if at not in self._told_echoes:
@@ -226,28 +233,43 @@ class Completions:
             choice["text"] = self._echoed[prompt] + choice["text"]
         if self._body.logprobs is not None:
             choice["logprobs"] = legacy_logprobs(chunk.logprobs or [])
-        ended = {"timings": timings([chunk.usage] if chunk.usage is not None else [])} if chunk.finish_reason else {}
-        return [event(self.head() | {"choices": [choice]} | ended)]
+        part = self._told([choice])
+        if chunk.finish_reason:
+            part["timings"] = timings([chunk.usage] if chunk.usage is not None else [])
+        return [event(part)]
 
-    def whole(self) -> dict[str, Any]:
+    def whole(self) -> TextCompletion:
         """A `text_completion`."""
-        choices = [
-            {
-                "index": index,
-                "text": self._texts[at],
-                "logprobs": self._scored(at) if self._body.logprobs is not None else None,
-                "finish_reason": self._reasons[at],
-                **({"prompt_logprobs": prompt_logprobs(self._prompts[at])} if self._tells_prompt else {}),
-            }
-            for index, at in enumerate(self._told())
-        ]
-        return self.head() | {"choices": choices, "usage": self.usage(), "timings": timings(self.usages)}
+        whole = self._told([self._choice(index, at) for index, at in enumerate(self._best())])
+        whole["usage"], whole["timings"] = self.usage(), timings(self.usages)
+        return whole
 
-    @property
-    def _tells_prompt(self) -> bool:
-        return self._body.prompt_logprobs is not None
+    def usage_chunk(self) -> TextCompletion:
+        part = self._told([])
+        part["usage"] = self.usage()
+        return part
 
-    def _told(self) -> list[int]:
+    def _choice(self, index: int, at: int) -> TextChoice:
+        choice: TextChoice = {
+            "index": index,
+            "text": self._texts[at],
+            "logprobs": self._scored(at) if self._body.logprobs is not None else None,
+            "finish_reason": self._reasons[at],
+        }
+        if self._body.prompt_logprobs is not None:
+            choice["prompt_logprobs"] = prompt_logprobs(self._prompts[at])
+        return choice
+
+    def _told(self, choices: list[TextChoice]) -> TextCompletion:
+        return {
+            "id": self._id,
+            "object": "text_completion",
+            "created": self._created,
+            "model": self._model,
+            "choices": choices,
+        }
+
+    def _best(self) -> list[int]:
         """The answers that are told: of each prompt the likeliest by mean log-probability."""
         if self._made == self._n:
             return list(range(len(self._texts)))
@@ -258,22 +280,20 @@ class Completions:
         scores = [entry.logprob for entry in self._logprobs[at] if entry is not None]
         return sum(scores) / len(scores) if scores else -math.inf
 
-    def _scored(self, at: int) -> dict[str, Any]:
+    def _scored(self, at: int) -> LegacyLogprobs:
         if not self._body.echo:
             return legacy_logprobs(self._logprobs[at])
         return legacy_logprobs([*self._prompts[at], *self._logprobs[at]], self._starts[at], len(self._texts[at]))
 
-    def usage(self) -> dict[str, Any]:
+    def usage(self) -> CompletionUsage:
         """Of all prompts; each is counted once, whatever n is."""
         whole = usage(self.usages)
-        prompts = sum(part.prompt_tokens for part in self.usages) // self._made
-        return whole | {"prompt_tokens": prompts, "total_tokens": prompts + whole["completion_tokens"]}
-
-    def head(self) -> dict[str, Any]:
-        return {"id": self._id, "object": "text_completion", "created": self._created, "model": self._model}
+        whole["prompt_tokens"] = sum(part.prompt_tokens for part in self.usages) // self._made
+        whole["total_tokens"] = whole["prompt_tokens"] + whole["completion_tokens"]
+        return whole
 
 
-def legacy_logprobs(entries: list[Logprob | None], start: str = "", length: int | None = None) -> dict[str, Any]:
+def legacy_logprobs(entries: list[Logprob | None], start: str = "", length: int | None = None) -> LegacyLogprobs:
     """Log-probabilities as the completions API has them. The first token of a prompt, `start`, has none.
 
     Where tokens are longer than the text of this `length`, they begin with BOS or a space that are not in it.
@@ -289,12 +309,12 @@ def legacy_logprobs(entries: list[Logprob | None], start: str = "", length: int 
     }
 
 
-def prompt_logprobs(entries: list[Logprob | None]) -> list[dict[str, Any] | None]:
+def prompt_logprobs(entries: list[Logprob | None]) -> list[dict[str, RankedLogprob] | None]:
     """Those of a prompt's tokens as vLLM has them: by token id, the token's own and the likeliest."""
     return [_ranked(entry) if entry is not None else None for entry in entries]
 
 
-def _ranked(entry: Logprob) -> dict[str, Any]:
+def _ranked(entry: Logprob) -> dict[str, RankedLogprob]:
     ranks = {top.token: rank for rank, top in enumerate(entry.top, 1)}
     return {
         str(x.token): {
@@ -306,7 +326,7 @@ def _ranked(entry: Logprob) -> dict[str, Any]:
     }
 
 
-def _likeliest(entry: Logprob) -> dict[str, float]:
+def _likeliest(entry: Logprob) -> dict[str, float | None]:
     return {top.bytes.decode("utf-8", "replace"): top.logprob for top in entry.top}
 
 

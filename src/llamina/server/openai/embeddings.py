@@ -6,11 +6,11 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
 from llamina.server.errors import ApiError
-from llamina.server.http import json, read
+from llamina.server.http import Json, json, read
+from llamina.server.openai.schema import Embedding, Embeddings, PromptUsage
 
 
 class EmbeddingsRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -25,13 +25,13 @@ class EmbeddingsRequest(msgspec.Struct, forbid_unknown_fields=True):
     normalize: bool = True
 
 
-async def create(request: Request) -> Response:
+async def create(request: Request) -> Json[Embeddings]:
     """POST /v1/embeddings."""
     body = await read(request, EmbeddingsRequest)
     return json(await answer(request.app.state.server, body))
 
 
-async def answer(server: Any, body: EmbeddingsRequest, **defaults: Any) -> dict[str, Any]:
+async def answer(server: Any, body: EmbeddingsRequest, **defaults: Any) -> Embeddings:
     """A `list` of embeddings. `defaults` are options of the engine where the request gives none."""
     inputs = read_inputs(body.input, server.config.limits.inputs)
     async with server.models.use(body.model) as (entry, model):
@@ -39,12 +39,12 @@ async def answer(server: Any, body: EmbeddingsRequest, **defaults: Any) -> dict[
         found = await model.call("embed", inputs=inputs, **defaults | options)
     vectors = np.frombuffer(found["vectors"], np.float32).reshape(len(inputs), found["width"])
     vectors = first_dimensions(vectors, body.dimensions, body.normalize)
-    data = [
+    data: list[Embedding] = [
         {"object": "embedding", "index": i, "embedding": _encoded(vector, body.encoding_format)}
         for i, vector in enumerate(vectors)
     ]
     tokens = sum(found["tokens"])
-    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    usage: PromptUsage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return {"object": "list", "data": data, "model": entry.id, "usage": usage}
 
 

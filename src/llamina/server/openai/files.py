@@ -3,15 +3,16 @@
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse
 from starlette.routing import Route
 
 from llamina.server.caller import caller
 from llamina.server.errors import ApiError
 from llamina.server.files import DAY, KIND, delete_file, expired, file_id, find_file, new_file, sweep_always
-from llamina.server.http import json
+from llamina.server.http import Json, json
 from llamina.server.multipart import Form, receive
 from llamina.server.openai.lists import asked_page, kept_page, listed
+from llamina.server.openai.schema import Deleted, File, Listed
 from llamina.server.store import Kept
 
 PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
@@ -20,7 +21,7 @@ EXPIRES = range(3600, 30 * DAY + 1)  # seconds
 MOST = 10_000  # of a list
 
 
-async def create(request: Request) -> Response:
+async def create(request: Request) -> Json[File]:
     """POST /v1/files. The file is on disk when the answer is sent."""
     server, id = request.app.state.server, file_id()
     try:
@@ -75,7 +76,7 @@ def expiry_seconds(given: str | int, param: str) -> int:
     return int(text)
 
 
-async def list_files(request: Request) -> Response:
+async def list_files(request: Request) -> Json[Listed[File]]:
     """GET /v1/files."""
     asked = asked_page(request, MOST, MOST, ("purpose",))
     purpose = asked.others.get("purpose")
@@ -83,12 +84,12 @@ async def list_files(request: Request) -> Response:
     return listed([described(kept) for kept in page.items if not expired(kept)], page.more)
 
 
-async def retrieve(request: Request) -> Response:
+async def retrieve(request: Request) -> Json[File]:
     """GET /v1/files/{id}."""
     return json(described(await _named(request)))
 
 
-async def content(request: Request) -> Response:
+async def content(request: Request) -> FileResponse:
     """GET /v1/files/{id}/content."""
     kept = await _named(request)
     path = request.app.state.server.store.contents.path(kept.id)
@@ -96,7 +97,7 @@ async def content(request: Request) -> Response:
     return FileResponse(path, headers=headers, media_type="application/octet-stream", filename=kept.body["filename"])
 
 
-async def delete(request: Request) -> Response:
+async def delete(request: Request) -> Json[Deleted]:
     """DELETE /v1/files/{id}."""
     id = request.path_params["id"]
     await delete_file(request.app.state.server, id, caller(request).id)
@@ -107,7 +108,7 @@ async def _named(request: Request) -> Kept:
     return await find_file(request.app.state.server, request.path_params["id"], caller(request).id)
 
 
-def described(kept: Kept) -> dict[str, Any]:
+def described(kept: Kept) -> File:
     """A `file` object."""
     return {
         "id": kept.id,

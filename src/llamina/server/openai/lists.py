@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from llamina.server.caller import caller
 from llamina.server.errors import ApiError
-from llamina.server.http import json
+from llamina.server.http import Json, json
+from llamina.server.openai.schema import Item, Listed
 from llamina.server.store import Page
 from llamina.server.store.store import Order
 
@@ -87,10 +87,10 @@ def cut_page(items: Sequence[T], asked: Asked, id_of: Callable[[T], str]) -> tup
     return rest[: asked.limit], len(rest) > asked.limit
 
 
-def listed(data: Sequence[dict[str, Any]], more: bool) -> Response:
+def listed(data: Sequence[Item], more: bool) -> Json[Listed[Item]]:
     """A `list` object."""
     first, last = (data[0]["id"], data[-1]["id"]) if data else ("", "")
-    return json({"object": "list", "data": data, "first_id": first, "last_id": last, "has_more": more})
+    return json({"object": "list", "data": list(data), "first_id": first, "last_id": last, "has_more": more})
 
 
 # ---- parameters of a query -------------------------------------------------------------------------------

@@ -1,29 +1,26 @@
 """`/v1/models`."""
 
-from typing import Any
-
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
-from llamina.server.http import json
+from llamina.server.http import Json, json
 from llamina.server.models import Entry
+from llamina.server.openai.schema import Model, ModelList, ModelMeta
 
 
-async def list_models(request: Request) -> Response:
+async def list_models(request: Request) -> Json[ModelList]:
     """GET /v1/models."""
     entries = request.app.state.server.models.entries.values()
     return json({"object": "list", "data": [described(entry) for entry in entries]})
 
 
-async def get_model(request: Request) -> Response:
+async def get_model(request: Request) -> Json[Model]:
     """GET /v1/models/{id}."""
     return json(described(request.app.state.server.models.find(request.path_params["id"])))
 
 
-def described(entry: Entry) -> dict[str, Any]:
-    model: dict[str, Any] = {"id": entry.id, "object": "model", "created": entry.created, "owned_by": "llamina"}
-    meta: dict[str, Any] = {"status": entry.status, "aliases": entry.profile.aliases}
+def described(entry: Entry) -> Model:
+    meta: ModelMeta = {"status": entry.status, "aliases": entry.profile.aliases}
     if entry.progress is not None:
         meta["progress"] = {"stage": entry.progress.stage, "done": entry.progress.done, "total": entry.progress.total}
     if entry.error:
@@ -34,7 +31,7 @@ def described(entry: Entry) -> dict[str, Any]:
         trained = info.metadata.get(f"{info.architecture}.context_length", info.context)
         meta |= {"n_ctx_train": trained, "n_embd": info.embedding_width}
         meta |= {"memory": entry.memory, "requests": entry.users, "idle_seconds_left": entry.idle_seconds_left}
-    return model | {"meta": meta}
+    return {"id": entry.id, "object": "model", "created": entry.created, "owned_by": "llamina", "meta": meta}
 
 
 routes = [

@@ -75,6 +75,7 @@ class EngineFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     mirostat_eta: float | None = None
     samplers: list[str] | None = None
     banned_tokens: list[int] | None = None
+    bad_words: list[str] | None = None
     ignore_eos: bool | None = None
     min_tokens: int | None = None
     stop_tokens: list[int] | None = None
@@ -154,7 +155,7 @@ SAME = (
     "typical_p", "top_n_sigma", "top_a", "epsilon_cutoff", "eta_cutoff", "xtc_probability", "xtc_threshold",
     "repeat_penalty", "repeat_last_n", "dynatemp_range", "dynatemp_exponent", "dry_multiplier", "dry_base",
     "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers", "mirostat", "mirostat_tau", "mirostat_eta",
-    "samplers", "banned_tokens", "ignore_eos", "min_tokens", "stop_tokens", "include_stop", "priority",
+    "samplers", "banned_tokens", "bad_words", "ignore_eos", "min_tokens", "stop_tokens", "include_stop", "priority",
     "cache_prompt", "cache_salt", "n_keep", "context_shift",
     "truncate", "grammar", "json_schema", "regex", "choices", "lark", "speculate",
 )  # fmt: skip
@@ -188,6 +189,7 @@ def check_limits(given: dict[str, Any], limits: Limits) -> None:
     _check_many(
         "dry_sequence_breakers", given.get("dry_sequence_breakers") or [], limits.stop_strings, limits.stop_length
     )
+    _check_many("bad_words", given.get("bad_words") or [], limits.logit_bias, limits.stop_length)
     for name in ("banned_tokens", "stop_tokens"):
         _check_many(name, given.get(name) or [], limits.logit_bias)
     _check_many("adapters", given.get("adapters") or {}, limits.adapters)

@@ -8,15 +8,15 @@ from typing import Any, Literal
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
 from llamina.server.errors import ApiError
-from llamina.server.http import DONE, PING, bursts, event, events, json
+from llamina.server.http import DONE, PING, Events, Json, bursts, event, events, json
 from llamina.server.model import Chunk
 from llamina.server.model.frames import Usage
 from llamina.server.multipart import receive
 from llamina.server.openai.chat import ChatRequest
+from llamina.server.openai.schema import TranscriptDelta, TranscriptDone, TranscriptUsage
 
 PROMPT = "Transcribe audio to text"
 
@@ -65,11 +65,12 @@ class Transcript:
         """The event of what is new, if anything is."""
         self.text += chunk.text
         self.usage = chunk.usage or self.usage
-        return event({"type": "transcript.text.delta", "delta": chunk.text}) if chunk.text else b""
+        delta: TranscriptDelta = {"type": "transcript.text.delta", "delta": chunk.text}
+        return event(delta) if chunk.text else b""
 
-    def whole(self) -> dict[str, Any]:
+    def whole(self) -> TranscriptDone:
         prompt, made = self.usage.prompt_tokens, self.usage.completion_tokens
-        usage = {
+        usage: TranscriptUsage = {
             "type": "tokens",
             "input_tokens": prompt,
             "output_tokens": made,
@@ -79,7 +80,7 @@ class Transcript:
         return {"type": "transcript.text.done", "text": self.text, "usage": usage}
 
 
-async def create(request: Request) -> Response:
+async def create(request: Request) -> Json[TranscriptDone] | Events[TranscriptDelta | TranscriptDone]:
     """POST /v1/audio/transcriptions, a form with the sound as its field file."""
     server, file = request.app.state.server, Received()
     form = await receive(request, file, server.config.limits.body_bytes)

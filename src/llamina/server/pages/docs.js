@@ -1,6 +1,6 @@
 "use strict";
 
-// Shows /openapi.json: every operation with the fields of its body, and a form that sends one.
+// Shows /openapi.json: every operation with the fields of its body and of its answers, and a form that sends one.
 
 function make(tag, text, ...children) {
   const element = document.createElement(tag);
@@ -78,6 +78,12 @@ function operation(api, method, path, facts) {
   verb.className = "method";
   const inside = make("div", "", make("p", facts.summary));
   if (schema) inside.append(fields(schema));
+  for (const [status, told] of Object.entries(facts.responses)) {
+    for (const [media, { schema }] of Object.entries(told.content || {})) {
+      const title = `${status === "default" ? "error" : status}, ${media}: ${typeName(schema)}`;
+      inside.append(make("details", "", make("summary", title), fields(resolve(api, schema))));
+    }
+  }
   inside.append(...form(method.toUpperCase(), path, schema));
   return make("details", "", make("summary", "", verb, make("code", path)), inside);
 }

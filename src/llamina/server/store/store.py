@@ -27,7 +27,7 @@ class Kept:
     parent: str
     status: str
     created: int
-    body: dict[str, Any]
+    body: Any  # of JSON
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ class Store:
         self.database.close()
 
 
-def made(kind: str, id: str, body: dict[str, Any], owner: str = "", parent: str = "", status: str = "") -> Kept:
+def made(kind: str, id: str, body: Any, owner: str = "", parent: str = "", status: str = "") -> Kept:
     """An object of now."""
     return Kept(id, kind, owner, parent, status, int(time.time()), body)
 

@@ -6,20 +6,23 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from llamina.server.caller import caller
 from llamina.server.errors import ApiError
-from llamina.server.http import json
+from llamina.server.http import Json, json
 from llamina.server.ids import new_id
 from llamina.server.openai.assistants.request import MessageRequest, check_metadata, parts_of
+from llamina.server.openai.assistants.schema import MessagePart, RunStep, StepDetails, ThreadMessage
 from llamina.server.openai.lists import asked_page, cut_page, kept_page
+from llamina.server.openai.schema import Deleted
 from llamina.server.store import Kept, Page
 from llamina.server.store.store import made
 
 # Kinds in the store are OpenAI's names of the objects.
 ASSISTANT, THREAD, MESSAGE, RUN, STEP = "assistant", "thread", "thread.message", "thread.run", "thread.run.step"
 MOST = 100  # objects of a page
+Role = Literal["user", "assistant"]
+Status = Literal["in_progress", "completed", "incomplete"]
 FindOne = Callable[[Request], Awaitable[Kept]]
 
 
@@ -35,12 +38,12 @@ def new_message(asked: MessageRequest, thread: str, owner: str) -> Kept:
     return message(thread, owner, asked.role, parts, "completed", metadata=metadata)
 
 
-def message(thread: str, owner: str, role: str, parts: list[dict[str, Any]], status: str, **fields: Any) -> Kept:
+def message(thread: str, owner: str, role: Role, parts: list[MessagePart], status: Status, **fields: Any) -> Kept:
     """A `thread.message`; `fields` are others than these."""
     id = new_id("msg_")
-    body = {
+    body: ThreadMessage = {
         "id": id,
-        "object": MESSAGE,
+        "object": "thread.message",
         "created_at": now(),
         "thread_id": thread,
         "status": status,
@@ -57,24 +60,24 @@ def message(thread: str, owner: str, role: str, parts: list[dict[str, Any]], sta
     return made(MESSAGE, id, body | fields, owner, thread, status)
 
 
-def new_step(run: Kept, type: Literal["message_creation", "tool_calls"], details: dict[str, Any]) -> Kept:
+def new_step(run: Kept, details: StepDetails) -> Kept:
     """A `thread.run.step` that begins now."""
     id = new_id("step_")
-    body = {
+    body: RunStep = {
         "id": id,
-        "object": STEP,
+        "object": "thread.run.step",
         "created_at": now(),
         "run_id": run.id,
         "assistant_id": run.body["assistant_id"],
         "thread_id": run.parent,
-        "type": type,
+        "type": details["type"],
         "status": "in_progress",
         "cancelled_at": None,
         "completed_at": None,
         "expired_at": None,
         "failed_at": None,
         "last_error": None,
-        "step_details": {"type": type, type: details[type]},
+        "step_details": details,
         "metadata": {},
         "usage": None,
     }
@@ -100,7 +103,7 @@ async def change_metadata(request: Request, find_one: FindOne, metadata: dict[st
             return replace(kept, body=body)
 
 
-def deleted(kept: Kept) -> Response:
+def deleted(kept: Kept) -> Json[Deleted]:
     return json({"id": kept.id, "object": f"{kept.kind}.deleted", "deleted": True})
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from llamina.server.errors import ApiError
 from llamina.server.files import KIND, expired, find_file
+from llamina.server.openai.assistants.schema import MessagePart
 from llamina.server.store import Kept
 
 DETAILS = ("auto", "low", "high")  # which clients may ask for: the encoder's own preprocessing decides
@@ -15,7 +16,7 @@ SOURCES = {"image_url": "url", "image_file": "file_id"}
 Part = dict[str, Any]
 
 
-def picture_part(part: Part, path: str) -> Part:
+def picture_part(part: Part, path: str) -> MessagePart:
     """A part of type image_url or image_file as it is kept. Raises ApiError for anything missing or unknown."""
     kind = part["type"]
     given, key = part.get(kind), SOURCES[kind]
@@ -28,7 +29,9 @@ def picture_part(part: Part, path: str) -> Part:
     if detail not in DETAILS:
         message = f"{path}.{kind}.detail is {detail!r}: must be one of {', '.join(DETAILS)}"
         raise ApiError(400, message, param=f"{path}.{kind}.detail")
-    return {"type": kind, kind: {key: given[key], "detail": detail}}
+    if kind == "image_url":
+        return {"type": "image_url", "image_url": {"url": given[key], "detail": detail}}
+    return {"type": "image_file", "image_file": {"file_id": given[key], "detail": detail}}
 
 
 async def check_files(server: Any, messages: list[Kept]) -> None:

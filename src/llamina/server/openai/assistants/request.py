@@ -8,6 +8,7 @@ from llamina.sampling import Sampling
 from llamina.server.config import Limits
 from llamina.server.errors import ApiError
 from llamina.server.openai.assistants.pictures import SOURCES, picture_part
+from llamina.server.openai.assistants.schema import MessagePart
 from llamina.server.openai.chat import ChatRequest, ResponseFormat
 
 PAIRS, KEY, VALUE = 16, 64, 512  # of metadata: how many, and how long
@@ -189,7 +190,7 @@ def check_counts(asked: RunRequest) -> None:
         raise ApiError(400, f"{where} is {truncation.last_messages}: must be at least 1", param=where)
 
 
-def parts_of(content: str | list[Any]) -> list[dict[str, Any]]:
+def parts_of(content: str | list[Any]) -> list[MessagePart]:
     """A message's parts as they are kept. Raises ApiError for parts that are neither text nor a picture."""
     given = [{"type": "text", "text": content}] if isinstance(content, str) else content
     found = []
@@ -205,5 +206,5 @@ def parts_of(content: str | list[Any]) -> list[dict[str, Any]]:
     return found
 
 
-def text_part(text: str) -> dict[str, Any]:
+def text_part(text: str) -> MessagePart:
     return {"type": "text", "text": {"value": text, "annotations": []}}

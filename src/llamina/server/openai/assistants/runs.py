@@ -3,14 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
 from llamina.server.caller import caller
 from llamina.server.errors import ApiError
-from llamina.server.http import events, json, read
+from llamina.server.http import Events, Json, events, json, read
 from llamina.server.ids import new_id
 from llamina.server.openai.assistants.objects import (
     ASSISTANT,
@@ -29,22 +27,26 @@ from llamina.server.openai.assistants.request import (
     ThreadRequest,
     ThreadRunRequest,
     ToolOutputs,
+    Truncation,
     chat_options,
     check_counts,
     check_metadata,
     check_resources,
 )
+from llamina.server.openai.assistants.schema import Run, RunEvent, RunStep, StepCall, StepDetails
 from llamina.server.openai.assistants.states import ACTIVE, changed, end, shown, up_to_date
 from llamina.server.openai.assistants.threads import check_room, thread_and_messages, thread_of
 from llamina.server.openai.assistants.work import Listener, resume, start
 from llamina.server.openai.lists import listed
+from llamina.server.openai.schema import Listed
 from llamina.server.store import Kept
 from llamina.server.store.store import made
 
 __all__ = ["resume", "routes"]
+Begun = Json[Run] | Events[RunEvent]
 
 
-async def create(request: Request) -> Response:
+async def create(request: Request) -> Json[Run] | Events[RunEvent]:
     """POST /v1/threads/{id}/runs."""
     server = request.app.state.server
     thread = await thread_of(request)
@@ -57,13 +59,13 @@ async def create(request: Request) -> Response:
     await check_files(server, messages)
     await check_room(server, thread, len(messages))
 
-    async def begin() -> Response:
+    async def begin() -> Begun:
         # The thread's status is the run that works on it: of two requests at a time, one finds it changed.
         if not await server.store.write([*messages, run], [replace(thread, status=run.id)], (thread.status,)):
             raise _busy(thread.id)
         return _begin(request, run, bool(asked.stream))
 
-    begun: Response = await server.jobs.whole(begin())
+    begun: Begun = await server.jobs.whole(begin())
     return begun
 
 
@@ -71,7 +73,7 @@ def _busy(thread: str) -> ApiError:
     return ApiError(400, f"{thread} has an active run already: wait for its end, or cancel it")
 
 
-async def create_with_thread(request: Request) -> Response:
+async def create_with_thread(request: Request) -> Json[Run] | Events[RunEvent]:
     """POST /v1/threads/runs."""
     asked = await read(request, ThreadRunRequest)
     check_resources(asked.tool_resources)
@@ -79,15 +81,15 @@ async def create_with_thread(request: Request) -> Response:
     server, run = request.app.state.server, await _new_run(request, asked, thread.id)
     await check_files(server, messages)
 
-    async def begin() -> Response:
+    async def begin() -> Begun:
         await server.store.insert_all([replace(thread, status=run.id), *messages, run])
         return _begin(request, run, bool(asked.stream), thread)
 
-    begun: Response = await server.jobs.whole(begin())
+    begun: Begun = await server.jobs.whole(begin())
     return begun
 
 
-def _begin(request: Request, run: Kept, streamed: bool, thread: Kept | None = None) -> Response:
+def _begin(request: Request, run: Kept, streamed: bool, thread: Kept | None = None) -> Begun:
     """Start a new run; its events, or how it stands."""
     listener = Listener()
     if thread is not None:
@@ -108,10 +110,11 @@ async def _new_run(request: Request, asked: RunRequest, thread: str) -> Kept:
         given = getattr(asked, name)
         return defaults.get(name) if given is None else given
 
+    cut = asked.truncation_strategy or Truncation(type="auto")
     instructions = [text for text in (wanted("instructions"), asked.additional_instructions) if text]
-    body = {
+    body: Run = {
         "id": id,
-        "object": RUN,
+        "object": "thread.run",
         "created_at": now(),
         "assistant_id": asked.assistant_id,
         "thread_id": thread,
@@ -134,39 +137,38 @@ async def _new_run(request: Request, asked: RunRequest, thread: str) -> Kept:
         "top_p": wanted("top_p"),
         "max_completion_tokens": asked.max_completion_tokens,
         "max_prompt_tokens": asked.max_prompt_tokens,
-        "truncation_strategy": msgspec.to_builtins(asked.truncation_strategy)
-        or {"type": "auto", "last_messages": None},
+        "truncation_strategy": {"type": cut.type, "last_messages": cut.last_messages},
         "response_format": wanted("response_format") or "auto",
         "usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
     }
     if (effort := wanted("reasoning_effort")) is not None:
         body["reasoning_effort"] = effort
-    chat_options(body, server.config.limits)
+    chat_options(dict(body), server.config.limits)
     return made(RUN, id, body, caller(request).id, thread, "queued")
 
 
 # ---- one run ---------------------------------------------------------------------------------------------
 
 
-async def retrieve(request: Request) -> Response:
+async def retrieve(request: Request) -> Json[Run]:
     """GET /v1/threads/{id}/runs/{id}."""
     return json(shown(await _run(request)))
 
 
-async def update(request: Request) -> Response:
+async def update(request: Request) -> Json[Run]:
     """POST /v1/threads/{id}/runs/{id}."""
     asked = await read(request, MetadataUpdate)
     return json(shown(await change_metadata(request, _run, asked.metadata)))
 
 
-async def index(request: Request) -> Response:
+async def index(request: Request) -> Json[Listed[Run]]:
     """GET /v1/threads/{id}/runs."""
     page = await listing(request, RUN, (await thread_of(request)).id)
     server = request.app.state.server
     return listed([shown(await up_to_date(server, run)) for run in page.items], page.more)
 
 
-async def cancel(request: Request) -> Response:
+async def cancel(request: Request) -> Json[Run]:
     """POST /v1/threads/{id}/runs/{id}/cancel: nothing more is computed when this is answered."""
     server = request.app.state.server
     run = await _run(request)
@@ -181,7 +183,7 @@ async def cancel(request: Request) -> Response:
     return json(shown(await _run(request)))
 
 
-async def submit_tool_outputs(request: Request) -> Response:
+async def submit_tool_outputs(request: Request) -> Json[Run] | Events[RunEvent]:
     """POST /v1/threads/{id}/runs/{id}/submit_tool_outputs: the run goes on with what the functions returned."""
     server = request.app.state.server
     run = await _run(request)
@@ -204,16 +206,18 @@ async def submit_tool_outputs(request: Request) -> Response:
     return events(request, listener.events(), "error") if asked.stream else json(shown(queued))
 
 
-def _with_outputs(step: Kept, asked: ToolOutputs) -> dict[str, Any]:
+def _with_outputs(step: Kept, asked: ToolOutputs) -> StepDetails:
     """The step's calls with what they returned. Raises ApiError unless there is one output for each."""
-    details: dict[str, Any] = step.body["step_details"]
+    details: StepDetails = step.body["step_details"]
     outputs = {one.tool_call_id: one.output for one in asked.tool_outputs}
     wanted = [call["id"] for call in details["tool_calls"]]
     if sorted(one.tool_call_id for one in asked.tool_outputs) != sorted(wanted):
         message = f"tool_outputs must have one output for each of {', '.join(wanted)}"
         raise ApiError(400, message, param="tool_outputs")
-    calls = [call | {"function": call["function"] | {"output": outputs[call["id"]]}} for call in details["tool_calls"]]
-    return details | {"tool_calls": calls}
+    calls: list[StepCall] = [
+        {**call, "function": {**call["function"], "output": outputs[call["id"]]}} for call in details["tool_calls"]
+    ]
+    return {"type": details["type"], "tool_calls": calls}
 
 
 async def _run(request: Request) -> Kept:
@@ -226,13 +230,13 @@ async def _run(request: Request) -> Kept:
 # ---- steps -----------------------------------------------------------------------------------------------
 
 
-async def list_steps(request: Request) -> Response:
+async def list_steps(request: Request) -> Json[Listed[RunStep]]:
     """GET /v1/threads/{id}/runs/{id}/steps."""
     page = await listing(request, STEP, (await _run(request)).id)
     return listed([shown(step) for step in page.items], page.more)
 
 
-async def retrieve_step(request: Request) -> Response:
+async def retrieve_step(request: Request) -> Json[RunStep]:
     """GET /v1/threads/{id}/runs/{id}/steps/{id}."""
     return json(shown(await find(request, STEP, request.path_params["step"], (await _run(request)).id)))
 

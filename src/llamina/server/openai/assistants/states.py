@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from llamina.server.openai.assistants.objects import MESSAGE, STEP, now
+from llamina.server.openai.assistants.schema import LastError
 from llamina.server.store import Kept
 
 ACTIVE = ("queued", "in_progress", "requires_action", "cancelling")
@@ -15,7 +16,7 @@ def changed(kept: Kept, status: str, **fields: Any) -> Kept:
     return replace(kept, status=status, body=kept.body | {"status": status} | fields)
 
 
-def shown(kept: Kept) -> dict[str, Any]:
+def shown(kept: Kept) -> Any:
     """An object as it is answered: runs and steps have their usage when they have ended."""
     body = {name: value for name, value in kept.body.items() if name != "server"}  # which process works on it
     return body | {"usage": None} if "usage" in body and kept.status in ACTIVE else body
@@ -29,7 +30,7 @@ async def up_to_date(server: Any, run: Kept) -> Kept:
     return ended[-1] if ended else await server.store.get(run.kind, run.id) or run
 
 
-async def end(server: Any, run: Kept, status: str, error: dict[str, str] | None = None) -> list[Kept]:
+async def end(server: Any, run: Kept, status: str, error: LastError | None = None) -> list[Kept]:
     """End a run as `cancelled`, `failed` or `expired`, with its open message and steps: all or nothing.
 
     What changed, the run last; nothing if the run has ended meanwhile.

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
 from llamina.server.caller import caller
 from llamina.server.errors import ApiError
-from llamina.server.http import json, parse, read, read_bytes
+from llamina.server.http import Json, json, parse, read, read_bytes
 from llamina.server.ids import new_id
 from llamina.server.openai.assistants.objects import (
     MESSAGE,
@@ -31,13 +30,15 @@ from llamina.server.openai.assistants.request import (
     check_metadata,
     check_resources,
 )
+from llamina.server.openai.assistants.schema import Thread, ThreadMessage
 from llamina.server.openai.assistants.states import ACTIVE, up_to_date
 from llamina.server.openai.lists import listed
+from llamina.server.openai.schema import Deleted, Listed
 from llamina.server.store import Kept
 from llamina.server.store.store import made
 
 
-async def create(request: Request) -> Response:
+async def create(request: Request) -> Json[Thread]:
     """POST /v1/threads. A body is not needed."""
     depth = request.app.state.server.config.limits.depth
     asked = parse(await read_bytes(request) or b"{}", ThreadRequest, depth)
@@ -55,23 +56,29 @@ def thread_and_messages(request: Request, asked: ThreadRequest, more: Sequence[M
     if len(messages) > most:
         raise ApiError(400, f"there are {len(messages)} messages: {most} are allowed", param="messages")
     metadata = check_metadata(asked.metadata)
-    body = {"id": id, "object": THREAD, "created_at": now(), "metadata": metadata, "tool_resources": {}}
+    body: Thread = {
+        "id": id,
+        "object": "thread",
+        "created_at": now(),
+        "metadata": metadata,
+        "tool_resources": {},
+    }
     return [made(THREAD, id, body, owner), *(new_message(message, id, owner) for message in messages)]
 
 
-async def retrieve(request: Request) -> Response:
+async def retrieve(request: Request) -> Json[Thread]:
     """GET /v1/threads/{id}."""
     return json((await thread_of(request)).body)
 
 
-async def update(request: Request) -> Response:
+async def update(request: Request) -> Json[Thread]:
     """POST /v1/threads/{id}."""
     asked = await read(request, ThreadUpdate)
     check_resources(asked.tool_resources)
     return json((await change_metadata(request, thread_of, asked.metadata)).body)
 
 
-async def delete(request: Request) -> Response:
+async def delete(request: Request) -> Json[Deleted]:
     """DELETE /v1/threads/{id}, with its messages and runs; one that is under way is ended."""
     server = request.app.state.server
     thread = await thread_of(request)
@@ -89,7 +96,7 @@ async def thread_of(request: Request) -> Kept:
 # ---- messages --------------------------------------------------------------------------------------------
 
 
-async def create_message(request: Request) -> Response:
+async def create_message(request: Request) -> Json[ThreadMessage]:
     """POST /v1/threads/{id}/messages. Nobody speaks while a run is under way."""
     server = request.app.state.server
     thread = await thread_of(request)
@@ -110,24 +117,24 @@ async def check_room(server: Any, thread: Kept, more: int) -> None:
         raise ApiError(400, f"{thread.id} has {there} messages: {most} are allowed: begin another thread")
 
 
-async def list_messages(request: Request) -> Response:
+async def list_messages(request: Request) -> Json[Listed[ThreadMessage]]:
     """GET /v1/threads/{id}/messages."""
     page = await listing(request, MESSAGE, (await thread_of(request)).id)
     return listed([kept.body for kept in page.items], page.more)
 
 
-async def retrieve_message(request: Request) -> Response:
+async def retrieve_message(request: Request) -> Json[ThreadMessage]:
     """GET /v1/threads/{id}/messages/{id}."""
     return json((await _message(request)).body)
 
 
-async def update_message(request: Request) -> Response:
+async def update_message(request: Request) -> Json[ThreadMessage]:
     """POST /v1/threads/{id}/messages/{id}."""
     asked = await read(request, MetadataUpdate)
     return json((await change_metadata(request, _message, asked.metadata)).body)
 
 
-async def delete_message(request: Request) -> Response:
+async def delete_message(request: Request) -> Json[Deleted]:
     """DELETE /v1/threads/{id}/messages/{id}. One that is being written cannot be deleted."""
     message = await _message(request)
     if message.status == "in_progress":

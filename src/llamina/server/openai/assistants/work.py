@@ -11,8 +11,21 @@ from llamina.server.openai.assistants import states
 from llamina.server.openai.assistants.conversation import conversation, fit
 from llamina.server.openai.assistants.objects import MESSAGE, STEP, message, new_step, now
 from llamina.server.openai.assistants.request import chat_options, text_part
+from llamina.server.openai.assistants.schema import (
+    LastError,
+    MessageCreation,
+    RequiredAction,
+    RunEvent,
+    RunStepDelta,
+    RunUsage,
+    StepCall,
+    StepDetails,
+    TextDelta,
+    ThreadMessageDelta,
+)
 from llamina.server.openai.assistants.states import changed, end, shown
 from llamina.server.openai.chat import Choice
+from llamina.server.openai.schema import ToolCall
 from llamina.server.store import Kept
 from llamina.server.store.store import ANY
 
@@ -25,7 +38,7 @@ class Listener:
     def __init__(self) -> None:
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue()
 
-    def tell(self, name: str, data: dict[str, Any]) -> None:
+    def tell(self, name: str, data: RunEvent) -> None:
         self._queue.put_nowait(event(data, name))
 
     def close(self) -> None:
@@ -57,7 +70,7 @@ class Work:
         self._server, self._store, self._listener = server, server.store, listener
         self._run = run
         self._choice = Choice(0)
-        self._usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+        self._usage: RunUsage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
         self._message: Kept | None = None
         self._step: Kept | None = None
 
@@ -109,8 +122,12 @@ class Work:
         self._choice.take(chunk)
         if chunk.text:
             written = self._message or await self._begin_message()
-            part = {"index": 0, "type": "text", "text": {"value": chunk.text, "annotations": []}}
-            delta = {"id": written.id, "object": "thread.message.delta", "delta": {"content": [part]}}
+            part: TextDelta = {"index": 0, "type": "text", "text": {"value": chunk.text, "annotations": []}}
+            delta: ThreadMessageDelta = {
+                "id": written.id,
+                "object": "thread.message.delta",
+                "delta": {"content": [part]},
+            }
             self._listener.tell("thread.message.delta", delta)
         if chunk.usage is not None:
             made, prompt = chunk.usage.completion_tokens, chunk.usage.prompt_tokens
@@ -120,7 +137,8 @@ class Work:
         run = self._run
         by = {"assistant_id": run.body["assistant_id"] or None, "run_id": run.id}
         self._message = message(run.parent, run.owner, "assistant", [], "in_progress", **by)
-        self._step = new_step(run, "message_creation", {"message_creation": {"message_id": self._message.id}})
+        created: MessageCreation = {"message_id": self._message.id}
+        self._step = new_step(run, {"type": "message_creation", "message_creation": created})
         await self._store.write([self._message, self._step], [])
         for kept in (self._step, self._message):
             self._listener.tell(f"{kept.kind}.created", shown(kept))
@@ -135,9 +153,15 @@ class Work:
         ended: list[Kept] = []
         if self._message is not None and self._step is not None:
             ended.append(await self._written(length and not calls))
-            usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0} if calls else self._usage
+            nothing: RunUsage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+            usage = nothing if calls else self._usage
             ended.append(changed(self._step, "completed", completed_at=now(), usage=usage))
-        total = {name: count + self._usage[name] for name, count in self._run.body["usage"].items()}
+        before, own = self._run.body["usage"], self._usage
+        total: RunUsage = {
+            "prompt_tokens": before["prompt_tokens"] + own["prompt_tokens"],
+            "completion_tokens": before["completion_tokens"] + own["completion_tokens"],
+            "total_tokens": before["total_tokens"] + own["total_tokens"],
+        }
         if calls:
             await self._require(calls, ended, total)
         elif length:
@@ -156,12 +180,14 @@ class Work:
             return changed(latest, "incomplete", **text, **why)
         return changed(latest, "completed", **text, completed_at=now())
 
-    async def _require(self, calls: list[dict[str, Any]], ended: list[Kept], total: dict[str, int]) -> None:
+    async def _require(self, calls: list[ToolCall], ended: list[Kept], total: RunUsage) -> None:
         """Ask the client to call its functions."""
-        noted = [call | {"function": call["function"] | {"output": None}} for call in calls]
-        step = new_step(self._run, "tool_calls", {"tool_calls": noted})
+        noted: list[StepCall] = [
+            {"id": call["id"], "type": call["type"], "function": {**call["function"], "output": None}} for call in calls
+        ]
+        step = new_step(self._run, {"type": "tool_calls", "tool_calls": noted})
         step.body["usage"] = self._usage
-        required = {"type": "submit_tool_outputs", "submit_tool_outputs": {"tool_calls": calls}}
+        required: RequiredAction = {"type": "submit_tool_outputs", "submit_tool_outputs": {"tool_calls": calls}}
         news = [
             ("thread.run.step.created", shown(step)),
             ("thread.run.step.in_progress", shown(step)),
@@ -175,7 +201,7 @@ class Work:
         status: str,
         ended: list[Kept] | None = None,
         new: list[Kept] | None = None,
-        news: list[tuple[str, dict[str, Any]]] | None = None,
+        news: list[tuple[str, RunEvent]] | None = None,
         **fields: Any,
     ) -> None:
         """Put the run into another state, with its parts, and tell. Raises CancelledError if it is being cancelled."""
@@ -191,7 +217,7 @@ class Work:
             self._listener.tell(name, data)
         self._tell(run)
 
-    async def _end(self, status: str, error: dict[str, str] | None = None) -> None:
+    async def _end(self, status: str, error: LastError | None = None) -> None:
         """End without an answer; what was said until then is kept."""
         if self._message is not None and self._choice.text:
             latest = await self._store.get(MESSAGE, self._message.id) or self._message
@@ -204,13 +230,13 @@ class Work:
         self._listener.tell(f"{kept.kind}.{kept.status}", shown(kept))
 
 
-def _delta(step: Kept, calls: list[dict[str, Any]]) -> dict[str, Any]:
+def _delta(step: Kept, calls: list[StepCall]) -> RunStepDelta:
     """All calls of a step at once: only at the end of an answer it is sure that they are calls."""
-    details = {"type": "tool_calls", "tool_calls": [{"index": i} | call for i, call in enumerate(calls)]}
+    details: StepDetails = {"type": "tool_calls", "tool_calls": [{**call, "index": i} for i, call in enumerate(calls)]}
     return {"id": step.id, "object": "thread.run.step.delta", "delta": {"step_details": details}}
 
 
-def last_error(error: Exception) -> dict[str, str]:
+def last_error(error: Exception) -> LastError:
     """Why a run failed, in OpenAI's words."""
     found: ApiError = api_error(error)
     code = "server_error" if found.status >= 500 else "invalid_prompt"

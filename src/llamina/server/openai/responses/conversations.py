@@ -1,21 +1,22 @@
 """`/v1/conversations`: items that are kept for responses to go on from, and to be added to."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response as HttpResponse
 from starlette.routing import Route
 
 from llamina.server.caller import caller
 from llamina.server.errors import ApiError
-from llamina.server.http import json, read
+from llamina.server.http import Json, json, read
 from llamina.server.ids import new_id
 from llamina.server.openai.lists import asked_page, check_query, kept_page, listed
 from llamina.server.openai.responses.context import check_twice
 from llamina.server.openai.responses.items import Item, normalized
 from llamina.server.openai.responses.keeping import CONVERSATION, ITEM, find_conversation, item_row, row_id
 from llamina.server.openai.responses.request import check_metadata
+from llamina.server.openai.responses.schema import Conversation, ItemObject
+from llamina.server.openai.schema import Deleted, Listed
 from llamina.server.store import Kept
 from llamina.server.store.store import made
 
@@ -38,7 +39,7 @@ class NewItems(msgspec.Struct, forbid_unknown_fields=True):
     items: list[dict[str, Any]]
 
 
-def shown(kept: Kept) -> dict[str, Any]:
+def shown(kept: Kept) -> Conversation:
     return {
         "id": kept.id,
         "object": "conversation",
@@ -71,7 +72,7 @@ def _items(given: list[dict[str, Any]]) -> list[Item]:
     return found
 
 
-async def create(request: Request) -> HttpResponse:
+async def create(request: Request) -> Json[Conversation]:
     """POST /v1/conversations."""
     body = await read(request, NewConversation)
     check_metadata(body.metadata)
@@ -82,12 +83,12 @@ async def create(request: Request) -> HttpResponse:
     return json(shown(kept))
 
 
-async def retrieve(request: Request) -> HttpResponse:
+async def retrieve(request: Request) -> Json[Conversation]:
     """GET /v1/conversations/{id}."""
     return json(shown(await _kept(request)))
 
 
-async def update(request: Request) -> HttpResponse:
+async def update(request: Request) -> Json[Conversation]:
     """POST /v1/conversations/{id}: other metadata."""
     body = await read(request, ConversationUpdate)
     check_metadata(body.metadata)
@@ -96,14 +97,14 @@ async def update(request: Request) -> HttpResponse:
     return json(shown(await _kept(request)))
 
 
-async def delete(request: Request) -> HttpResponse:
+async def delete(request: Request) -> Json[Deleted]:
     """DELETE /v1/conversations/{id}: its items go along; responses stay."""
     kept = await _kept(request)
     await _server(request).store.delete(CONVERSATION, kept.id, caller(request).id)
     return json({"id": kept.id, "object": "conversation.deleted", "deleted": True})
 
 
-async def add_items(request: Request) -> HttpResponse:
+async def add_items(request: Request) -> Json[Listed[ItemObject]]:
     """POST /v1/conversations/{id}/items."""
     check_query(request, ("include",))
     body = await read(request, NewItems)
@@ -115,10 +116,10 @@ async def add_items(request: Request) -> HttpResponse:
         if await server.store.get(ITEM, row_id(kept.id, item["id"])) is not None:
             raise ApiError(400, f"the conversation has an item {item['id']!r} already", param="items")
     await server.store.insert_all([item_row(kept.id, item, caller(request).id) for item in items])
-    return listed(items, False)
+    return listed(cast(list[ItemObject], items), False)
 
 
-async def list_items(request: Request) -> HttpResponse:
+async def list_items(request: Request) -> Json[Listed[ItemObject]]:
     """GET /v1/conversations/{id}/items: the newest first."""
     asked, kept = asked_page(request, others=("include",)), await _kept(request)
     page = await kept_page(request, ITEM, asked, parent=kept.id, row_id=lambda id: row_id(kept.id, id))
@@ -135,13 +136,13 @@ async def _item(request: Request) -> Kept:
     return found
 
 
-async def retrieve_item(request: Request) -> HttpResponse:
+async def retrieve_item(request: Request) -> Json[ItemObject]:
     """GET /v1/conversations/{id}/items/{item}."""
     check_query(request, ("include",))
     return json((await _item(request)).body)
 
 
-async def delete_item(request: Request) -> HttpResponse:
+async def delete_item(request: Request) -> Json[Conversation]:
     """DELETE /v1/conversations/{id}/items/{item}: the conversation comes back."""
     found = await _item(request)
     await _server(request).store.delete(ITEM, found.id, caller(request).id)

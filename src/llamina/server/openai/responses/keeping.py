@@ -87,6 +87,7 @@ async def referenced(server: "Server", id: str, owner: str, conversation: str | 
             found: Item = item
             return found
     if conversation is not None and (part := await server.store.get(ITEM, row_id(conversation, id), owner)) is not None:
-        return part.body
+        kept_item: Item = part.body
+        return kept_item
     message = f"{path}: there is no item {id!r}: it was deleted, or its response was made with store=false"
     raise ApiError(404, message, "not_found_error", param=path)

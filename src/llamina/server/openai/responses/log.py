@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from llamina.server.http import KEEP_ALIVE
-from llamina.server.openai.responses.output import Event
+from llamina.server.openai.responses.schema import ResponseEvent as Event
 
 
 class EventLog:

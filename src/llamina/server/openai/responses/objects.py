@@ -7,13 +7,20 @@ from llamina.sampling import Sampling
 from llamina.server.errors import ApiError
 from llamina.server.model.frames import Usage
 from llamina.server.openai.responses.request import Reasoning, ResponseRequest, TextConfig, TextFormat
+from llamina.server.openai.responses.schema import (
+    FormatOf,
+    ResponseError,
+    ResponseObject,
+    ResponseUsage,
+    SamplingOf,
+    TextOf,
+)
 from llamina.server.openai.responses.tools import Offer
 
-Response = dict[str, Any]
 DEFAULTS = Sampling()
 
 
-def new_response(id: str, model: str, body: ResponseRequest, tools: Offer) -> Response:
+def new_response(id: str, model: str, body: ResponseRequest, tools: Offer) -> ResponseObject:
     """A response that nothing is known of yet but what was asked."""
     conversation = body.conversation_id
     thinks = body.reasoning or Reasoning()
@@ -51,18 +58,24 @@ def new_response(id: str, model: str, body: ResponseRequest, tools: Offer) -> Re
     }
 
 
-def sampling(body: ResponseRequest, defaults: dict[str, Any]) -> dict[str, float]:
+def sampling(body: ResponseRequest, defaults: dict[str, Any]) -> SamplingOf:
     """The parameters that a response names: as asked for, or the model's defaults."""
-    found = {}
-    for name in ("temperature", "top_p", "presence_penalty", "frequency_penalty"):
+
+    def value(name: str) -> float:
         given = getattr(body, name)
-        found[name] = float(given if given is not None else defaults.get(name, getattr(DEFAULTS, name)))
-    return found
+        return float(given if given is not None else defaults.get(name, getattr(DEFAULTS, name)))
+
+    return {
+        "temperature": value("temperature"),
+        "top_p": value("top_p"),
+        "presence_penalty": value("presence_penalty"),
+        "frequency_penalty": value("frequency_penalty"),
+    }
 
 
-def _text(text: TextConfig) -> dict[str, Any]:
+def _text(text: TextConfig) -> TextOf:
     format = text.format or TextFormat()
-    shown: dict[str, Any] = {"type": format.type}
+    shown: FormatOf = {"type": format.type}
     if format.type == "json_schema":
         shown |= {
             "name": format.name,
@@ -73,7 +86,7 @@ def _text(text: TextConfig) -> dict[str, Any]:
     return {"format": shown, "verbosity": text.verbosity or "medium"}
 
 
-def usage(used: Usage, reasoning_tokens: int) -> dict[str, Any]:
+def usage(used: Usage, reasoning_tokens: int) -> ResponseUsage:
     return {
         "input_tokens": used.prompt_tokens,
         "input_tokens_details": {
@@ -86,7 +99,8 @@ def usage(used: Usage, reasoning_tokens: int) -> dict[str, Any]:
     }
 
 
-def response_error(error: ApiError) -> dict[str, Any]:
+def response_error(error: ApiError) -> ResponseError:
     """Why a response failed, under the codes that a response may have."""
-    code = "invalid_prompt" if error.status < 500 else "server_error"
-    return {"code": "rate_limit_exceeded" if error.status == 429 else code, "message": error.message}
+    if error.status == 429:
+        return {"code": "rate_limit_exceeded", "message": error.message}
+    return {"code": "invalid_prompt" if error.status < 500 else "server_error", "message": error.message}

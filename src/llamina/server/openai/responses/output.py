@@ -1,24 +1,28 @@
 """Chunks of an answer as output items, and as the events that tell of them."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from llamina.server.model import Chunk
 from llamina.server.model.frames import CallDelta, Logprob
-from llamina.server.openai.chat import logprobs
-from llamina.server.openai.responses.items import Item, NewId
+from llamina.server.openai.responses.items import NewId
+from llamina.server.openai.responses.schema import ContentPart, ItemObject
+from llamina.server.openai.responses.schema import ResponseEvent as Event
+from llamina.server.openai.schema import TokenLogprob
+from llamina.server.openai.usage import logprobs
 
-Event = dict[str, Any]
+Kind = Literal["message", "reasoning", "function_call"]
+Status = Literal["in_progress", "completed", "incomplete"]
 NewEvent = Callable[..., Event]
 
 
 class Part:
     """An output item under way. `text` is what it says so far: its text, its reasoning, or a call's arguments."""
 
-    def __init__(self, kind: str, id: str, index: int, call: CallDelta | None = None) -> None:
+    def __init__(self, kind: Kind, id: str, index: int, call: CallDelta | None = None) -> None:
         self.kind, self.id, self.index, self.call = kind, id, index, call
-        self.status = "in_progress"
-        self.scored: list[Item] = []
+        self.status: Status = "in_progress"
+        self.scored: list[TokenLogprob] = []
         self._pieces: list[str] = []
 
     def add(self, text: str) -> None:
@@ -28,21 +32,24 @@ class Part:
     def text(self) -> str:
         return "".join(self._pieces)
 
-    def content(self) -> Item:
+    def content(self) -> ContentPart:
         """The one part that a message's or reasoning's content has."""
         if self.kind == "reasoning":
             return {"type": "reasoning_text", "text": self.text}
         return {"type": "output_text", "text": self.text, "annotations": [], "logprobs": list(self.scored)}
 
-    def item(self, *, begun: bool = False) -> Item:
+    def item(self, *, begun: bool = False) -> ItemObject:
         """The item; `begun`: as it is announced, without content."""
-        head: Item = {"type": self.kind, "id": self.id, "status": self.status}
+        item: ItemObject = {"type": self.kind, "id": self.id, "status": self.status}
         if self.call is not None:
-            return head | {"call_id": self.call.id, "name": self.call.name, "arguments": self.text}
-        content = [] if begun else [self.content()]
+            item |= {"call_id": self.call.id or "", "name": self.call.name, "arguments": self.text}
+            return item
+        item["content"] = [] if begun else [self.content()]
         if self.kind == "reasoning":
-            return head | {"summary": [], "content": content, "encrypted_content": None}
-        return head | {"role": "assistant", "content": content}
+            item |= {"summary": [], "encrypted_content": None}
+        else:
+            item["role"] = "assistant"
+        return item
 
 
 class Output:
@@ -61,7 +68,7 @@ class Output:
         self.reasoning_tokens = 0
 
     @property
-    def items(self) -> list[Item]:
+    def items(self) -> list[ItemObject]:
         return [part.item() for part in self._parts]
 
     def take(self, chunk: Chunk) -> list[Event]:
@@ -85,12 +92,12 @@ class Output:
                 events += self._take_call(call)
         return events
 
-    def finish(self, status: str) -> list[Event]:
+    def finish(self, status: Status) -> list[Event]:
         """End the item that is open; an answer without any is an empty message."""
         events = [] if self._parts else self._begin("message")
         return events + self._close(status)
 
-    def _begin(self, kind: str, call: CallDelta | None = None) -> list[Event]:
+    def _begin(self, kind: Kind, call: CallDelta | None = None) -> list[Event]:
         """Open an item, unless one of that kind is open."""
         if self._open is not None and self._open.kind == kind and call is None:
             return []
@@ -134,7 +141,7 @@ class Output:
         where: dict[str, Any] = {"item_id": part.id, "output_index": part.index}
         return where if part.call is not None else where | {"content_index": 0}
 
-    def _close(self, status: str) -> list[Event]:
+    def _close(self, status: Status) -> list[Event]:
         part, self._open, self._call = self._open, None, -1
         if part is None:
             return []

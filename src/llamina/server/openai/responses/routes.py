@@ -1,28 +1,28 @@
 """`/v1/responses`: answers that are kept, chained by id, streamed, or made in the background."""
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response as HttpResponse
 from starlette.routing import Route
 
 from llamina.server.caller import caller
 from llamina.server.errors import ApiError, api_error
-from llamina.server.http import DONE, event, events, json, read
+from llamina.server.http import DONE, Events, Json, event, events, json, read
 from llamina.server.model.client import ChunkStream
 from llamina.server.openai.lists import asked_page, check_query, cut_page, kept_page, listed, truth, whole
 from llamina.server.openai.responses.keeping import ACTIVE, EVENTS, RESPONSE, find_response
-from llamina.server.openai.responses.output import Event
 from llamina.server.openai.responses.request import ResponseRequest
 from llamina.server.openai.responses.run import Run, cancel, prepare, resume, start
+from llamina.server.openai.responses.schema import EventError, InputTokens, ItemObject, ResponseObject
+from llamina.server.openai.responses.schema import ResponseEvent as Event
+from llamina.server.openai.schema import Deleted, Listed
 from llamina.server.store import Kept
 from llamina.server.tools import warning_headers
 
 Source = AsyncIterator[Event | None]
 
 
-async def create(request: Request) -> HttpResponse:
+async def create(request: Request) -> Json[ResponseObject] | Events[Event]:
     """POST /v1/responses."""
     server = request.app.state.server
     body = await read(request, ResponseRequest)
@@ -44,7 +44,7 @@ async def create(request: Request) -> HttpResponse:
 
 def _streamed(
     request: Request, source: Source, headers: dict[str, str], owns: Sequence[ChunkStream] = ()
-) -> HttpResponse:
+) -> Events[Event]:
     response = events(request, _encoded(source), "error", owns)
     response.headers.update(headers)
     return response
@@ -66,21 +66,33 @@ async def _encoded(source: Source) -> AsyncIterator[bytes]:
 
 def _error(error: ApiError, number: int) -> Event:
     """An error that is not the response's own; clients look for the message at either place."""
-    told: dict[str, Any] = {"code": error.code, "message": error.message, "param": error.param}
-    return {"type": "error", "sequence_number": number, **told, "error": {"type": error.kind, **told}}
+    found: EventError = {
+        "type": error.kind,
+        "code": error.code,
+        "message": error.message,
+        "param": error.param,
+    }
+    return {
+        "type": "error",
+        "sequence_number": number,
+        "code": error.code,
+        "message": error.message,
+        "param": error.param,
+        "error": found,
+    }
 
 
-def shown(kept: Kept) -> dict[str, Any]:
+def shown(kept: Kept) -> ResponseObject:
     """A kept response, with the status that it has by now."""
-    response: dict[str, Any] = kept.body["response"]
-    return response | {"status": kept.status}
+    response: ResponseObject = kept.body["response"]
+    return {**response, "status": kept.status}
 
 
 async def _kept(request: Request) -> Kept:
     return await find_response(request.app.state.server, request.path_params["id"], caller(request).id)
 
 
-async def retrieve(request: Request) -> HttpResponse:
+async def retrieve(request: Request) -> Json[ResponseObject] | Events[Event]:
     """GET /v1/responses/{id}; `stream=true` follows one in the background, from `starting_after` on."""
     check_query(request, ("include", "include_obfuscation", "stream", "starting_after"))
     kept, after = await _kept(request), whole(request, "starting_after", -1)
@@ -106,19 +118,20 @@ async def _again(told: list[Event]) -> Source:
         yield one
 
 
-async def index(request: Request) -> HttpResponse:
+async def index(request: Request) -> Json[Listed[ResponseObject]]:
     """GET /v1/responses: the newest first."""
     page = await kept_page(request, RESPONSE, asked_page(request, others=("include",)))
     return listed([shown(kept) for kept in page.items], page.more)
 
 
-async def input_items(request: Request) -> HttpResponse:
+async def input_items(request: Request) -> Json[Listed[ItemObject]]:
     """GET /v1/responses/{id}/input_items: of its own request; those before are its predecessors'."""
     asked = asked_page(request, others=("include",))
-    return listed(*cut_page((await _kept(request)).body["input"], asked, lambda item: item["id"]))
+    items: list[ItemObject] = (await _kept(request)).body["input"]
+    return listed(*cut_page(items, asked, lambda item: item["id"]))
 
 
-async def delete(request: Request) -> HttpResponse:
+async def delete(request: Request) -> Json[Deleted]:
     """DELETE /v1/responses/{id}: one that is under way is cancelled first."""
     server, kept = request.app.state.server, await _kept(request)
     if kept.status in ACTIVE:
@@ -127,7 +140,7 @@ async def delete(request: Request) -> HttpResponse:
     return json({"id": kept.id, "object": "response", "deleted": True})
 
 
-async def cancel_one(request: Request) -> HttpResponse:
+async def cancel_one(request: Request) -> Json[ResponseObject]:
     """POST /v1/responses/{id}/cancel."""
     server, kept = request.app.state.server, await _kept(request)
     if not kept.body["response"]["background"]:
@@ -141,7 +154,7 @@ async def cancel_one(request: Request) -> HttpResponse:
     return json(shown(kept))
 
 
-async def input_tokens(request: Request) -> HttpResponse:
+async def input_tokens(request: Request) -> Json[InputTokens]:
     """POST /v1/responses/input_tokens: how many tokens a request would come to."""
     server = request.app.state.server
     asked = await prepare(server, caller(request).id, await read(request, ResponseRequest))

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from sqlalchemy.exc import IntegrityError
@@ -23,9 +23,11 @@ from llamina.server.openai.responses.items import HEX, Item, ItemIds
 from llamina.server.openai.responses.keeping import ACTIVE, CONVERSATION, EVENTS, RESPONSE, item_row
 from llamina.server.openai.responses.log import EventLog
 from llamina.server.openai.responses.messages import to_messages
-from llamina.server.openai.responses.objects import Response, new_response, response_error, sampling, usage
-from llamina.server.openai.responses.output import Event, Output
+from llamina.server.openai.responses.objects import new_response, response_error, sampling, usage
+from llamina.server.openai.responses.output import Output
 from llamina.server.openai.responses.request import ResponseRequest
+from llamina.server.openai.responses.schema import ResponseEvent as Event
+from llamina.server.openai.responses.schema import ResponseObject
 from llamina.server.store import Kept
 from llamina.server.store.store import made
 
@@ -39,7 +41,7 @@ class Asked:
 
     owner: str
     body: ResponseRequest
-    response: Response
+    response: ResponseObject
     input: list[Item]
     messages: list[dict[str, Any]]
     options: dict[str, Any]
@@ -47,8 +49,7 @@ class Asked:
 
     @property
     def id(self) -> str:
-        id: str = self.response["id"]
-        return id
+        return self.response["id"]
 
 
 async def prepare(server: "Server", owner: str, body: ResponseRequest, id: str | None = None) -> Asked:
@@ -88,7 +89,7 @@ class Run:
         return [self._stream] if self._stream is not None else []
 
     def event(self, type: str, **fields: Any) -> Event:
-        return {"type": type, "sequence_number": next(self._numbers), **fields}
+        return cast(Event, {"type": type, "sequence_number": next(self._numbers), **fields})
 
     def lifecycle(self, name: str) -> Event:
         """An event that has the response as it is now."""
@@ -97,7 +98,7 @@ class Run:
     async def begin(self) -> None:
         """Put the conversation to the model. Raises what is wrong with the request, before anything is answered."""
         async with self._server.models.use(self._asked.body.model) as (_, model):
-            self.response |= sampling(self._asked.body, model.info.sampling)
+            self.response = {**self.response, **sampling(self._asked.body, model.info.sampling)}
             self._stream = model.generate(messages=self._asked.messages, options=self._asked.options)
             self._first = await anext(self._stream)
 
@@ -205,7 +206,7 @@ class Run:
         also, conversation = list[Kept](), asked.body.conversation_id
         there = conversation is not None and await store.get(CONVERSATION, conversation) is not None
         if conversation is not None and there and self.response["status"] in ("completed", "incomplete"):
-            items = asked.input + self.response["output"]
+            items = asked.input + cast(list[Item], self.response["output"])
             also = [item_row(conversation, item, asked.owner) for item in items]
         if self.log is not None:
             events = {"events": [*self.log.events, final]}
@@ -221,13 +222,13 @@ class Run:
         return True
 
 
-async def answer(server: "Server", owner: str, body: ResponseRequest, key: str, **defaults: Any) -> Response:
+async def answer(server: "Server", owner: str, body: ResponseRequest, key: str, **defaults: Any) -> ResponseObject:
     """The whole response, kept once for a key. `defaults` are options of the engine where the request gives none."""
     if body.background:
         raise ApiError(400, "background is true: a batch is in the background anyway, leave it out", param="background")
     id = "resp_" + hashlib.sha256(key.encode()).hexdigest()[:HEX]
     if (kept := await server.store.get(RESPONSE, id, owner)) is not None:
-        found: Response = kept.body["response"]
+        found: ResponseObject = kept.body["response"]
         return found
     asked = await prepare(server, owner, body, id)
     asked.options = defaults | asked.options

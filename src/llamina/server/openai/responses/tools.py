@@ -6,6 +6,7 @@ from typing import Any
 from llamina.server.config import Limits
 from llamina.server.errors import ApiError
 from llamina.server.openai.responses.known import FUNCTION, check_known
+from llamina.server.openai.responses.schema import FunctionTool
 from llamina.server.tools import check_count, read_schema
 
 CHOICES = ("auto", "none", "required")
@@ -16,7 +17,7 @@ class Offer:
     """`functions` and `choice` are as the engine takes them, `shown` the tools as a response has them."""
 
     functions: list[dict[str, Any]] = field(default_factory=list)
-    shown: list[dict[str, Any]] = field(default_factory=list)
+    shown: list[FunctionTool] = field(default_factory=list)
     choice: str | dict[str, Any] = "auto"
     left_out: list[str] = field(default_factory=list)  # types of tools that are not functions
     warnings: list[str] = field(default_factory=list)  # what is asked of functions and not done
@@ -55,7 +56,7 @@ def _not_done(tool: dict[str, Any]) -> list[str]:
     return found
 
 
-def _function(tool: dict[str, Any], path: str) -> dict[str, Any]:
+def _function(tool: dict[str, Any], path: str) -> FunctionTool:
     check_known(tool, FUNCTION, path)
     name, parameters = tool.get("name"), tool.get("parameters")
     if not isinstance(name, str) or not name:
@@ -78,7 +79,7 @@ def _function(tool: dict[str, Any], path: str) -> dict[str, Any]:
     }
 
 
-def _engine_tool(tool: dict[str, Any]) -> dict[str, Any]:
+def _engine_tool(tool: FunctionTool) -> dict[str, Any]:
     function = {key: value for key, value in tool.items() if key != "type" and value is not None}
     return {"type": "function", "function": function}
 

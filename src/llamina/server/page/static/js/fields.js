@@ -54,6 +54,7 @@ export const GROUPS = [
       lines("samplers", "Order of samplers", "One a line: penalties, dry, top_n_sigma, top_k, typical_p, top_p, min_p, top_a, epsilon_cutoff, eta_cutoff, xtc, temperature. One that is not listed is left out."),
       json("logit_bias", "Logit bias", 'JSON: token ids and what is added, {"42": -5}.'),
       json("banned_tokens", "Banned tokens", "JSON: a list of token ids, [42, 43]."),
+      lines("bad_words", "Bad words", "One a line: none of them is written, by itself or after a space."),
       flag("ignore_eos", "Ignore end of text", "Go on until the longest answer."),
     ],
   },
