@@ -133,11 +133,11 @@ def _text_model(
 
 
 def _encoder(folder: Path, source: Path) -> tuple[dict[str, Lazy], dict[str, Any]]:
-    """The tensors of the encoder of pictures, and its metadata."""
+    """The tensors of the encoder, and its metadata."""
     about = EncoderSource.read(folder)
     encoder = encoder_of(about)
     about = about.assuming(encoder.family.defaults)
-    tensors = dict(encoder_tensors(encoder, about, folder, _stored(folder, source)))
+    tensors = encoder_tensors(encoder, about, _stored(folder, source))
     return tensors, {"general.architecture": ARCHITECTURE, **encoder_metadata(encoder, about)}
 
 

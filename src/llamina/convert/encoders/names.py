@@ -1,0 +1,63 @@
+"""Hugging Face's names of an encoder's modules → GGUF's: `v.` are those of pictures, `a.` of sounds, `mm.` behind it."""
+
+from collections.abc import Mapping
+
+
+def _blocks(prefix: str, names: Mapping[str, str]) -> dict[str, str]:
+    """Names in layers, on both sides in the encoder that the prefix begins with."""
+    root = prefix[0]
+    return {f"{prefix}.*.{t}": " ".join(f"{root}.blk.*.{name}" for name in o.split()) for t, o in names.items()}
+
+
+_QUERIES = {"q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v"}
+_SELF = {f"self_attn.{name}": ours for name, ours in _QUERIES.items()} | {"self_attn.out_proj": "attn_out"}
+_ATTENTION = {f"attention.{name}": ours for name, ours in _QUERIES.items()}
+_FUSED = {"attn.qkv": "attn_q attn_k attn_v", "attn.proj": "attn_out", "norm1": "ln1", "norm2": "ln2"}
+_MLP = {"mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down"}
+_GATED = {"mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+_FILM = {"v.patch_embed.proj.weight": "v.patch_embd.weight v.patch_embd.weight.1"}
+
+VIT = {
+    "v.embeddings.class_embedding": "v.class_embd",
+    "v.embeddings.patch_embedding": "v.patch_embd",
+    "v.embeddings.position_embedding": "v.position_embd",
+    "v.pre_layrnorm": "v.pre_ln",
+    "v.post_layernorm": "v.post_ln",
+} | _blocks("v.encoder.layers", _SELF | _MLP | {"layer_norm1": "ln1", "layer_norm2": "ln2"})
+LLAVA = VIT | {"mm.linear_1": "mm.0", "mm.linear_2": "mm.2", "image_newline": "v.image_newline"}
+IDEFICS = VIT | {"mm.modality_projection.proj": "mm.model.fc"}
+GEMMA = VIT | {"mm.mm_input_projection_weight": "mm.input_projection.weight", "mm.mm_soft_emb_norm": "mm.soft_emb_norm"}
+PIXTRAL = {
+    "v.patch_conv": "v.patch_embd",
+    "v.ln_pre": "v.pre_ln",
+    "mm.linear_1": "mm.1",
+    "mm.linear_2": "mm.2",
+    "mm.norm": "mm.input_norm",
+    "mm.patch_merger.merging_layer": "mm.patch_merger",
+} | _blocks(
+    "v.transformer.layers",
+    _ATTENTION
+    | {
+        "attention.o_proj": "attn_out",
+        "attention_norm": "ln1",
+        "ffn_norm": "ln2",
+        "feed_forward.gate_proj": "ffn_gate",
+        "feed_forward.up_proj": "ffn_up",
+        "feed_forward.down_proj": "ffn_down",
+    },
+)
+QWEN = _FILM | {"v.merger.ln_q": "v.post_ln", "v.merger.mlp.*": "mm.*"} | _blocks("v.blocks", _FUSED | _MLP | _GATED)
+QWEN3 = (
+    _FILM
+    | {
+        "v.patch_embed.proj": "v.patch_embd",
+        "v.pos_embed": "v.position_embd",
+        "v.merger.norm": "v.post_ln",
+        "v.merger.linear_fc1": "mm.0",
+        "v.merger.linear_fc2": "mm.2",
+        "v.deepstack.*.norm": "v.deepstack.*.norm",
+        "v.deepstack.*.linear_fc1": "v.deepstack.*.fc1",
+        "v.deepstack.*.linear_fc2": "v.deepstack.*.fc2",
+    }
+    | _blocks("v.blocks", _FUSED | {"mlp.linear_fc1": "ffn_up", "mlp.linear_fc2": "ffn_down"})
+)

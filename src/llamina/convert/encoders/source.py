@@ -1,0 +1,89 @@
+"""What a folder says of its encoder, and what a kind of encoder is."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from llamina.convert.families import Family, assumed
+from llamina.convert.keys import Keys
+from llamina.convert.lazy import Lazy
+from llamina.convert.safetensors import read_json
+from llamina.convert.settings import Settings, mapping
+from llamina.errors import ModelFileError, UnsupportedModel
+
+_FILES = ("preprocessor_config.json", "processor_config.json")
+_SIDES = ("image_size", "patch_size")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a folder says of its encoder: `own` are the encoder's settings, `text` those of the text model."""
+
+    folder: Path
+    config: Mapping[str, Any]
+    own: Settings
+    text: Settings
+    processor: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, folder: Path) -> "Source":
+        """Raises ModelNotFound, ModelFileError, or UnsupportedModel for a model that has no encoder."""
+        text, config = Settings.read(folder), read_json(folder / "config.json")
+        own = next(
+            (config[key] for key in ("vision_config", "audio_config") if isinstance(config.get(key), dict)), None
+        )
+        if own is None:
+            raise UnsupportedModel("config.json has no vision_config and no audio_config: the model has no encoder")
+        own = {**own, **{key: _side(key, own[key]) for key in _SIDES if isinstance(own.get(key), list)}}
+        processor: dict[str, Any] = {}
+        for name in _FILES:
+            if (folder / name).is_file():
+                found = read_json(folder / name)
+                processor |= found | mapping(found.get("image_processor"))
+        return cls(folder, config, Settings(own), text.assuming(assumed(text)), processor)
+
+    def assuming(self, defaults: Mapping[str, Any]) -> "Source":
+        """The same, with defaults for what the encoder's settings leave out."""
+        return replace(self, own=self.own.assuming(defaults))
+
+    def colours(self, name: str) -> list[float]:
+        """Three numbers of the processor's settings. Raises ModelFileError if there are none."""
+        value = self.processor.get(name)
+        if not isinstance(value, list) or len(value) != 3:
+            raise ModelFileError(f"{name} is {value!r} in preprocessor_config.json: it must be three numbers")
+        return [float(x) for x in value]
+
+    def expect(self, settings: Mapping[str, Any], name: str, *known: Any) -> None:
+        """Raise UnsupportedModel for a value that GGUF has no key for, unless it is one of those that it implies."""
+        if (value := settings.get(name)) is not None and value not in known:
+            implied = " or ".join(repr(item) for item in known)
+            raise UnsupportedModel(f"config.json: {name} is {value!r}: GGUF implies {implied}")
+
+
+def _side(key: str, value: list[Any]) -> Any:
+    """A side of squares that are listed by height and width. Raises UnsupportedModel for other rectangles."""
+    if len(value) != 2 or value[0] != value[1]:
+        raise UnsupportedModel(f"config.json: {key} is {value}: squares are known")
+    return value[0]
+
+
+def nothing_more(source: Source, stored: Mapping[str, Lazy]) -> Iterator[tuple[str, Lazy]]:
+    return iter(())
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """A kind of encoder: its projector in GGUF, its tensors, and metadata beside what all of its media have.
+
+    Names of `family` are those that `short` returns: they begin with `v.`, `a.` or `mm.`.
+    """
+
+    kind: str  # of media, as GGUF names it: `vision`, `audio`
+    projector: str
+    family: Family
+    keys: Callable[[Source], Keys]
+    ignored: re.Pattern[str] | None = None
+    short: Callable[[Source, str], str] = lambda source, name: name
+    more: Callable[[Source, Mapping[str, Lazy]], Iterator[tuple[str, Lazy]]] = nothing_more  # computed tensors
