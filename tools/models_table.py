@@ -101,9 +101,9 @@ def document(errors: Mapping[str, tuple[str, float | None]]) -> str:
         f"{len(sound.projectors())} kinds of `mmproj` files ([sound.md](sound.md)), known as those of pictures are;",
         "Whisper's encoder is also known with real weights.",
         "",
-        "| projector | covers |",
-        "| --- | --- |",
-        *(f"| `{name}` | {sound.about(name)} |" for name in sound.projectors()),
+        "| projector | covers | `llamina convert --mmproj` makes it of |",
+        "| --- | --- | --- |",
+        *(f"| `{name}` | {sound.about(name)} | {_encoders(name)} |" for name in sound.projectors()),
         "",
     ]
     return "\n".join(lines)

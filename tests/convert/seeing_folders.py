@@ -13,13 +13,18 @@ SPECS = HERE / "encoders.json"
 FACTS = HERE / "encoders.npz"
 MODELS: dict[str, Any] = json.loads(SPECS.read_text()) if SPECS.exists() else {}
 SIDE = 56
-ANY_SIZE = {"qwen2vl", "qwen25vl", "qwen3vl", "pixtral", "mistral3"}
+ANY_SIZE = {"qwen2vl", "qwen25vl", "qwen3vl", "pixtral", "mistral3", "lfm2vl", "glm4v"}
+HEARING = {"qwen2audio", "voxtral"}
+MELS, FRAMES, EVERY = 128, 3000, 25  # of what they hear, and of which rows facts are
 BREAK = 12  # the token [IMG_BREAK]
 
 
-def tiles(name: str) -> list[npt.NDArray[np.uint8]]:
-    """What a model is shown: squares, or what is wide and what is tall, waves with noise."""
+def tiles(name: str) -> list[npt.NDArray[Any]]:
+    """What a model is shown: squares, or what is wide and what is tall, waves with noise; or the spectrogram of one."""
     rng = np.random.default_rng(7)
+    if name in HEARING:
+        y, x = np.mgrid[0:FRAMES, 0:MELS]
+        return [(np.sin(y / 40 + x / 9) + 0.3 * rng.standard_normal((FRAMES, MELS))).astype(np.float32)]
     found = []
     for width, height in ((140, 84), (56, 112)) if name in ANY_SIZE else ((SIDE, SIDE), (SIDE, SIDE)):
         y, x = np.mgrid[0:height, 0:width]
@@ -39,6 +44,44 @@ def folder(path: Path, name: str) -> Path:
     tensors = {key: ("F32", values(key, shape, "soft_emb" in key)) for key, shape in spec["tensors"].items()}
     save(path / "model.safetensors", tensors)
     return path
+
+
+_CHAT = {
+    "vision_tower.embeddings.cls_token": "vision_model.embeddings.class_embedding",
+    "vision_tower.embeddings.position_embeddings": "vision_model.embeddings.position_embedding",
+    "vision_tower.embeddings.patch_embeddings.projection": "vision_model.embeddings.patch_embedding",
+    "vision_tower.encoder.layer.": "vision_model.encoder.layers.",
+    ".attention.projection_layer": ".attn.proj",
+    ".layernorm_before": ".norm1",
+    ".layernorm_after": ".norm2",
+    ".lambda_1": ".ls1",
+    ".lambda_2": ".ls2",
+    "multi_modal_projector.layer_norm": "mlp1.0",
+    "multi_modal_projector.linear_1": "mlp1.1",
+    "multi_modal_projector.linear_2": "mlp1.3",
+}
+
+
+def chat_folder(path: Path, name: str) -> Path:
+    """An InternVL of encoders.json as its authors publish theirs: names of their own, q, k and v as one matrix."""
+    made = folder(path, name)
+    config = dict(MODELS[name]["config"])
+    text, vision = config.pop("text_config"), config["vision_config"] | {"image_size": SIDE, "patch_size": 14}
+    config |= {"architectures": ["InternVLChatModel"], "llm_config": text, "vision_config": vision}
+    (path / "config.json").write_text(json.dumps(config))
+    tensors, fused = {}, {}
+    for key, shape in MODELS[name]["tensors"].items():
+        x, other = values(key, shape), key
+        for theirs, ours in _CHAT.items():
+            other = other.replace(theirs, ours)
+        match other.split(".attention."):
+            case [layer, rest]:
+                fused.setdefault(f"{layer}.attn.qkv.{rest.split('.')[-1]}", {})[rest[0]] = x
+            case _:
+                tensors[other] = x
+    tensors |= {key: np.concatenate([parts[name] for name in "qkv"]) for key, parts in fused.items()}
+    save(path / "model.safetensors", {key: ("F32", x) for key, x in tensors.items()})
+    return made
 
 
 def whole_folder(path: Path, name: str, prefix: str, head: str) -> Path:
@@ -77,6 +120,8 @@ def text_tensors(text: dict[str, Any]) -> dict[str, npt.NDArray[np.float32]]:
     width, inner, kind = text["hidden_size"], text["intermediate_size"], text["model_type"]
     dim = text.get("head_dim") or width // text["num_attention_heads"]
     queries, keys = text["num_attention_heads"] * dim, text["num_key_value_heads"] * dim
+    if kind == "lfm2":
+        return _lfm2(text, dim)
     layer = {
         "input_layernorm": [width],
         "post_attention_layernorm": [width],
@@ -90,13 +135,30 @@ def text_tensors(text: dict[str, Any]) -> dict[str, npt.NDArray[np.float32]]:
     }
     if kind.startswith("gemma"):
         layer |= {f"{name}_feedforward_layernorm": [width] for name in ("pre", "post")}
+    if kind.startswith("glm"):
+        layer |= {f"post_{name}_layernorm": [width] for name in ("self_attn", "mlp")}
+        layer |= {"mlp.gate_up_proj": [layer.pop("mlp.gate_proj")[0] + layer.pop("mlp.up_proj")[0], width]}
     if kind.startswith(("gemma", "qwen3")):
         layer |= {f"self_attn.{name}_norm": [dim] for name in "qk"}
     shapes = {f"model.layers.0.{name}.weight": shape for name, shape in layer.items()}
-    if kind.startswith("qwen2"):
+    if kind.startswith(("qwen2", "glm")):
         biases = {"q": queries, "k": keys, "v": keys}
         shapes |= {f"model.layers.0.self_attn.{name}_proj.bias": [n] for name, n in biases.items()}
     shapes |= {"model.embed_tokens.weight": [text["vocab_size"], width], "model.norm.weight": [width]}
     if not text.get("tie_word_embeddings", False):
         shapes["lm_head.weight"] = [text["vocab_size"], width]
     return {name: values(name, shape, kind.startswith("gemma")) for name, shape in shapes.items()}
+
+
+def _lfm2(text: dict[str, Any], dim: int) -> dict[str, npt.NDArray[np.float32]]:
+    """One layer with attention."""
+    width, inner, keys = text["hidden_size"], text["intermediate_size"], text["num_key_value_heads"] * dim
+    layer = {f"{name}_norm": [width] for name in ("operator", "ffn")}
+    layer |= {
+        f"self_attn.{name}_proj": [width if name in ("q", "out") else keys, width] for name in ("q", "k", "v", "out")
+    }
+    layer |= {f"self_attn.{name}_layernorm": [dim] for name in "qk"}
+    layer |= {"feed_forward.w1": [inner, width], "feed_forward.w2": [width, inner], "feed_forward.w3": [inner, width]}
+    shapes = {f"model.layers.0.{name}.weight": shape for name, shape in layer.items()}
+    shapes |= {"model.embed_tokens.weight": [text["vocab_size"], width], "model.embedding_norm.weight": [width]}
+    return {name: values(name, shape) for name, shape in shapes.items()}

@@ -1,12 +1,13 @@
-"""Text models inside models that see, converted: what their own classes would have become."""
+"""Text models inside models that see or hear, converted: what their own classes would have become."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from convert_folders import TOKENS
-from seeing_folders import MODELS, text_folder, tiles, whole_folder
+from seeing_folders import HEARING, MODELS, text_folder, text_settings, tiles, whole_folder
 
 import llamina
 from llamina.convert import convert
@@ -25,7 +26,14 @@ CASES = [
     ("qwen2vl", "model.", "lm_head.weight", "Qwen2ForCausalLM"),
     ("qwen25vl", *NEW, "Qwen2ForCausalLM"),
     ("qwen3vl", *NEW, "Qwen3ForCausalLM"),
+    ("internvl", *OLD, "Qwen2ForCausalLM"),
+    ("lfm2vl", *NEW, "Lfm2ForCausalLM"),
+    ("janus", *NEW, "LlamaForCausalLM"),
+    ("glm4v", *NEW, "Glm4ForCausalLM"),
+    ("qwen2audio", *OLD, "Qwen2ForCausalLM"),
+    ("voxtral", *OLD, "LlamaForCausalLM"),
 ]
+TURNED = re.compile(r"blk\.\d+\.attn_[qk]\.")  # of GLM-4V: RoPE on halves of a head, not on neighbours
 
 
 def test_every_model_is_there() -> None:
@@ -41,27 +49,32 @@ def test_the_text_model_is_that_of_its_own_class(
     assert "of vision or audio" in whole.notes[0]
     got, want = open_model(whole.path), open_model(alone.path)
     assert got.tensors.keys() == want.tensors.keys()
-    assert all(np.array_equal(got.tensors[key].data, want.tensors[key].data) for key in want.tensors)
+    for key in want.tensors:
+        turned = name == "glm4v" and TURNED.match(key)
+        assert np.array_equal(got.tensors[key].data, want.tensors[key].data) is not bool(turned), key
     for key, value in want.metadata.items():
-        key = key.replace("qwen2.", "qwen2vl.").replace("qwen3.", "qwen3vl.")
+        key = key.replace(f"{want.metadata['general.architecture']}.", f"{got.metadata['general.architecture']}.")
         assert key.startswith("general.") or np.array_equal(got.metadata[key], value), key
-    if name.startswith("qwen"):
-        sections = MODELS[name]["config"]["text_config"]["rope_parameters"]["mrope_section"]
+    if sections := text_settings(name).get("rope_parameters", {}).get("mrope_section"):
         assert list(got.metadata[f"{got.metadata['general.architecture']}.rope.dimension_sections"]) == [*sections, 0]
         logits = []
         for path in (whole.path, alone.path):
             with llamina.load(path, kv_type="f32", threads=1) as engine:
                 logits.append(engine.logits(TOKENS))
-        assert np.array_equal(*logits)  # in text, the three positions are one
+        assert np.allclose(*logits, rtol=0, atol=1e-4)  # in text, the three positions are one
+        assert np.array_equal(*logits) or name == "glm4v"
 
 
-@pytest.mark.parametrize("name", ["llava", "qwen2vl", "qwen3vl", "idefics3"])
+@pytest.mark.parametrize("name", sorted({case[0] for case in CASES} - {"gemma3", "llava_next", "mistral3", "pixtral"}))
 def test_both_halves_of_a_folder_answer(name: str, tmp_path: Path) -> None:
     prefix, head = next((prefix, head) for case, prefix, head, _ in CASES if case == name)
     source = whole_folder(tmp_path / "tiny", name, prefix, head)
     text, sight = (convert(source, tmp_path / f"{k}.gguf", mmproj=bool(k)).path for k in range(2))
-    content = [{"type": "image", "image": tiles(name)[0]}, {"type": "text", "text": "a"}]
-    with llamina.load(text, mmproj=sight, threads=1, context=512) as engine:
+    shown = {"type": "image", "image": tiles(name)[0]}
+    if name in HEARING:
+        shown = {"type": "audio", "audio": np.zeros(16000, np.float32)}
+    content = [shown, {"type": "text", "text": "a"}]
+    with llamina.load(text, mmproj=sight, threads=1, context=1024) as engine:
         answer = engine.chat([{"role": "user", "content": content}], max_tokens=2, temperature=0.0)
     assert len(answer.tokens) == 2
 
@@ -107,11 +120,28 @@ def test_settings_without_a_text_config(tmp_path: Path) -> None:
         convert(source, tmp_path / "other.gguf")
 
 
+def test_settings_of_internvls_authors(tmp_path: Path) -> None:
+    """The text model's are in llm_config, under a class of their own."""
+    source, found = whole_folder(tmp_path / "tiny", "internvl", *OLD), []
+    path = source / "config.json"
+    config = json.loads(path.read_text())
+    text = config.pop("text_config")
+    chat = config | {"architectures": ["InternVLChatModel"], "llm_config": text}
+    for settings in (config | {"text_config": text}, chat):
+        path.write_text(json.dumps(settings))
+        file = open_model(convert(source, tmp_path / "out.gguf", overwrite=True).path)
+        found.append((str(file.metadata), sorted(file.tensors)))
+    assert found[0] == found[1]
+    path.write_text(json.dumps(chat | {"llm_config": text | {"model_type": "internlm2"}}))
+    with pytest.raises(UnsupportedModel, match=r"'internlm2'.*inside InternVLChatModel"):
+        convert(source, tmp_path / "other.gguf")
+
+
 def test_text_models_that_are_not_known(tmp_path: Path) -> None:
     source = whole_folder(tmp_path / "tiny", "llava", *OLD)
     path = source / "config.json"
     config = json.loads(path.read_text())
     path.write_text(json.dumps(config | {"text_config": config["text_config"] | {"model_type": "opt"}}))
-    with pytest.raises(UnsupportedModel, match=r"'opt'.*llama, mistral, qwen2"):
+    with pytest.raises(UnsupportedModel, match=r"'opt'.*llama, mistral, qwen2, qwen3 are known"):
         convert(source, tmp_path / "text.gguf")
     assert convert(source, tmp_path / "mmproj.gguf", mmproj=True).tensors

@@ -6,6 +6,7 @@ from typing import TypeAlias
 import numpy as np
 
 from llamina.convert.lazy import BLOCKS, Array, Lazy
+from llamina.convert.rope import Rope
 from llamina.convert.settings import Settings
 from llamina.errors import ModelFileError
 
@@ -26,6 +27,28 @@ def _interleave(tensor: Lazy, heads: int) -> Lazy:
     rows, rest = tensor.shape[0], tensor.shape[1:]
     _divides(2 * heads, rows, "rows of a query or key matrix")
     return tensor.map(lambda x: x.reshape(heads, 2, rows // heads // 2, *rest).swapaxes(1, 2).reshape(x.shape))
+
+
+def halve_queries(tensor: Lazy, settings: Settings) -> Lazy:
+    """Permute rows for RoPE on the two halves of a head's rotated part; GLM pairs neighbours."""
+    return _halve(tensor, settings.heads, Rope.read(settings).dims)
+
+
+def halve_keys(tensor: Lazy, settings: Settings) -> Lazy:
+    """As `halve_queries`, for keys."""
+    return _halve(tensor, settings.kv_heads, Rope.read(settings).dims)
+
+
+def _halve(tensor: Lazy, heads: int, rotated: int) -> Lazy:
+    rows, rest = tensor.shape[0], tensor.shape[1:]
+    _divides(heads, rows, "rows of a query or key matrix")
+
+    def change(x: Array) -> Array:
+        whole = x.reshape(heads, rows // heads, *rest)
+        parts = (whole[:, :rotated:2], whole[:, 1:rotated:2], whole[:, rotated:])
+        return np.concatenate(parts, axis=1).reshape(x.shape)
+
+    return tensor.map(change)
 
 
 def plus_one(tensor: Lazy, settings: Settings) -> Lazy:

@@ -1,6 +1,7 @@
 """Metadata of particular families, as functions of the settings. A key with the value None is removed."""
 
 from llamina.convert.edits import falcon_kv_heads
+from llamina.convert.rope import Rope
 from llamina.convert.settings import Settings, mapping
 from llamina.errors import ModelFileError, UnsupportedModel
 
@@ -210,11 +211,9 @@ def lfm2(settings: Settings) -> Keys:
 
 def sections(settings: Settings) -> Keys:
     """Return M-RoPE's sections, of time, height, width and nothing else. Raises ModelFileError if there are none."""
-    found = settings.rope.get("mrope_section")
-    if not isinstance(found, list) or len(found) != 3 or sum(found) != settings.head_dim // 2:
-        raise ModelFileError(
-            f"config.json: mrope_section is {found!r}: must be three numbers with the sum {settings.head_dim // 2}"
-        )
+    found, pairs = settings.rope.get("mrope_section"), Rope.read(settings).dims // 2
+    if not isinstance(found, list) or len(found) != 3 or sum(found) != pairs:
+        raise ModelFileError(f"config.json: mrope_section is {found!r}: must be three numbers with the sum {pairs}")
     return {"rope.dimension_sections": [*found, 0]}
 
 

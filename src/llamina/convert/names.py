@@ -16,8 +16,8 @@ UNUSED = re.compile(
     r"(rotary_emb\.inv_freq|\.attn\.bias|\.attn\.masked_bias|\.attention\.bias|\.attention\.masked_bias|position_ids)$"
 )
 MULTIMODAL = re.compile(
-    r"^(model\.)?((vision_tower|vision_model|multi_modal_projector|connector|audio_tower|visual|embed_vision)\."
-    r"|image_newline$)"
+    r"^(model\.)?((vision_tower|vision_model|multi_modal_projector|connector|audio_tower|visual|embed_vision|mlp1"
+    r"|aligner|vqmodel|generation_\w+)\.|image_newline$)"
 )
 
 

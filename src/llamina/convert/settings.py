@@ -14,7 +14,7 @@ class Settings:
     """A model's hyperparameters. `names` are alternatives, separated by spaces: the first present counts."""
 
     def __init__(self, values: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> None:
-        outer, inner = _present(values), _present(mapping(values.get("text_config")))
+        outer, inner = _present(values), _present(_inner(values))
         if "architectures" in outer:  # the class of a model that sees, not of its text model alone
             inner.pop("architectures", None)
         self._values = {**(defaults or {}), **outer, **inner}
@@ -26,6 +26,9 @@ class Settings:
         if not path.is_file():
             raise ModelNotFound(f"{folder} has no config.json: it is not a model folder of Hugging Face")
         return cls(read_json(path))
+
+    def __bool__(self) -> bool:
+        return bool(self._values)
 
     def assuming(self, defaults: Mapping[str, Any]) -> "Settings":
         """Return these settings with defaults for what the file leaves out."""
@@ -64,7 +67,7 @@ class Settings:
     @property
     def text_kind(self) -> str | None:
         """What a model that sees says of its text model: its `model_type`; None if it says nothing."""
-        kind = mapping(self.get("text_config")).get("model_type")
+        kind = _inner(self._values).get("model_type")
         return kind if isinstance(kind, str) else None
 
     @property
@@ -107,6 +110,11 @@ class Settings:
 def mapping(value: Any) -> Mapping[str, Any]:
     """Return an object of JSON, or an empty one in the place of anything else."""
     return value if isinstance(value, dict) else {}
+
+
+def _inner(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a model that sees says of its text model: InternVL's own code names it otherwise."""
+    return mapping(values.get("text_config")) or mapping(values.get("llm_config"))
 
 
 def _present(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,16 +1,41 @@
 """Encoders by the class of their model in transformers."""
 
-from llamina.convert.encoders import pictures
+from llamina.convert.encoders import pictures, sounds
 from llamina.convert.encoders.source import Encoder, Source
 from llamina.errors import UnsupportedModel
 
-ENCODERS: dict[str, Encoder] = pictures.ENCODERS
+ENCODERS: dict[str, Encoder] = pictures.ENCODERS | sounds.ENCODERS
+_OWN_CODE = (
+    "the code of this class is not in transformers; llama.cpp's converter makes an mmproj file that llamina reads"
+)
+# Classes that a folder may well have, and why there is no mmproj file of them.
+LEFT_OUT = {
+    "Gemma3nForConditionalGeneration": "its encoders (MobileNet v5, a Conformer) are not known here",
+    "Gemma4ForConditionalGeneration": "its text model is not known here; llama.cpp's converter makes an mmproj file",
+    "Llama4ForConditionalGeneration": "its text model cannot be converted here; llama.cpp's converter makes both files",
+    "Phi4MultimodalForCausalLM": "its encoders are not those of Phi-4 with vision, and GGUF has no names for them",
+    "Qwen2_5OmniModel": "its sounds are encoded in windows, which GGUF has no key for",
+    "Qwen2_5OmniForConditionalGeneration": "its sounds are encoded in windows, which GGUF has no key for",
+    "MiniCPMV4_6ForConditionalGeneration": "its projector is not that of MiniCPM-V 2.5 to 4.5, and not known here",
+    "CogVLMForCausalLM": _OWN_CODE,
+    "KimiVLForConditionalGeneration": _OWN_CODE,
+    "MiniCPMV": _OWN_CODE,
+    "MobileLlamaForCausalLM": _OWN_CODE,
+    "Phi4ForCausalLMV": _OWN_CODE,
+    "UltravoxModel": _OWN_CODE,
+}
 
 
 def encoder_of(source: Source) -> Encoder:
-    """The kind of a folder's encoder. Raises UnsupportedModel for one that is not known here."""
-    found = next((ENCODERS[name] for name in source.text.classes if name in ENCODERS), None)
+    """The kind of a folder's encoder. Raises UnsupportedModel for one that is not known here, and says why."""
+    classes = source.text.classes
+    if (why := next((LEFT_OUT[name] for name in classes if name in LEFT_OUT), None)) is not None:
+        raise UnsupportedModel(f"config.json names {', '.join(classes)}: {why}")
+    if not source.own:
+        raise UnsupportedModel("config.json has no vision_config and no audio_config: the model has no encoder")
+    found = next((ENCODERS[name] for name in classes if name in ENCODERS), None)
     if found is None:
-        given, known = ", ".join(source.text.classes), ", ".join(ENCODERS)
-        raise UnsupportedModel(f"config.json names {given}, whose pictures are not known here: {known} are")
+        raise UnsupportedModel(
+            f"config.json names {', '.join(classes)}, whose encoder is not known here: {', '.join(ENCODERS)} are"
+        )
     return pictures.tower(source) if found is pictures.LLAVA else found

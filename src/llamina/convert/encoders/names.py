@@ -1,4 +1,4 @@
-"""Hugging Face's names of an encoder's modules → GGUF's: `v.` are those of pictures, `a.` of sounds, `mm.` behind it."""
+"""Hugging Face's names of an encoder's modules → GGUF's. `v.` is of pictures, `a.` of sounds, `mm.` the projector."""
 
 from collections.abc import Mapping
 
@@ -60,4 +60,70 @@ QWEN3 = (
         "v.deepstack.*.linear_fc2": "v.deepstack.*.fc2",
     }
     | _blocks("v.blocks", _FUSED | {"mlp.linear_fc1": "ffn_up", "mlp.linear_fc2": "ffn_down"})
+)
+_INTERN_ENDS = {"mm.layer_norm": "mm.model.mlp.0", "mm.linear_1": "mm.model.mlp.1", "mm.linear_2": "mm.model.mlp.3"}
+INTERN = (
+    _INTERN_ENDS
+    | {
+        "v.embeddings.cls_token": "v.class_embd",
+        "v.embeddings.patch_embeddings.projection": "v.patch_embd",
+        "v.embeddings.position_embeddings": "v.position_embd.weight",
+    }
+    | _blocks(
+        "v.encoder.layer",
+        _ATTENTION
+        | _MLP
+        | {
+            "attention.projection_layer": "attn_out",
+            "attention.q_norm": "attn_q_norm",
+            "attention.k_norm": "attn_k_norm",
+            "layernorm_before": "ln1",
+            "layernorm_after": "ln2",
+            "lambda_1": "ls1.weight",
+            "lambda_2": "ls2.weight",
+        },
+    )
+)
+# As the authors publish it, with code of its own.
+INTERN_CHAT = {
+    "mm.*": "mm.model.mlp.*",
+    "v.embeddings.class_embedding": "v.class_embd",
+    "v.embeddings.patch_embedding": "v.patch_embd",
+    "v.embeddings.position_embedding": "v.position_embd.weight",
+} | _blocks(
+    "v.encoder.layers",
+    _FUSED
+    | _MLP
+    | {"attn.q_norm": "attn_q_norm", "attn.k_norm": "attn_k_norm", "ls1": "ls1.weight", "ls2": "ls2.weight"},
+)
+LFM2 = VIT | {"mm.layer_norm": "mm.input_norm", "mm.linear_1": "mm.1", "mm.linear_2": "mm.2"}
+JANUS = (
+    VIT
+    | {"mm.fc1": "mm.0", "mm.second": "mm.1"}
+    | _blocks("v.encoder.layers", {"self_attn.projection_layer": "attn_out"})
+)
+GLM = (
+    _FILM
+    | {
+        "v.patch_embed.proj": "v.patch_embd",
+        "v.embeddings.position_embedding": "v.position_embd",
+        "v.post_conv_layernorm": "v.norm_embd",
+        "v.post_layernorm": "v.post_ln",
+        "v.downsample": "mm.patch_merger",
+        "v.merger.proj": "mm.model.fc",
+        "v.merger.post_projection_norm": "mm.post_norm",
+        "v.merger.gate_proj": "mm.gate",
+        "v.merger.up_proj": "mm.up",
+        "v.merger.down_proj": "mm.down",
+    }
+    | _blocks("v.blocks", _FUSED | _GATED)
+)
+WHISPER = {
+    "a.conv1": "a.conv1d.1",
+    "a.conv2": "a.conv1d.2",
+    "a.embed_positions": "a.position_embd",
+    "a.layer_norm": "a.post_ln",
+} | _blocks(
+    "a.layers",
+    _SELF | {"self_attn_layer_norm": "ln1", "final_layer_norm": "ln2", "fc1": "ffn_up", "fc2": "ffn_down"},
 )

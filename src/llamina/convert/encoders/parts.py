@@ -13,7 +13,7 @@ ARCHITECTURE = "clip"
 _PREFIXES = {
     "v.": re.compile(r"^(model\.)?(vision_tower|vision_model|visual)\.(vision_model\.)?"),
     "a.": re.compile(r"^(model\.)?audio_tower\."),
-    "mm.": re.compile(r"^(model\.)?(multi_modal_projector|connector)\."),
+    "mm.": re.compile(r"^(model\.)?(multi_modal_projector|connector|aligner|mlp1)\."),
 }
 _UNUSED = re.compile(r"(position_ids|inv_freq)$")
 _FIRST = {"vision": "v.patch_embd.weight", "audio": "a.conv1d.1.weight"}  # without which there is no encoder

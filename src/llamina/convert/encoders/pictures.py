@@ -27,6 +27,43 @@ _IDEFICS_DEFAULTS = {**_SIGLIP_DEFAULTS, "hidden_size": 1152, "num_attention_hea
 _PIXTRAL_DEFAULTS = {"hidden_act": "gelu", "layer_norm_eps": 1e-5}
 _QWEN_DEFAULTS = {"hidden_act": "quick_gelu", "layer_norm_eps": 1e-6, "image_size": 560}
 _QWEN3_DEFAULTS = {**_QWEN_DEFAULTS, "hidden_act": "gelu_pytorch_tanh"}
+_INTERN_DEFAULTS = {
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "hidden_act": "gelu",
+    "layer_norm_eps": 1e-6,
+    "image_size": 448,
+    "patch_size": 14,
+}
+_SIGLIP2_DEFAULTS = {
+    **_SIGLIP_DEFAULTS,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "patch_size": 16,
+    "image_size": 256,
+}
+_JANUS_DEFAULTS = {
+    "hidden_size": 1024,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "image_size": 384,
+    "patch_size": 16,
+    "hidden_act": "gelu",
+    "layer_norm_eps": 1e-6,
+}
+_GLM_DEFAULTS = {
+    "hidden_size": 1536,
+    "intermediate_size": 13696,
+    "depth": 24,
+    "num_heads": 12,
+    "image_size": 336,
+    "patch_size": 14,
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-5,
+}
 
 
 def _third(index: int) -> Edit:
@@ -50,8 +87,25 @@ def _frame(index: int) -> Edit:
     return edit
 
 
+def _class_last(tensor: Lazy, settings: Settings) -> Lazy:
+    """Learned positions with the class token's behind those of patches, where llama.cpp has the token."""
+    shape = tensor.shape[-2:]
+    return tensor.map(lambda x: np.roll(x.reshape(shape), -1, axis=0), shape)
+
+
+def _convolution(tensor: Lazy, settings: Settings) -> Lazy:
+    """A convolution of a matrix over the pixels of a patch, whose colours stand side by side. Raises ModelFileError."""
+    side, rows = settings.count("patch_size"), tensor.shape[0]
+    if tensor.shape != (rows, 3 * side * side):
+        raise ModelFileError(
+            f"patches of {side} x {side} are multiplied by {list(tensor.shape)}: fetch config.json again"
+        )
+    return tensor.map(lambda x: x.reshape(rows, side, side, 3).transpose(0, 3, 1, 2), (rows, 3, side, side))
+
+
 _PARTS = {f"v.blk.*.attn_{name}": _third(i) for i, name in enumerate("qkv")}
 _PARTS |= {"v.patch_embd.weight": _frame(0), "v.patch_embd.weight.1": _frame(1)}
+_CLASSED = {"v.class_embd": edits.flat, "v.position_embd.weight": _class_last}
 _INTERLEAVED = {"v.blk.*.attn_q": edits.interleave_queries, "v.blk.*.attn_k": edits.interleave_queries}
 
 
@@ -111,6 +165,43 @@ def _idefics3(source: Source) -> Keys:
     return {"projector.scale_factor": factor, "preproc_image_size": longest or source.own.count("image_size")}
 
 
+def _internvl(source: Source) -> Keys:
+    """Rows of the last layer. Raises UnsupportedModel for settings that GGUF cannot express."""
+    own, rms = source.own, (source.own.count("hidden_size"), source.own.count("num_hidden_layers")) == (3200, 45)
+    source.expect(vision_feature_layer=-1, vision_feature_select_strategy="default", projector_hidden_act="gelu")
+    source.expect(select_layer=-1, ps_version="v2", norm_type="rms_norm" if rms else "layer_norm")
+    if not rms and own.get("use_qk_norm qk_normalization", False):
+        raise UnsupportedModel("config.json: queries are normed: InternVL in GGUF has that with 45 layers of 3200 only")
+    least, most = (
+        source.processor.get(f"{name}_patches", source.config.get(f"{name}_dynamic_patch")) for name in ("min", "max")
+    )
+    return {
+        "projector.scale_factor": round(1 / source.text.number("downsample_ratio", 0.5)),
+        "preproc_min_tiles": least,
+        "preproc_max_tiles": most,
+    }
+
+
+def _lfm2(source: Source) -> Keys:
+    source.expect(vision_feature_layer=-1, projector_hidden_act="gelu")
+    side = math.isqrt(source.own.count("num_patches", 256)) * source.own.count("patch_size")
+    return {"image_size": side, "projector.scale_factor": source.text.count("downsample_factor", 2)}
+
+
+def _janus(source: Source) -> Keys:
+    source.expect(use_qk_norm=False, depth=2)
+    return {}
+
+
+def _second(source: Source, name: str) -> str:
+    """Janus's MLP has a list of layers behind its first, of which there is one."""
+    return name.replace("mm.hidden_layers.0.", "mm.second.")
+
+
+def _glm4v(source: Source) -> Keys:
+    return {"spatial_merge_size": source.own.count("spatial_merge_size", 2)}
+
+
 def _deep(source: Source, name: str) -> str:
     """A name with the layer that a merger is of. Raises ModelFileError if the settings do not say."""
     if (match := _DEEP.match(name)) is None:
@@ -145,6 +236,7 @@ _PIXTRAL = _encoder(
     "pixtral", names.PIXTRAL, _pixtral, edits=_INTERLEAVED, defaults=_PIXTRAL_DEFAULTS, more=_line_break
 )
 _IDEFICS3 = _encoder("idefics3", names.IDEFICS, _idefics3, defaults=_IDEFICS_DEFAULTS)
+_INTERNVL = _encoder("internvl", names.INTERN, _internvl, edits=_CLASSED, defaults=_INTERN_DEFAULTS)
 ENCODERS = {
     "LlavaForConditionalGeneration": LLAVA,
     "LlavaNextForConditionalGeneration": LLAVA,
@@ -166,6 +258,20 @@ ENCODERS = {
     ),
     "Idefics3ForConditionalGeneration": _IDEFICS3,
     "SmolVLMForConditionalGeneration": _IDEFICS3,
+    "InternVLForConditionalGeneration": _INTERNVL,
+    "InternVLChatModel": _encoder("internvl", names.INTERN_CHAT, _internvl, edits=_CLASSED, defaults=_INTERN_DEFAULTS),
+    "Lfm2VlForConditionalGeneration": _encoder(
+        "lfm2",
+        names.LFM2,
+        _lfm2,
+        edits={"v.patch_embd.weight": _convolution},
+        defaults=_SIGLIP2_DEFAULTS,
+        ignored=_HEAD,
+    ),
+    "JanusForConditionalGeneration": _encoder(
+        "janus_pro", names.JANUS, _janus, defaults=_JANUS_DEFAULTS, short=_second
+    ),
+    "Glm4vForConditionalGeneration": _encoder("glm4v", names.GLM, _glm4v, defaults=_GLM_DEFAULTS),
 }
 
 

@@ -29,19 +29,15 @@ class Source:
 
     @classmethod
     def read(cls, folder: Path) -> "Source":
-        """Raises ModelNotFound, ModelFileError, or UnsupportedModel for a model that has no encoder."""
+        """Raises ModelNotFound, ModelFileError, or UnsupportedModel for pictures that are no squares."""
         text, config = Settings.read(folder), read_json(folder / "config.json")
-        own = next(
-            (config[key] for key in ("vision_config", "audio_config") if isinstance(config.get(key), dict)), None
-        )
-        if own is None:
-            raise UnsupportedModel("config.json has no vision_config and no audio_config: the model has no encoder")
-        own = {**own, **{key: _side(key, own[key]) for key in _SIDES if isinstance(own.get(key), list)}}
+        own = dict(mapping(config.get("vision_config")) or mapping(config.get("audio_config")))
+        own |= {key: _side(key, own[key]) for key in _SIDES if isinstance(own.get(key), list)}
         processor: dict[str, Any] = {}
         for name in _FILES:
             if (folder / name).is_file():
                 found = read_json(folder / name)
-                processor |= found | mapping(found.get("image_processor"))
+                processor |= {**found, **mapping(found.get("image_processor"))}
         return cls(folder, config, Settings(own), text.assuming(assumed(text)), processor)
 
     def assuming(self, defaults: Mapping[str, Any]) -> "Source":
@@ -55,11 +51,12 @@ class Source:
             raise ModelFileError(f"{name} is {value!r} in preprocessor_config.json: it must be three numbers")
         return [float(x) for x in value]
 
-    def expect(self, settings: Mapping[str, Any], name: str, *known: Any) -> None:
-        """Raise UnsupportedModel for a value that GGUF has no key for, unless it is one of those that it implies."""
-        if (value := settings.get(name)) is not None and value not in known:
-            implied = " or ".join(repr(item) for item in known)
-            raise UnsupportedModel(f"config.json: {name} is {value!r}: GGUF implies {implied}")
+    def expect(self, **implied: Any) -> None:
+        """Raise UnsupportedModel for a setting of the encoder or beside it that is not what GGUF implies."""
+        for name, value in implied.items():
+            given = self.own.get(name, self.config.get(name))
+            if given is not None and given != value:
+                raise UnsupportedModel(f"config.json: {name} is {given!r}, but this encoder in GGUF implies {value!r}")
 
 
 def _side(key: str, value: list[Any]) -> Any:
