@@ -112,6 +112,17 @@ MODELS: dict[str, Callable[[], Any]] = {
         },
         vision_config={**QWEN3, **QWEN},
     ),
+    "qwen3vlmoe": lambda: hf.Qwen3VLMoeConfig(
+        text_config={
+            **TEXT,
+            "head_dim": 16,
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 24,
+            "rope_parameters": SECTIONS | {"mrope_interleaved": True, "mrope_section": [3, 3, 2]},
+        },
+        vision_config={**QWEN3, **QWEN},
+    ),
     "gemma3": lambda: hf.Gemma3Config(
         text_config=hf.Gemma3TextConfig(**TEXT, head_dim=16),
         vision_config=hf.SiglipVisionConfig(**VIT, vision_use_head=False),

@@ -13,7 +13,7 @@ SPECS = HERE / "encoders.json"
 FACTS = HERE / "encoders.npz"
 MODELS: dict[str, Any] = json.loads(SPECS.read_text()) if SPECS.exists() else {}
 SIDE = 56
-ANY_SIZE = {"qwen2vl", "qwen25vl", "qwen3vl", "pixtral", "mistral3", "lfm2vl", "glm4v"}
+ANY_SIZE = {"qwen2vl", "qwen25vl", "qwen3vl", "qwen3vlmoe", "pixtral", "mistral3", "lfm2vl", "glm4v"}
 HEARING = {"qwen2audio", "voxtral"}
 MELS, FRAMES, EVERY = 128, 3000, 25  # of what they hear, and of which rows facts are
 BREAK = 12  # the token [IMG_BREAK]
@@ -84,8 +84,8 @@ def chat_folder(path: Path, name: str) -> Path:
     return made
 
 
-def whole_folder(path: Path, name: str, prefix: str, head: str) -> Path:
-    """The same with its text model, whose tensors begin with `prefix`, and a tokenizer."""
+def whole_folder(path: Path, name: str, prefix: str, head: str, columns: bool = False) -> Path:
+    """The same with its text model, whose tensors begin with `prefix`, and a tokenizer; experts may be transposed."""
     made = folder(path, name)
     shutil.copytree(TOKENIZERS / "bpe", path, dirs_exist_ok=True)
     config, text = dict(MODELS[name]["config"]), text_settings(name)
@@ -96,6 +96,8 @@ def whole_folder(path: Path, name: str, prefix: str, head: str) -> Path:
         head if key == "lm_head.weight" else prefix + key.removeprefix("model."): x
         for key, x in text_tensors(text).items()
     }
+    if columns:
+        tensors |= {key: np.ascontiguousarray(x.swapaxes(1, 2)) for key, x in tensors.items() if ".mlp.experts." in key}
     save(path / "model.safetensors", {key: ("F32", x) for key, x in tensors.items()})
     return made
 
@@ -138,12 +140,19 @@ def text_tensors(text: dict[str, Any]) -> dict[str, npt.NDArray[np.float32]]:
     if kind.startswith("glm"):
         layer |= {f"post_{name}_layernorm": [width] for name in ("self_attn", "mlp")}
         layer |= {"mlp.gate_up_proj": [layer.pop("mlp.gate_proj")[0] + layer.pop("mlp.up_proj")[0], width]}
+    if experts := text.get("num_local_experts", text.get("num_experts")):
+        layer = {name: shape for name, shape in layer.items() if not name.startswith("mlp.")}
+        layer |= {"mlp.gate": [experts, width]}
     if kind.startswith(("gemma", "qwen3")):
         layer |= {f"self_attn.{name}_norm": [dim] for name in "qk"}
     shapes = {f"model.layers.0.{name}.weight": shape for name, shape in layer.items()}
     if kind.startswith(("qwen2", "glm")):
         biases = {"q": queries, "k": keys, "v": keys}
         shapes |= {f"model.layers.0.self_attn.{name}_proj.bias": [n] for name, n in biases.items()}
+    if experts:
+        inner = text["moe_intermediate_size"]
+        fused = {"gate_up_proj": [experts, 2 * inner, width], "down_proj": [experts, width, inner]}
+        shapes |= {f"model.layers.0.mlp.experts.{name}": shape for name, shape in fused.items()}
     shapes |= {"model.embed_tokens.weight": [text["vocab_size"], width], "model.norm.weight": [width]}
     if not text.get("tie_word_embeddings", False):
         shapes["lm_head.weight"] = [text["vocab_size"], width]

@@ -26,6 +26,7 @@ CASES = [
     ("qwen2vl", "model.", "lm_head.weight", "Qwen2ForCausalLM"),
     ("qwen25vl", *NEW, "Qwen2ForCausalLM"),
     ("qwen3vl", *NEW, "Qwen3ForCausalLM"),
+    ("qwen3vlmoe", *NEW, "Qwen3MoeForCausalLM"),
     ("internvl", *OLD, "Qwen2ForCausalLM"),
     ("lfm2vl", *NEW, "Lfm2ForCausalLM"),
     ("janus", *NEW, "LlamaForCausalLM"),
@@ -77,6 +78,20 @@ def test_both_halves_of_a_folder_answer(name: str, tmp_path: Path) -> None:
     with llamina.load(text, mmproj=sight, threads=1, context=1024) as engine:
         answer = engine.chat([{"role": "user", "content": content}], max_tokens=2, temperature=0.0)
     assert len(answer.tokens) == 2
+
+
+def test_experts_stored_column_by_column(tmp_path: Path) -> None:
+    """As Qwen publishes them; `transformers` writes new ones row by row."""
+    files = []
+    for columns in (False, True):
+        source = whole_folder(tmp_path / str(columns), "qwen3vlmoe", *NEW, columns=columns)
+        files.append(open_model(convert(source, tmp_path / f"{columns}.gguf").path).tensors)
+    assert all(np.array_equal(files[0][key].data, files[1][key].data) for key in files[0])
+    config = json.loads((source / "config.json").read_text())
+    config["text_config"] |= {"hidden_size": 32}
+    (source / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelFileError, match=r"by config.json one side has 32|do not divide"):
+        convert(source, tmp_path / "other.gguf")
 
 
 def test_settings_that_leave_out_the_defaults(tmp_path: Path) -> None:

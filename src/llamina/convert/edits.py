@@ -132,6 +132,28 @@ def transpose_experts(tensor: Lazy, settings: Settings | None) -> Lazy:
     return tensor.map(lambda x: x.swapaxes(1, 2), (experts, rows, columns))
 
 
+def gate_rows(tensor: Lazy, settings: Settings) -> Lazy:
+    """Take the gate projections of experts that may be stored column by column [experts, columns, 2 x rows]."""
+    return first_half(_rows(tensor, settings, 2), settings)
+
+
+def up_rows(tensor: Lazy, settings: Settings) -> Lazy:
+    """As `gate_rows`, of the up projections."""
+    return second_half(_rows(tensor, settings, 2), settings)
+
+
+def down_rows(tensor: Lazy, settings: Settings) -> Lazy:
+    """Return the down projections of experts that may be stored column by column."""
+    return _rows(tensor, settings, 1)
+
+
+def _rows(tensor: Lazy, settings: Settings, axis: int) -> Lazy:
+    """Return experts with the model's width on this axis, transposed if need be. Raises ModelFileError."""
+    if len(tensor.shape) != 3 or settings.width not in tensor.shape[1:]:
+        raise ModelFileError(f"experts are {list(tensor.shape)}: by config.json one side has {settings.width}")
+    return tensor if tensor.shape[axis] == settings.width else transpose_experts(tensor, settings)
+
+
 def latent_keys(tensor: Lazy, settings: Settings) -> Lazy:
     """Take each head's keys of MLA's kv_b_proj, transposed: [heads, latent, dims without RoPE]."""
     heads, plain, values, latent = _latent(tensor, settings)

@@ -223,6 +223,10 @@ def deep_sections(settings: Settings) -> Keys:
     return sections(settings) | {"n_deepstack_layers": len(layers)}
 
 
+def deep_experts(settings: Settings) -> Keys:
+    return experts(settings) | deep_sections(settings)
+
+
 def starcoder(settings: Settings) -> Keys:
     return four_times(settings) | {"attention.head_count_kv": 1}
 

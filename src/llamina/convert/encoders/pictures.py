@@ -236,6 +236,7 @@ _PIXTRAL = _encoder(
     "pixtral", names.PIXTRAL, _pixtral, edits=_INTERLEAVED, defaults=_PIXTRAL_DEFAULTS, more=_line_break
 )
 _IDEFICS3 = _encoder("idefics3", names.IDEFICS, _idefics3, defaults=_IDEFICS_DEFAULTS)
+_QWEN3VL = _encoder("qwen3vl_merger", names.QWEN3, _qwen3, defaults=_QWEN3_DEFAULTS, short=_deep)
 _INTERNVL = _encoder("internvl", names.INTERN, _internvl, edits=_CLASSED, defaults=_INTERN_DEFAULTS)
 ENCODERS = {
     "LlavaForConditionalGeneration": LLAVA,
@@ -245,9 +246,8 @@ ENCODERS = {
     "Qwen2_5_VLForConditionalGeneration": _encoder(
         "qwen2.5vl_merger", names.QWEN, _qwen, defaults={**_QWEN_DEFAULTS, "hidden_act": "silu"}
     ),
-    "Qwen3VLForConditionalGeneration": _encoder(
-        "qwen3vl_merger", names.QWEN3, _qwen3, defaults=_QWEN3_DEFAULTS, short=_deep
-    ),
+    "Qwen3VLForConditionalGeneration": _QWEN3VL,
+    "Qwen3VLMoeForConditionalGeneration": _QWEN3VL,
     "Gemma3ForConditionalGeneration": _encoder(
         "gemma3",
         names.GEMMA,
