@@ -132,7 +132,7 @@ def _sources(architecture: str) -> str:
 
 
 def _encoders(projector: str) -> str:
-    return ", ".join(sorted(name for name, encoder in ENCODERS.items() if encoder.projector == projector))
+    return ", ".join(sorted(name for name, kinds in ENCODERS.items() if kinds[0].projector == projector))
 
 
 def _listed(names: Any) -> str:

@@ -123,6 +123,11 @@ MODELS: dict[str, Callable[[], Any]] = {
         },
         vision_config={**QWEN3, **QWEN},
     ),
+    "qwen25omni": lambda: hf.Qwen2_5OmniThinkerConfig(
+        text_config={**TEXT, "rope_parameters": SECTIONS},
+        vision_config={**QWEN25, **QWEN},
+        audio_config={**WHISPER, "n_window": folders.FRAMES // 2, "output_dim": 64},
+    ),
     "gemma3": lambda: hf.Gemma3Config(
         text_config=hf.Gemma3TextConfig(**TEXT, head_dim=16),
         vision_config=hf.SiglipVisionConfig(**VIT, vision_use_head=False),
@@ -201,10 +206,13 @@ def processed() -> dict[str, Any]:
 
 def kind(name: str) -> Any:
     """The class of a model."""
-    if name in folders.HEARING:
-        return {"qwen2audio": hf.Qwen2AudioForConditionalGeneration, "voxtral": hf.VoxtralForConditionalGeneration}[
-            name
-        ]
+    heard = {
+        "qwen2audio": hf.Qwen2AudioForConditionalGeneration,
+        "qwen25omni": hf.Qwen2_5OmniThinkerForConditionalGeneration,
+        "voxtral": hf.VoxtralForConditionalGeneration,
+    }
+    if name in heard:
+        return heard[name]
     return hf.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(MODELS[name]())]
 
 
@@ -232,7 +240,10 @@ def compute(name: str) -> list[Any]:
 
 
 def rows_of(name: str, model: Model, tile: Any) -> Any:
-    if name in folders.HEARING:
+    if tile.dtype == np.float32 and name == "qwen25omni":
+        length = torch.tensor([len(tile)])
+        return model.audio_tower(torch.tensor(tile.T), feature_lens=length).last_hidden_state[:: folders.EVERY]
+    if tile.dtype == np.float32:
         heard = model.audio_tower(torch.tensor(tile.T[None])).last_hidden_state
         stacked = 4 if name == "voxtral" else 1
         return model.multi_modal_projector(heard.reshape(-1, stacked * heard.shape[-1]))[:: folders.EVERY]

@@ -13,8 +13,8 @@ SPECS = HERE / "encoders.json"
 FACTS = HERE / "encoders.npz"
 MODELS: dict[str, Any] = json.loads(SPECS.read_text()) if SPECS.exists() else {}
 SIDE = 56
-ANY_SIZE = {"qwen2vl", "qwen25vl", "qwen3vl", "qwen3vlmoe", "pixtral", "mistral3", "lfm2vl", "glm4v"}
-HEARING = {"qwen2audio", "voxtral"}
+ANY_SIZE = {"qwen2vl", "qwen25vl", "qwen3vl", "qwen3vlmoe", "qwen25omni", "pixtral", "mistral3", "lfm2vl", "glm4v"}
+HEARING = {"qwen2audio", "voxtral"}  # and do not see
 MELS, FRAMES, EVERY = 128, 3000, 25  # of what they hear, and of which rows facts are
 BREAK = 12  # the token [IMG_BREAK]
 
@@ -22,10 +22,12 @@ BREAK = 12  # the token [IMG_BREAK]
 def tiles(name: str) -> list[npt.NDArray[Any]]:
     """What a model is shown: squares, or what is wide and what is tall, waves with noise; or the spectrogram of one."""
     rng = np.random.default_rng(7)
-    if name in HEARING:
+    found: list[npt.NDArray[Any]] = []
+    if name in HEARING or name == "qwen25omni":
         y, x = np.mgrid[0:FRAMES, 0:MELS]
-        return [(np.sin(y / 40 + x / 9) + 0.3 * rng.standard_normal((FRAMES, MELS))).astype(np.float32)]
-    found = []
+        found.append((np.sin(y / 40 + x / 9) + 0.3 * rng.standard_normal((FRAMES, MELS))).astype(np.float32))
+    if name in HEARING:
+        return found
     for width, height in ((140, 84), (56, 112)) if name in ANY_SIZE else ((SIDE, SIDE), (SIDE, SIDE)):
         y, x = np.mgrid[0:height, 0:width]
         waves = np.stack([np.sin(x / 9 + k) + np.cos(y / (7 + k)) for k in range(3)], -1)
@@ -89,6 +91,7 @@ def whole_folder(path: Path, name: str, prefix: str, head: str, columns: bool = 
     made = folder(path, name)
     shutil.copytree(TOKENIZERS / "bpe", path, dirs_exist_ok=True)
     config, text = dict(MODELS[name]["config"]), text_settings(name)
+    config.pop("tie_word_embeddings", None)
     (path / "config.json").write_text(json.dumps(config | {"text_config": text}))
     seeing = {key: shape for key, shape in MODELS[name]["tensors"].items() if "embed_tokens" not in key}
     tensors = {key: values(key, shape, "soft_emb" in key) for key, shape in seeing.items()}

@@ -2,15 +2,17 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from convert_folders import TOKENS
+from convert_folders import TOKENS, save
 from seeing_folders import HEARING, MODELS, text_folder, text_settings, tiles, whole_folder
 
 import llamina
 from llamina.convert import convert
+from llamina.convert.safetensors import tensors_of
 from llamina.errors import ModelFileError, UnsupportedModel
 from llamina.gguf import open_model
 
@@ -27,6 +29,7 @@ CASES = [
     ("qwen25vl", *NEW, "Qwen2ForCausalLM"),
     ("qwen3vl", *NEW, "Qwen3ForCausalLM"),
     ("qwen3vlmoe", *NEW, "Qwen3MoeForCausalLM"),
+    ("qwen25omni", "model.", "lm_head.weight", "Qwen2ForCausalLM"),
     ("internvl", *OLD, "Qwen2ForCausalLM"),
     ("lfm2vl", *NEW, "Lfm2ForCausalLM"),
     ("janus", *NEW, "LlamaForCausalLM"),
@@ -34,6 +37,7 @@ CASES = [
     ("qwen2audio", *OLD, "Qwen2ForCausalLM"),
     ("voxtral", *OLD, "LlamaForCausalLM"),
 ]
+NAMES = {name: (prefix, head) for name, prefix, head, _ in CASES}
 TURNED = re.compile(r"blk\.\d+\.attn_[qk]\.")  # of GLM-4V: RoPE on halves of a head, not on neighbours
 
 
@@ -68,13 +72,13 @@ def test_the_text_model_is_that_of_its_own_class(
 
 @pytest.mark.parametrize("name", sorted({case[0] for case in CASES} - {"gemma3", "llava_next", "mistral3", "pixtral"}))
 def test_both_halves_of_a_folder_answer(name: str, tmp_path: Path) -> None:
-    prefix, head = next((prefix, head) for case, prefix, head, _ in CASES if case == name)
-    source = whole_folder(tmp_path / "tiny", name, prefix, head)
+    source = whole_folder(tmp_path / "tiny", name, *NAMES[name])
     text, sight = (convert(source, tmp_path / f"{k}.gguf", mmproj=bool(k)).path for k in range(2))
-    shown = {"type": "image", "image": tiles(name)[0]}
-    if name in HEARING:
-        shown = {"type": "audio", "audio": np.zeros(16000, np.float32)}
-    content = [shown, {"type": "text", "text": "a"}]
+    content: list[dict[str, object]] = [{"type": "text", "text": "a"}]
+    if name not in HEARING:
+        content.append({"type": "image", "image": tiles(name)[-1]})
+    if name in HEARING or name == "qwen25omni":
+        content.append({"type": "audio", "audio": np.zeros(16000, np.float32)})
     with llamina.load(text, mmproj=sight, threads=1, context=1024) as engine:
         answer = engine.chat([{"role": "user", "content": content}], max_tokens=2, temperature=0.0)
     assert len(answer.tokens) == 2
@@ -133,6 +137,44 @@ def test_settings_without_a_text_config(tmp_path: Path) -> None:
     path.write_text(json.dumps(config | text | old | {"rope_scaling": {"type": "mrope", "mrope_section": [1, 2, 3]}}))
     with pytest.raises(ModelFileError, match="three numbers with the sum 8"):
         convert(source, tmp_path / "other.gguf")
+
+
+def test_an_output_matrix_of_its_own(tmp_path: Path) -> None:
+    """The model's own setting counts: text_config may have no more than the default of its class."""
+    source = whole_folder(tmp_path / "tiny", "internvl", *OLD)
+    path = source / "config.json"
+    config = json.loads(path.read_text())
+    for outer, inner, there in ((False, True, True), (True, False, True), (True, True, False)):
+        text = config["text_config"] | {"tie_word_embeddings": inner}
+        path.write_text(json.dumps(config | {"tie_word_embeddings": outer, "text_config": text}))
+        tensors = open_model(convert(source, tmp_path / "out.gguf", overwrite=True).path).tensors
+        assert ("output.weight" in tensors) is there
+
+
+def test_an_omni_model_as_published(tmp_path: Path) -> None:
+    """The part that thinks beside parts that speak, under a class and a prefix of its own."""
+    alone = whole_folder(tmp_path / "alone", "qwen25omni", *NAMES["qwen25omni"])
+    whole = tmp_path / "whole"
+    shutil.copytree(alone, whole)
+    config = json.loads((whole / "config.json").read_text())
+    thinker = {key: value for key, value in config.items() if key != "architectures"}
+    config = {"architectures": ["Qwen2_5OmniModel"], "thinker_config": thinker, "talker_config": {"hidden_size": 3}}
+    (whole / "config.json").write_text(json.dumps(config))
+    tensors = {f"thinker.{name}": x.load() for name, x in tensors_of(alone).items()}
+    tensors |= {"talker.model.norm.weight": np.ones(3, np.float32), "token2wav.x": np.ones(3, np.float32)}
+    save(whole / "model.safetensors", {name: ("F32", x) for name, x in tensors.items()})
+    for mmproj in (False, True):
+        files = []
+        for source in (alone, whole):
+            made = convert(source, tmp_path / f"{source.name}-{mmproj}.gguf", mmproj=mmproj)
+            assert any("30 seconds" in note for note in made.notes) is mmproj
+            files.append(open_model(made.path))
+        got, want = files
+        assert got.tensors.keys() == want.tensors.keys()
+        assert all(np.array_equal(got.tensors[key].data, want.tensors[key].data) for key in want.tensors)
+        assert [str(value) for key, value in got.metadata.items() if "name" not in key] == [
+            str(value) for key, value in want.metadata.items() if "name" not in key
+        ]
 
 
 def test_settings_of_internvls_authors(tmp_path: Path) -> None:

@@ -157,6 +157,9 @@ FAMILIES: dict[str, Family] = {
     "Mistral3ForConditionalGeneration": _MISTRAL_INSIDE,
     "Qwen2VLForConditionalGeneration": _QWEN2_VL,
     "Qwen2_5_VLForConditionalGeneration": _QWEN2_VL,
+    "Qwen2_5OmniModel": _QWEN2_VL,
+    "Qwen2_5OmniForConditionalGeneration": _QWEN2_VL,
+    "Qwen2_5OmniThinkerForConditionalGeneration": _QWEN2_VL,
     "Qwen3VLForConditionalGeneration": Family("qwen3vl", names.QWEN3, keys=keys.deep_sections, fixed=_SILU),
     "Qwen3VLMoeForConditionalGeneration": Family(
         "qwen3vlmoe",

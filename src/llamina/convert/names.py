@@ -8,7 +8,7 @@ tensor (see PARTS in edits.py).
 import re
 
 WRAPPERS = re.compile(
-    r"^(model\.language_model\.|model\.text_model\.|language_model\.model\.|language_model\.|model\.|transformer\."
+    r"^(?:thinker\.)?(model\.language_model\.|model\.text_model\.|language_model\.model\.|language_model\.|model\.|transformer\."
     r"|gpt_neox\.|backbone\.|bert\.|roberta\.|ernie\.)"
 )
 # Masks and tables that are computed, and parts of multimodal models.
@@ -16,7 +16,7 @@ UNUSED = re.compile(
     r"(rotary_emb\.inv_freq|\.attn\.bias|\.attn\.masked_bias|\.attention\.bias|\.attention\.masked_bias|position_ids)$"
 )
 MULTIMODAL = re.compile(
-    r"^(model\.)?((vision_tower|vision_model|multi_modal_projector|connector|audio_tower|visual|embed_vision|mlp1"
+    r"^(thinker\.)?(model\.)?((talker|token2wav|vision_tower|vision_model|multi_modal_projector|connector|audio_tower|visual|embed_vision|mlp1"
     r"|aligner|vqmodel|generation_\w+)\.|image_newline$)"
 )
 

@@ -8,6 +8,7 @@ from llamina.errors import ModelFileError, ModelNotFound
 from llamina.tokenizer.huggingface.json_file import read_json
 
 _LIMIT = 1 << 31
+_TIED = "tie_word_embeddings"
 
 
 class Settings:
@@ -18,14 +19,13 @@ class Settings:
         if "architectures" in outer:  # the class of a model that sees, not of its text model alone
             inner.pop("architectures", None)
         self._values = {**(defaults or {}), **outer, **inner}
+        if outer.get(_TIED) is False:  # what text_config says may be no more than its default
+            self._values[_TIED] = False
 
     @classmethod
     def read(cls, folder: Path) -> "Settings":
         """Return the settings in a folder's config.json. Raises ModelNotFound or ModelFileError."""
-        path = folder / "config.json"
-        if not path.is_file():
-            raise ModelNotFound(f"{folder} has no config.json: it is not a model folder of Hugging Face")
-        return cls(read_json(path))
+        return cls(read_config(folder))
 
     def __bool__(self) -> bool:
         return bool(self._values)
@@ -105,6 +105,19 @@ class Settings:
         """Which layers have a sliding window; None if the file does not list it."""
         kinds = self.get("layer_types")
         return [kind == "sliding_attention" for kind in kinds] if isinstance(kinds, list) else None
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return a folder's config.json; of a model that also speaks (Qwen2.5-Omni), what is there of the part that thinks.
+
+    Raises ModelNotFound or ModelFileError.
+    """
+    path = folder / "config.json"
+    if not path.is_file():
+        raise ModelNotFound(f"{folder} has no config.json: it is not a model folder of Hugging Face")
+    config = read_json(path)
+    thinker = mapping(config.get("thinker_config"))
+    return {**thinker, "architectures": config.get("architectures")} if thinker else config
 
 
 def mapping(value: Any) -> Mapping[str, Any]:

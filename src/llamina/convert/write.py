@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from llamina.convert.encoders import ARCHITECTURE, encoder_metadata, encoder_of, encoder_tensors
+from llamina.convert.encoders import ARCHITECTURE, encoder_metadata, encoder_tensors, encoders_of
 from llamina.convert.encoders import Source as EncoderSource
 from llamina.convert.families import family_of
 from llamina.convert.lazy import BLOCKS, Lazy
@@ -78,7 +78,9 @@ def convert(
         raise RequestError(f"type is {type!r}: of an encoder it must be one of {', '.join(FILE_TYPES).lower()}", "type")
     folder = _folder(Path(source))
     notes: list[str] = []
-    tensors, metadata = _encoder(folder, Path(source)) if mmproj else _text_model(folder, Path(source), pre, notes)
+    tensors, metadata = (
+        _encoders(folder, Path(source), notes) if mmproj else _text_model(folder, Path(source), pre, notes)
+    )
     wanted = _wanted(None if mix else type, tensors)
     prefix = "mmproj-" if mmproj else ""
     path = Path(out) if out is not None else Path(f"{prefix}{_stem(Path(source))}-{mix or wanted.name}.gguf")
@@ -134,13 +136,18 @@ def _text_model(
     return tensors, metadata
 
 
-def _encoder(folder: Path, source: Path) -> tuple[dict[str, Lazy], dict[str, Any]]:
-    """The tensors of the encoder, and its metadata."""
+def _encoders(folder: Path, source: Path, notes: list[str]) -> tuple[dict[str, Lazy], dict[str, Any]]:
+    """The tensors of the encoders, and their metadata."""
     about = EncoderSource.read(folder)
-    encoder = encoder_of(about)
-    about = about.assuming(encoder.family.defaults)
-    tensors = encoder_tensors(encoder, about, _stored(folder, source))
-    return tensors, {"general.architecture": ARCHITECTURE, **encoder_metadata(encoder, about)}
+    encoders, stored = encoders_of(about), _stored(folder, source)
+    tensors: dict[str, Lazy] = {}
+    metadata: dict[str, Any] = {"general.architecture": ARCHITECTURE}
+    for encoder in encoders:
+        own = about.of(encoder)
+        tensors |= encoder_tensors(encoder, own, stored)
+        metadata |= encoder_metadata(encoder, own)
+        notes += [encoder.note] if encoder.note else []
+    return tensors, metadata
 
 
 def _stored(folder: Path, source: Path) -> dict[str, Lazy]:

@@ -4,7 +4,13 @@ from llamina.convert.encoders import pictures, sounds
 from llamina.convert.encoders.source import Encoder, Source
 from llamina.errors import UnsupportedModel
 
-ENCODERS: dict[str, Encoder] = pictures.ENCODERS | sounds.ENCODERS
+_OMNI = (pictures.OMNI, sounds.OMNI)
+ENCODERS: dict[str, tuple[Encoder, ...]] = {
+    **{name: (encoder,) for name, encoder in (pictures.ENCODERS | sounds.ENCODERS).items()},
+    "Qwen2_5OmniModel": _OMNI,
+    "Qwen2_5OmniForConditionalGeneration": _OMNI,
+    "Qwen2_5OmniThinkerForConditionalGeneration": _OMNI,
+}
 _OWN_CODE = (
     "the code of this class is not in transformers; llama.cpp's converter makes an mmproj file that llamina reads"
 )
@@ -14,8 +20,6 @@ LEFT_OUT = {
     "Gemma4ForConditionalGeneration": "its text model is not known here; llama.cpp's converter makes an mmproj file",
     "Llama4ForConditionalGeneration": "its text model cannot be converted here; llama.cpp's converter makes both files",
     "Phi4MultimodalForCausalLM": "its encoders are not those of Phi-4 with vision, and GGUF has no names for them",
-    "Qwen2_5OmniModel": "its sounds are encoded in windows, which GGUF has no key for",
-    "Qwen2_5OmniForConditionalGeneration": "its sounds are encoded in windows, which GGUF has no key for",
     "MiniCPMV4_6ForConditionalGeneration": "its projector is not that of MiniCPM-V 2.5 to 4.5, and not known here",
     "CogVLMForCausalLM": _OWN_CODE,
     "KimiVLForConditionalGeneration": _OWN_CODE,
@@ -26,16 +30,16 @@ LEFT_OUT = {
 }
 
 
-def encoder_of(source: Source) -> Encoder:
-    """The kind of a folder's encoder. Raises UnsupportedModel for one that is not known here, and says why."""
+def encoders_of(source: Source) -> tuple[Encoder, ...]:
+    """The encoders of a folder. Raises UnsupportedModel for those that are not known here, and says why."""
     classes = source.text.classes
     if (why := next((LEFT_OUT[name] for name in classes if name in LEFT_OUT), None)) is not None:
         raise UnsupportedModel(f"config.json names {', '.join(classes)}: {why}")
-    if not source.own:
+    if not source.said("vision") and not source.said("audio"):
         raise UnsupportedModel("config.json has no vision_config and no audio_config: the model has no encoder")
     found = next((ENCODERS[name] for name in classes if name in ENCODERS), None)
     if found is None:
         raise UnsupportedModel(
             f"config.json names {', '.join(classes)}, whose encoder is not known here: {', '.join(ENCODERS)} are"
         )
-    return pictures.tower(source) if found is pictures.LLAVA else found
+    return (pictures.tower(source),) if found == (pictures.LLAVA,) else found

@@ -118,6 +118,7 @@ GLM = (
     }
     | _blocks("v.blocks", _FUSED | _GATED)
 )
+OMNI = QWEN | _blocks("v.blocks", {f"attn.{name}": f"attn_{name}" for name in "qkv"})
 WHISPER = {
     "a.conv1": "a.conv1d.1",
     "a.conv2": "a.conv1d.2",

@@ -11,21 +11,22 @@ from llamina.errors import ModelFileError, UnsupportedModel
 
 ARCHITECTURE = "clip"
 _PREFIXES = {
-    "v.": re.compile(r"^(model\.)?(vision_tower|vision_model|visual)\.(vision_model\.)?"),
-    "a.": re.compile(r"^(model\.)?audio_tower\."),
+    "v.": re.compile(r"^(thinker\.)?(model\.)?(vision_tower|vision_model|visual)\.(vision_model\.)?"),
+    "a.": re.compile(r"^(thinker\.)?(model\.)?audio_tower\."),
     "mm.": re.compile(r"^(model\.)?(multi_modal_projector|connector|aligner|mlp1)\."),
 }
+_OWN = {"vision": ("v.", "mm."), "audio": ("a.", "mm.")}
 _UNUSED = re.compile(r"(position_ids|inv_freq)$")
 _FIRST = {"vision": "v.patch_embd.weight", "audio": "a.conv1d.1.weight"}  # without which there is no encoder
 _MEDIA = {"vision": "pictures", "audio": "sounds"}
 
 
 def encoder_tensors(encoder: Encoder, source: Source, stored: Mapping[str, Lazy]) -> dict[str, Lazy]:
-    """The tensors of the mmproj file by name. Raises UnsupportedModel for one without a name in it."""
+    """The tensors of an encoder by name. Raises UnsupportedModel for one without a name in it."""
     found: dict[str, Lazy] = {}
     for theirs, tensor in stored.items():
         name = encoder.short(source, _short(theirs))
-        ours = name.startswith(tuple(_PREFIXES)) or name in encoder.family.names
+        ours = name.startswith(_OWN[encoder.kind]) or name in encoder.family.names
         if not ours or _UNUSED.search(name) or (encoder.ignored and encoder.ignored.match(name)):
             continue
         for target, _, edited in targets(encoder.family, source.own, name, tensor):
@@ -44,8 +45,8 @@ def _short(name: str) -> str:
 
 
 def encoder_metadata(encoder: Encoder, source: Source) -> dict[str, object]:
-    """Keys of the mmproj file. Raises ModelFileError, or UnsupportedModel for an activation that GGUF does not know."""
-    own = source.own
+    """Keys of an encoder. Raises ModelFileError, or UnsupportedModel for an activation that GGUF does not know."""
+    own, sees = source.own, encoder.kind == "vision"
     width = own.count("embed_dim hidden_size d_model")
     keys: Keys = {
         "embedding_length": width,
@@ -54,13 +55,13 @@ def encoder_metadata(encoder: Encoder, source: Source) -> dict[str, object]:
         "attention.head_count": own.count("num_attention_heads num_heads encoder_attention_heads"),
         "attention.layer_norm_epsilon": own.number("layer_norm_eps rms_norm_eps norm_eps"),
         "projection_dim": source.text.width,
-        **(_pictures(source) if encoder.kind == "vision" else {"num_mel_bins": own.count("num_mel_bins")}),
+        **(_pictures(source) if sees else {"num_mel_bins": own.count("num_mel_bins")}),
         **encoder.keys(source),
     }
     return {
         f"clip.has_{encoder.kind}_encoder": True,
         "clip.projector_type": encoder.projector,
-        **_activation(str(own.get("hidden_act activation_function"))),
+        **(_activation(str(own.get("hidden_act"))) if sees else {}),
         **{f"clip.{encoder.kind}.{key}": value for key, value in keys.items() if value is not None},
     }
 

@@ -275,7 +275,10 @@ ENCODERS = {
 }
 
 
+OMNI = _encoder("qwen2.5o", names.OMNI, _qwen, defaults={**_QWEN_DEFAULTS, "hidden_act": "silu"})
+
+
 def tower(source: Source) -> Encoder:
     """The encoder of a LLaVA, which its settings name."""
     towers = {"pixtral": _PIXTRAL, "siglip_vision_model": _LLAVA_SIGLIP}
-    return towers.get(source.own.get("model_type"), LLAVA)
+    return towers.get(source.said("vision").get("model_type", ""), LLAVA)

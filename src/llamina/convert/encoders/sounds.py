@@ -1,12 +1,17 @@
 """Encoders of sounds: Whisper's, and metadata per projector."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
 
 from llamina.convert import edits
 from llamina.convert.encoders import names
 from llamina.convert.encoders.source import Encoder, Source
 from llamina.convert.families import Family
 from llamina.convert.keys import Keys
+from llamina.convert.lazy import Lazy
 from llamina.errors import UnsupportedModel
 
 # transformers' defaults for what config.json leaves out, and what it has no setting for.
@@ -31,6 +36,14 @@ def _qwen2_audio(source: Source) -> Keys:
     return {}
 
 
+def _waves(source: Source, stored: Mapping[str, Lazy]) -> Iterator[tuple[str, Lazy]]:
+    """Positions that are computed: sines of each wavelength, then cosines."""
+    half = source.own.count("d_model") // 2
+    lengths = np.exp(-np.log(10000) / (half - 1) * np.arange(half))
+    angles = np.arange(source.own.count("max_source_positions", 1500))[:, None] * lengths
+    yield "a.position_embd.weight", Lazy.here(np.concatenate([np.sin(angles), np.cos(angles)], 1))
+
+
 def _voxtral(source: Source) -> Keys:
     """How many frames become one row. Raises UnsupportedModel if that is no whole number."""
     source.expect(scale_embedding=False, activation_function="gelu", projector_hidden_act="gelu")
@@ -46,3 +59,9 @@ ENCODERS = {
         "voxtral", {"mm.linear_1": "mm.a.mlp.1", "mm.linear_2": "mm.a.mlp.2"}, _voxtral
     ),
 }
+OMNI = replace(
+    _whisper("qwen2.5o", {"a.ln_post": "a.post_ln", "a.proj": "mm.a.fc"}, _qwen2_audio),
+    ignored=re.compile(r"a\.audio_bos_eos_token\."),
+    more=_waves,
+    note="sounds are encoded by 30 seconds, as in llama.cpp: GGUF has no key for the windows that transformers has",
+)

@@ -10,7 +10,7 @@ from llamina.convert.families import Family, assumed
 from llamina.convert.keys import Keys
 from llamina.convert.lazy import Lazy
 from llamina.convert.safetensors import read_json
-from llamina.convert.settings import Settings, mapping
+from llamina.convert.settings import Settings, mapping, read_config
 from llamina.errors import ModelFileError, UnsupportedModel
 
 _FILES = ("preprocessor_config.json", "processor_config.json")
@@ -19,7 +19,7 @@ _SIDES = ("image_size", "patch_size")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a folder says of its encoder: `own` are the encoder's settings, `text` those of the text model."""
+    """What a folder says of its encoders: `own` are the settings of one (see `of`), `text` those of the text model."""
 
     folder: Path
     config: Mapping[str, Any]
@@ -29,20 +29,25 @@ class Source:
 
     @classmethod
     def read(cls, folder: Path) -> "Source":
-        """Raises ModelNotFound, ModelFileError, or UnsupportedModel for pictures that are no squares."""
-        text, config = Settings.read(folder), read_json(folder / "config.json")
-        own = dict(mapping(config.get("vision_config")) or mapping(config.get("audio_config")))
-        own |= {key: _side(key, own[key]) for key in _SIDES if isinstance(own.get(key), list)}
+        """Raises ModelNotFound or ModelFileError."""
+        config = read_config(folder)
+        text = Settings(config)
         processor: dict[str, Any] = {}
         for name in _FILES:
             if (folder / name).is_file():
                 found = read_json(folder / name)
                 processor |= {**found, **mapping(found.get("image_processor"))}
-        return cls(folder, config, Settings(own), text.assuming(assumed(text)), processor)
+        return cls(folder, config, Settings({}), text.assuming(assumed(text)), processor)
 
-    def assuming(self, defaults: Mapping[str, Any]) -> "Source":
-        """The same, with defaults for what the encoder's settings leave out."""
-        return replace(self, own=self.own.assuming(defaults))
+    def of(self, encoder: "Encoder") -> "Source":
+        """The same, with an encoder's own settings. Raises UnsupportedModel for pictures that are no squares."""
+        own = dict(self.said(encoder.kind))
+        own |= {key: _side(key, own[key]) for key in _SIDES if isinstance(own.get(key), list)}
+        return replace(self, own=Settings(own, encoder.family.defaults))
+
+    def said(self, kind: str) -> Mapping[str, Any]:
+        """What config.json says of an encoder of a kind of media."""
+        return mapping(self.config.get(f"{kind}_config"))
 
     def colours(self, name: str) -> list[float]:
         """Three numbers of the processor's settings. Raises ModelFileError if there are none."""
@@ -72,7 +77,7 @@ def nothing_more(source: Source, stored: Mapping[str, Lazy]) -> Iterator[tuple[s
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """A kind of encoder: its projector in GGUF, its tensors, and metadata beside what all of its media have.
+    """A family of encoders: its projector in GGUF, its tensors, and metadata beside what all of its media have.
 
     Names of `family` are those that `short` returns: they begin with `v.`, `a.` or `mm.`.
     """
@@ -84,3 +89,4 @@ class Encoder:
     ignored: re.Pattern[str] | None = None
     short: Callable[[Source, str], str] = lambda source, name: name
     more: Callable[[Source, Mapping[str, Lazy]], Iterator[tuple[str, Lazy]]] = nothing_more  # computed tensors
+    note: str = ""  # for the user
