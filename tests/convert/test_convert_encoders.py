@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -185,6 +186,25 @@ def test_encoders_that_gguf_cannot_express(name: str, change: dict[str, object],
     (source / "config.json").write_text(json.dumps(config))
     with pytest.raises(LlaminaError, match=message):
         convert(source, tmp_path / "out.gguf", mmproj=True)
+
+
+ODD = [None, "x", -1, 0, 1.5, 10**10, True, [], {}, [1, "a"], {"a": 1}, float("inf")]
+NUMBERS = ("downsample_ratio", "image_grid_pinpoints", "scale_factor", "spatial_merge_size", "thinker_config")
+
+
+@pytest.mark.parametrize("name", ["glm4v", "internvl", "janus", "lfm2vl", "llava", "qwen25omni", "qwen3vl", "voxtral"])
+def test_odd_settings_are_refused_or_taken(name: str, tmp_path: Path) -> None:
+    """Whatever config.json says of an encoder, nothing but our own errors comes of it."""
+    source = folder(tmp_path / "tiny", name)
+    for part in ("", "vision_config", "audio_config"):
+        known = MODELS[name]["config"].get(part, {}) if part else dict.fromkeys(NUMBERS)
+        for i, key in enumerate(known):
+            for odd in ODD[i % 3 :: 3]:
+                config = json.loads(json.dumps(MODELS[name]["config"]))
+                (config[part] if part else config)[key] = odd
+                (source / "config.json").write_text(json.dumps(config))
+                with suppress(LlaminaError):
+                    convert(source, tmp_path / "out.gguf", mmproj=True, overwrite=True)
 
 
 @pytest.mark.parametrize("name", sorted(LEFT_OUT))

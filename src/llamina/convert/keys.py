@@ -196,7 +196,9 @@ def lfm2(settings: Settings) -> Keys:
         multiple = settings.count("block_multiple_of", 256)
         inner = int(settings.number("block_ffn_dim_multiplier", 1.0) * int(2 * inner / 3))
         inner = -(-inner // multiple) * multiple
-    kinds = settings.get("layer_types")
+    kinds, attending = settings.get("layer_types"), settings.get("full_attn_idxs")
+    if kinds is None and isinstance(attending, list):
+        kinds = ["full_attention" if layer in attending else "conv" for layer in range(settings.layers)]
     if not isinstance(kinds, list) or len(kinds) != settings.layers:
         raise ModelFileError(
             f"config.json: layer_types is {kinds!r}: must have one entry for each of {settings.layers} layers"

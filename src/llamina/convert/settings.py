@@ -1,5 +1,6 @@
 """config.json: hyperparameters under the names of different families and versions of transformers."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -47,10 +48,17 @@ class Settings:
             )
         return value
 
+    def counts(self, names: str) -> list[int]:
+        """Return a list of whole numbers; none if the file has no list. Raises ModelFileError for anything else."""
+        value = self.get(names, [])
+        if not isinstance(value, list) or any(type(item) is not int or not 0 <= item < _LIMIT for item in value):
+            raise ModelFileError(f"config.json: {names.split()[0]} is {value!r}: must be a list of whole numbers")
+        return value
+
     def number(self, names: str, default: float | None = None) -> float:
         """Return a number. Raises ModelFileError for anything else."""
         value = self.get(names, default)
-        if not isinstance(value, int | float) or isinstance(value, bool):
+        if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
             raise ModelFileError(f"config.json: {names.split()[0]} is {value!r}: must be a number")
         return float(value)
 

@@ -50,7 +50,9 @@ def encoder_metadata(encoder: Encoder, source: Source) -> dict[str, object]:
     width = own.count("embed_dim hidden_size d_model")
     keys: Keys = {
         "embedding_length": width,
-        "feed_forward_length": own.get("intermediate_size encoder_ffn_dim", int(width * own.number("mlp_ratio", 4.0))),
+        "feed_forward_length": own.count(
+            "intermediate_size encoder_ffn_dim", int(width * own.number("mlp_ratio", 4.0))
+        ),
         "block_count": own.count("num_hidden_layers depth encoder_layers"),
         "attention.head_count": own.count("num_attention_heads num_heads encoder_attention_heads"),
         "attention.layer_norm_epsilon": own.number("layer_norm_eps rms_norm_eps norm_eps"),

@@ -117,9 +117,16 @@ def _llava(source: Source) -> Keys:
         raise UnsupportedModel(
             f"config.json: rows are those of layer {layer}, {strategy}: -2 and the default are known"
         )
+    return {"class_token_first": classed or None, "image_grid_pinpoints": _grids(source) or None}
+
+
+def _grids(source: Source) -> list[int]:
+    """Widths and heights in turns. Raises ModelFileError for what are no heights and widths."""
     grids = source.config.get("image_grid_pinpoints") or []
-    flat = [side for height, width in grids for side in (width, height)]
-    return {"class_token_first": classed or None, "image_grid_pinpoints": flat or None}
+    if not isinstance(grids, list) or any(not isinstance(grid, list) or len(grid) != 2 for grid in grids):
+        raise ModelFileError(f"config.json: image_grid_pinpoints is {grids!r}: must be pairs of heights and widths")
+    sides = [side for height, width in grids for side in (width, height)]
+    return Settings({"image_grid_pinpoints": sides}).counts("image_grid_pinpoints")
 
 
 def _pixtral(source: Source) -> Keys:
@@ -130,12 +137,12 @@ def _pixtral(source: Source) -> Keys:
 
 
 def _qwen(source: Source) -> Keys:
-    whole = source.own.get("fullatt_block_indexes")
+    whole = source.own.counts("fullatt_block_indexes")
     merge = source.own.count("spatial_merge_size", 2)
-    if whole is None:
+    if not whole:
         return {"spatial_merge_size": merge}
     period = whole[0] + 1
-    if [*whole] != list(range(period - 1, period * len(whole), period)):
+    if whole != list(range(period - 1, period * len(whole), period)):
         raise UnsupportedModel(f"config.json: fullatt_block_indexes is {whole}: every so many layers are expected")
     return {"spatial_merge_size": merge, "n_wa_pattern": period}
 
@@ -143,7 +150,7 @@ def _qwen(source: Source) -> Keys:
 def _qwen3(source: Source) -> Keys:
     """As many pixels as there are learned positions for, and the layers whose rows the text model gets (DeepStack)."""
     side = math.isqrt(source.own.count("num_position_embeddings")) * source.own.count("patch_size")
-    deep = source.own.get("deepstack_visual_indexes", [])
+    deep = source.own.counts("deepstack_visual_indexes")
     layers = [layer in deep for layer in range(source.own.count("depth"))]
     return {
         "image_size": side,
@@ -172,13 +179,13 @@ def _internvl(source: Source) -> Keys:
     source.expect(select_layer=-1, ps_version="v2", norm_type="rms_norm" if rms else "layer_norm")
     if not rms and own.get("use_qk_norm qk_normalization", False):
         raise UnsupportedModel("config.json: queries are normed: InternVL in GGUF has that with 45 layers of 3200 only")
-    least, most = (
-        source.processor.get(f"{name}_patches", source.config.get(f"{name}_dynamic_patch")) for name in ("min", "max")
-    )
+    ratio, tiles = source.text.number("downsample_ratio", 0.5), Settings({**source.config, **source.processor})
+    if not 0 < ratio <= 1:
+        raise ModelFileError(f"config.json: downsample_ratio is {ratio}: must be above 0 and at most 1")
     return {
-        "projector.scale_factor": round(1 / source.text.number("downsample_ratio", 0.5)),
-        "preproc_min_tiles": least,
-        "preproc_max_tiles": most,
+        "projector.scale_factor": round(1 / ratio),
+        "preproc_min_tiles": tiles.count("min_patches min_dynamic_patch", 1),
+        "preproc_max_tiles": tiles.count("max_patches max_dynamic_patch", 12),
     }
 
 
@@ -206,7 +213,7 @@ def _deep(source: Source, name: str) -> str:
     """A name with the layer that a merger is of. Raises ModelFileError if the settings do not say."""
     if (match := _DEEP.match(name)) is None:
         return name
-    layers, number = source.own.get("deepstack_visual_indexes", []), int(match[1])
+    layers, number = source.own.counts("deepstack_visual_indexes"), int(match[1])
     if number >= len(layers):
         raise ModelFileError(f"config.json: deepstack_visual_indexes is {layers}: there is a merger {number}")
     return f"v.deepstack.{layers[number]}.{name[match.end() :]}"
@@ -281,4 +288,4 @@ OMNI = _encoder("qwen2.5o", names.OMNI, _qwen, defaults={**_QWEN_DEFAULTS, "hidd
 def tower(source: Source) -> Encoder:
     """The encoder of a LLaVA, which its settings name."""
     towers = {"pixtral": _PIXTRAL, "siglip_vision_model": _LLAVA_SIGLIP}
-    return towers.get(source.said("vision").get("model_type", ""), LLAVA)
+    return towers.get(str(source.said("vision").get("model_type")), LLAVA)
