@@ -151,6 +151,12 @@ MODELS: dict[str, Callable[[], Any]] = {
         text_config=hf.Lfm2Config(**TEXT, layer_types=["full_attention"], block_auto_adjust_ff_dim=False),
         projector_hidden_size=80,
     ),
+    "llama4": lambda: hf.Llama4Config(
+        vision_config=hf.Llama4VisionConfig(
+            **{**VIT, "intermediate_size": 128}, projector_input_dim=40, projector_output_dim=40, vision_output_dim=40
+        ),
+        text_config=hf.Llama4TextConfig(**TEXT, head_dim=16, intermediate_size_mlp=80, num_local_experts=4),
+    ),
     "janus": lambda: hf.JanusConfig(
         vision_config=hf.JanusVisionConfig(**JANUS, projection_dim=64),
         text_config=llama(),
@@ -236,7 +242,7 @@ def compute(name: str) -> list[Any]:
         folder = folders.folder(Path(top) / name, name)
         model = kind(name).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     with torch.no_grad():
-        return [rows_of(name, model.model, tile).numpy() for tile in folders.tiles(name)]
+        return [rows_of(name, getattr(model, "model", model), tile).numpy() for tile in folders.tiles(name)]
 
 
 def rows_of(name: str, model: Model, tile: Any) -> Any:
@@ -254,6 +260,9 @@ def rows_of(name: str, model: Model, tile: Any) -> Any:
         return model.multi_modal_projector(seen)[0]
     if name.startswith("qwen") or name == "glm4v":
         return film(model, planes[0])
+    if name == "llama4":  # rows of a tile go down its columns, as in llama.cpp
+        seen = model.multi_modal_projector(model.vision_model(planes).last_hidden_state)
+        return seen.reshape(2, 2, -1).transpose(0, 1).reshape(4, -1)
     if name == "lfm2vl":
         return patched(model, tile, pixels)
     if name in ("gemma3", "internvl", "janus"):

@@ -145,14 +145,20 @@ def text_tensors(text: dict[str, Any]) -> dict[str, npt.NDArray[np.float32]]:
         layer |= {"mlp.gate_up_proj": [layer.pop("mlp.gate_proj")[0] + layer.pop("mlp.up_proj")[0], width]}
     if experts := text.get("num_local_experts", text.get("num_experts")):
         layer = {name: shape for name, shape in layer.items() if not name.startswith("mlp.")}
-        layer |= {"mlp.gate": [experts, width]}
+        layer |= {"feed_forward.router" if kind == "llama4_text" else "mlp.gate": [experts, width]}
     if kind.startswith(("gemma", "qwen3")):
         layer |= {f"self_attn.{name}_norm": [dim] for name in "qk"}
     shapes = {f"model.layers.0.{name}.weight": shape for name, shape in layer.items()}
     if kind.startswith(("qwen2", "glm")):
         biases = {"q": queries, "k": keys, "v": keys}
         shapes |= {f"model.layers.0.self_attn.{name}_proj.bias": [n] for name, n in biases.items()}
-    if experts:
+    if experts and kind == "llama4_text":  # stored column by column
+        fused = {"gate_up_proj": [experts, width, 2 * inner], "down_proj": [experts, inner, width]}
+        shapes |= {f"model.layers.0.feed_forward.experts.{name}": shape for name, shape in fused.items()}
+        shared = {"gate": [inner, width], "up": [inner, width], "down": [width, inner]}
+        root = "model.layers.0.feed_forward.shared_expert"
+        shapes |= {f"{root}.{name}_proj.weight": shape for name, shape in shared.items()}
+    elif experts:
         inner = text["moe_intermediate_size"]
         fused = {"gate_up_proj": [experts, 2 * inner, width], "down_proj": [experts, width, inner]}
         shapes |= {f"model.layers.0.mlp.experts.{name}": shape for name, shape in fused.items()}

@@ -175,6 +175,7 @@ def test_what_cannot_be_converted(
         ("internvl", {"norm_type": "rms_norm"}, "norm_type is 'rms_norm'.*'layer_norm'"),
         ("internvl", {"use_qk_norm": True}, "queries are normed"),
         ("janus", {"depth": 3}, "depth is 3.*implies 2"),
+        ("llama4", {"rope_theta": 1}, "rope_theta is 1.*implies 10000"),
         ("lfm2vl", {"patch_size": 16}, "patches of 16 x 16"),
         ("voxtral", {"intermediate_size": 100}, "rows of 100 are no whole number of frames of 32"),
     ],
@@ -192,7 +193,9 @@ ODD = [None, "x", -1, 0, 1.5, 10**10, True, [], {}, [1, "a"], {"a": 1}, float("i
 NUMBERS = ("downsample_ratio", "image_grid_pinpoints", "scale_factor", "spatial_merge_size", "thinker_config")
 
 
-@pytest.mark.parametrize("name", ["glm4v", "internvl", "janus", "lfm2vl", "llava", "qwen25omni", "qwen3vl", "voxtral"])
+@pytest.mark.parametrize(
+    "name", ["glm4v", "internvl", "janus", "lfm2vl", "llama4", "llava", "qwen25omni", "qwen3vl", "voxtral"]
+)
 def test_odd_settings_are_refused_or_taken(name: str, tmp_path: Path) -> None:
     """Whatever config.json says of an encoder, nothing but our own errors comes of it."""
     source = folder(tmp_path / "tiny", name)

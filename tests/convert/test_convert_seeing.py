@@ -33,6 +33,7 @@ CASES = [
     ("internvl", *OLD, "Qwen2ForCausalLM"),
     ("lfm2vl", *NEW, "Lfm2ForCausalLM"),
     ("janus", *NEW, "LlamaForCausalLM"),
+    ("llama4", *OLD, "Llama4ForCausalLM"),
     ("glm4v", *NEW, "Glm4ForCausalLM"),
     ("qwen2audio", *OLD, "Qwen2ForCausalLM"),
     ("voxtral", *OLD, "LlamaForCausalLM"),

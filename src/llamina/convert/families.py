@@ -80,6 +80,17 @@ _LLAMA_DEFAULTS = {
     "max_position_embeddings": 2048,
     "rms_norm_eps": 1e-6,
 }
+_LLAMA4 = Family(
+    "llama4",
+    names.LLAMA4,
+    {"ffn_down_exps": edits.down_rows},
+    keys.llama4,
+    parts={"ffn_gate_exps": edits.gate_rows, "ffn_up_exps": edits.up_rows},
+    defaults={"intermediate_size_mlp": 16384, "num_local_experts": 16, "num_experts_per_tok": 1, "head_dim": 128},
+    fixed=_SILU
+    | {"attention_chunk_size": (8192,), "floor_scale": (8192,), "attn_scale": (0.1,), "attention_bias": (False,)}
+    | {"attn_temperature_tuning": (True, 4)},
+)
 _MISTRAL_DEFAULTS = {
     "intermediate_size": 14336,
     "num_key_value_heads": 8,
@@ -137,6 +148,8 @@ _BERT = Family("bert", names.BERT, keys=keys.bert, fixed=_GELU, rope=False, enco
 FAMILIES: dict[str, Family] = {
     "LlamaForCausalLM": _LLAMA,
     "LlamaModel": _LLAMA,
+    "Llama4ForCausalLM": _LLAMA4,
+    "Llama4ForConditionalGeneration": _LLAMA4,
     "MistralForCausalLM": _LLAMA,
     "MixtralForCausalLM": replace(_LLAMA, names=names.MIXTRAL),
     "Qwen2ForCausalLM": _QWEN2,

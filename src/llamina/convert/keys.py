@@ -229,6 +229,24 @@ def deep_experts(settings: Settings) -> Keys:
     return experts(settings) | deep_sections(settings)
 
 
+def llama4(settings: Settings) -> Keys:
+    """Return the sizes of experts and of dense layers. Raises UnsupportedModel for layers that GGUF cannot express."""
+    step, layers = settings.count("interleave_moe_layer_step", 1), range(settings.layers)
+    implied = {
+        "moe_layers": [layer for layer in layers if layer % step == step - 1],
+        "no_rope_layers": [int(layer % 4 < 3) for layer in layers],
+        "use_qk_norm": settings.count("num_local_experts", 16) != 128,
+    }
+    for name, value in implied.items():
+        if (given := settings.get(name, value)) not in (value, []):
+            raise UnsupportedModel(f"config.json: {name} is {given}, and llama4 in GGUF implies {value}")
+    return {
+        "interleave_moe_layer_step": step,
+        "expert_feed_forward_length": settings.count("intermediate_size"),
+        "feed_forward_length": settings.count("intermediate_size_mlp"),
+    }
+
+
 def starcoder(settings: Settings) -> Keys:
     return four_times(settings) | {"attention.head_count_kv": 1}
 

@@ -131,6 +131,16 @@ GRANITE_MOE = LLAMA | _in_layers(
         "shared_mlp.output_linear": "ffn_down_shexp",
     },
 )
+LLAMA4 = LLAMA | _in_layers(
+    "layers",
+    {f"feed_forward.{theirs}_proj": f"ffn_{theirs}" for theirs in ("gate", "up", "down")}
+    | {f"feed_forward.shared_expert.{theirs}_proj": f"ffn_{theirs}_shexp" for theirs in ("gate", "up", "down")}
+    | {
+        "feed_forward.router": "ffn_gate_inp",
+        "feed_forward.experts.gate_up_proj": "ffn_gate_exps.weight ffn_up_exps.weight",
+        "feed_forward.experts.down_proj": "ffn_down_exps.weight",
+    },
+)
 HUNYUAN = LLAMA | _in_layers(
     "layers", {"self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm"}
 )

@@ -18,7 +18,6 @@ _OWN_CODE = (
 LEFT_OUT = {
     "Gemma3nForConditionalGeneration": "its encoders (MobileNet v5, a Conformer) are not known here",
     "Gemma4ForConditionalGeneration": "its text model is not known here; llama.cpp's converter makes an mmproj file",
-    "Llama4ForConditionalGeneration": "its text model cannot be converted here; llama.cpp's converter makes both files",
     "Phi4MultimodalForCausalLM": "its encoders are not those of Phi-4 with vision, and GGUF has no names for them",
     "MiniCPMV4_6ForConditionalGeneration": "its projector is not that of MiniCPM-V 2.5 to 4.5, and not known here",
     "CogVLMForCausalLM": _OWN_CODE,

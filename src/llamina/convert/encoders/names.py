@@ -118,6 +118,19 @@ GLM = (
     }
     | _blocks("v.blocks", _FUSED | _GATED)
 )
+LLAMA4 = {
+    "v.patch_embedding.linear": "v.patch_embd",
+    "v.class_embedding": "v.class_embd",
+    "v.positional_embedding_vlm": "v.position_embd.weight",
+    "v.layernorm_pre": "v.pre_ln",
+    "v.layernorm_post": "v.post_ln",
+    "v.vision_adapter.mlp.fc1": "mm.model.mlp.1",
+    "v.vision_adapter.mlp.fc2": "mm.model.mlp.2",
+    "mm.linear_1": "mm.model.fc",
+} | _blocks(
+    "v.model.layers",
+    _SELF | _MLP | {"self_attn.o_proj": "attn_out", "input_layernorm": "ln1", "post_attention_layernorm": "ln2"},
+)
 OMNI = QWEN | _blocks("v.blocks", {f"attn.{name}": f"attn_{name}" for name in "qkv"})
 WHISPER = {
     "a.conv1": "a.conv1d.1",

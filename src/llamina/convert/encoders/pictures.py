@@ -54,6 +54,16 @@ _JANUS_DEFAULTS = {
     "hidden_act": "gelu",
     "layer_norm_eps": 1e-6,
 }
+_LLAMA4_DEFAULTS = {
+    "hidden_size": 768,
+    "intermediate_size": 5632,
+    "num_hidden_layers": 34,
+    "num_attention_heads": 16,
+    "image_size": 448,
+    "patch_size": 14,
+    "hidden_act": "gelu",
+    "norm_eps": 1e-5,
+}
 _GLM_DEFAULTS = {
     "hidden_size": 1536,
     "intermediate_size": 13696,
@@ -189,6 +199,14 @@ def _internvl(source: Source) -> Keys:
     }
 
 
+def _llama4(source: Source) -> Keys:
+    source.expect(hidden_act="gelu", rope_theta=10000, vision_feature_select_strategy="default")
+    ratio = source.own.number("pixel_shuffle_ratio", 0.5)
+    if not 0 < ratio <= 1:
+        raise ModelFileError(f"config.json: pixel_shuffle_ratio is {ratio}: must be above 0 and at most 1")
+    return {"projector.scale_factor": round(1 / ratio)}
+
+
 def _lfm2(source: Source) -> Keys:
     source.expect(vision_feature_layer=-1, projector_hidden_act="gelu")
     side = math.isqrt(source.own.count("num_patches", 256)) * source.own.count("patch_size")
@@ -275,6 +293,7 @@ ENCODERS = {
         defaults=_SIGLIP2_DEFAULTS,
         ignored=_HEAD,
     ),
+    "Llama4ForConditionalGeneration": _encoder("llama4", names.LLAMA4, _llama4, defaults=_LLAMA4_DEFAULTS),
     "JanusForConditionalGeneration": _encoder(
         "janus_pro", names.JANUS, _janus, defaults=_JANUS_DEFAULTS, short=_second
     ),
