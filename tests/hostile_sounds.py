@@ -1,8 +1,26 @@
-"""Sound files that are made to do harm."""
+"""Sound files that are damaged, or made to do harm."""
 
 import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
+
+from damage import damaged
+from golden import sound_models
+
+FORMATS = ("wav", "mp3", "flac")
+
+
+def whole(format: str, golden: Callable[[str], Path]) -> bytes:
+    if format != "wav":
+        return golden(f"sounds/tone.{format}").read_bytes()
+    return sound_models.wav(np.random.default_rng(4).integers(-9000, 9000, (6000, 2), dtype=np.int16), 22050)
+
+
+def broken(format: str, count: int, golden: Callable[[str], Path]) -> Iterator[bytes]:
+    """So many damaged files of a format."""
+    return damaged(whole(format, golden), count, range(4, 44), parts=50)
 
 
 def wav(
@@ -42,6 +60,7 @@ HOSTILE = {
     "a tag longer than the file": b"ID3\x04\0\0\x7f\x7f\x7f\x7f" + bytes(100),
     "a tag of all that there is": b"ID3\x04\0\0\0\0\x7f\x7f" + bytes(16383),
     "frames without data": b"\xff\xfb\x90\x64" * 5000,
+    "seventeen minutes of silence in a megabyte": (b"\xff\xe3\x18\xc4" + bytes(68)) * 14_000,
     "a sync word": b"\xff\xe0",
     "noise like MP3": b"\xff\xfb\x90\x64" + np.random.default_rng(8).bytes(1 << 16),
     "floats that are no numbers": wav(bits=32, kind=3, more=b"\xff" * 4000),

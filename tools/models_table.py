@@ -101,9 +101,9 @@ def document(errors: Mapping[str, tuple[str, float | None]]) -> str:
         f"{len(sound.projectors())} kinds of `mmproj` files ([sound.md](sound.md)), known as those of pictures are;",
         "Whisper's encoder is also known with real weights.",
         "",
-        "| projector | covers |",
-        "| --- | --- |",
-        *(f"| `{name}` | {sound.about(name)} |" for name in sound.projectors()),
+        "| projector | covers | `llamina convert --mmproj` makes it of |",
+        "| --- | --- | --- |",
+        *(f"| `{name}` | {sound.about(name)} | {_encoders(name)} |" for name in sound.projectors()),
         "",
     ]
     return "\n".join(lines)
@@ -132,7 +132,7 @@ def _sources(architecture: str) -> str:
 
 
 def _encoders(projector: str) -> str:
-    return ", ".join(sorted(name for name, encoder in ENCODERS.items() if encoder.projector == projector))
+    return ", ".join(sorted(name for name, kinds in ENCODERS.items() if kinds[0].projector == projector))
 
 
 def _listed(names: Any) -> str:

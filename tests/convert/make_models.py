@@ -178,6 +178,18 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "GptOss",
         {**SMALL, "head_dim": 32, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 8},
     ),
+    "llama4": (
+        "Llama4Text",
+        {
+            **SMALL,
+            "num_hidden_layers": 4,
+            "head_dim": 16,
+            "intermediate_size_mlp": 80,
+            "num_local_experts": 4,
+            "interleave_moe_layer_step": 2,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 5e5},
+        },
+    ),
     "lfm2": ("Lfm2", {**SMALL, "num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"]}),
     "starcoder": ("GPTBigCode", {**OLD, "n_positions": 512, "n_embd": 64, "n_layer": 2, "n_head": 4}),
     "mamba": ("Mamba", {**OLD, "hidden_size": 64, "num_hidden_layers": 2, "state_size": 16}),

@@ -145,6 +145,16 @@ def test_the_spellings_of_older_versions(tmp_path: Path) -> None:
     assert made[0] == made[1]
 
 
+def test_layers_of_lfm2_by_number(tmp_path: Path) -> None:
+    """As its authors publish it: which layers attend, not what each one is."""
+    new, old = folder(tmp_path / "new" / "m", "lfm2"), folder(tmp_path / "old" / "m", "lfm2")
+    config: dict[str, Any] = json.loads((old / "config.json").read_text())
+    config["full_attn_idxs"] = [i for i, kind in enumerate(config.pop("layer_types")) if kind == "full_attention"]
+    (old / "config.json").write_text(json.dumps(config))
+    made = [convert(path, path / "out.gguf").path.read_bytes() for path in (new, old)]
+    assert made[0] == made[1] and config["full_attn_idxs"]
+
+
 def test_the_text_model_of_one_that_sees(tmp_path: Path) -> None:
     plain, seeing = folder(tmp_path / "a" / "m", "gemma3"), folder(tmp_path / "b" / "m", "gemma3")
     config = json.loads((seeing / "config.json").read_text())

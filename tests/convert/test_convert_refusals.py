@@ -65,6 +65,8 @@ def configured(path: Path, name: str, edit: Edit) -> Path:
         ("deepseek3", lambda c: c.update(v_head_dim=8), ModelFileError, "kv_b_proj has 128 rows"),
         ("exaone4", lambda c: c.update(sliding_window=8), UnsupportedModel, "windows with 64 layers"),
         ("lfm2", lambda c: c["layer_types"].pop(), ModelFileError, "one entry for each of 3 layers"),
+        ("llama4", lambda c: c.update(moe_layers=[0]), UnsupportedModel, r"moe_layers is \[0\], and llama4 in GGUF"),
+        ("llama4", lambda c: c.update(use_qk_norm=False), UnsupportedModel, "use_qk_norm is False"),
         ("falcon", lambda c: c.update(alibi=True), UnsupportedModel, "alibi is True"),
     ],
 )

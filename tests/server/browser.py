@@ -114,9 +114,9 @@ def spoken(text: str, reasoning: str = "", logprobs: bool = False) -> list[Chunk
     return [*pieces, done(tokens=len(pieces))]
 
 
-def scripted(live: Live, id: str, chunks: list[Chunk]) -> Scripted:
+def scripted(live: Live, id: str, chunks: list[Chunk], **senses: bool) -> Scripted:
     """A model of a server that says these chunks; it can be given others later."""
-    model = live.adopt(id, lambda: Scripted(chunks))
+    model = live.adopt(id, lambda: Scripted(chunks, **senses))
     assert isinstance(model, Scripted)
     return model
 

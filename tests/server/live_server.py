@@ -133,13 +133,13 @@ def serving(
 
 
 class Scripted(Model):
-    """A model that says what it is told to, and remembers what it was asked."""
+    """A model that says what it is told to, and remembers what it was asked; `senses` are `sees` and `hears`."""
 
-    def __init__(self, chunks: list[Chunk], template: str = "{{ messages }} <think></think>") -> None:
+    def __init__(self, chunks: list[Chunk], template: str = "{{ messages }} <think></think>", **senses: bool) -> None:
         self.chunks, self.asked = chunks, list[Generate | Call]()
         self.cancelled = 0
         self._loop = asyncio.get_running_loop()
-        super().__init__(_described(template), self)
+        super().__init__(msgspec.structs.replace(_described(template), **senses), self)
 
     def send(self, frame: ToModel) -> None:
         if isinstance(frame, Cancel):

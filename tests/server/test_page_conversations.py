@@ -1,5 +1,6 @@
 """The page in a browser, with models that say what they are told to: conversations, branches, files, settings."""
 
+import base64
 import json
 import re
 from collections.abc import Callable
@@ -23,7 +24,7 @@ PIXEL = bytes.fromhex(
 @pytest.fixture
 def model(stage: Live) -> Scripted:
     scripted(stage, "other", spoken("Other says hi."))
-    return scripted(stage, "scripted", spoken("First answer."))
+    return scripted(stage, "scripted", spoken("First answer."), sees=True, hears=True)
 
 
 @pytest.fixture
@@ -136,6 +137,80 @@ def test_attachments(tab: Tab, model: Scripted) -> None:
     assert tab.page.locator(".composer .attachment").count() == 0
     tab.page.set_input_files("#files", {"name": "x.bin", "mimeType": "", "buffer": b"\0\xff\xfe"})
     assert "neither text nor" in tab.page.locator(".toast-error").inner_text()
+
+
+SOUNDS = {
+    "horn.wav": b"RIFF\x04\0\0\0WAVE",
+    "tune.mp3": b"\xff\xfb\x90\x64" + bytes(8),
+    "tagged.mp3": b"ID3\x04" + bytes(8),
+    "bird.flac": b"fLaC" + bytes(8),
+}
+
+
+def test_sounds(tab: Tab, model: Scripted) -> None:
+    """Told by their first bytes, whatever the browser says of them, and sent as OpenAI has them."""
+    assert tab.page.locator("#model-facts").inner_text().endswith("tokens of context · sees · hears")
+    files = [{"name": name, "mimeType": "", "buffer": data} for name, data in SOUNDS.items()]
+    tab.page.set_input_files("#files", files)  # type: ignore[arg-type]
+    tab.page.wait_for_selector(".attachment >> nth=3")
+    tab.ask("What is heard?")
+    sent = asked(model).messages
+    assert sent is not None
+    text, *sounds = sent[0]["content"]
+    assert text == {"type": "text", "text": "What is heard?"}
+    for (name, data), part in zip(SOUNDS.items(), sounds, strict=True):
+        assert part["type"] == "input_audio" and part["input_audio"].keys() == {"data", "format"}
+        assert part["input_audio"]["format"] == name.split(".")[1]
+        assert base64.b64decode(part["input_audio"]["data"], validate=True) == data
+    assert tab.page.locator(".message-user .attachment").count() == 4
+    tab.page.set_input_files("#files", {"name": "utf16.txt", "mimeType": "", "buffer": "no sound".encode("utf-16")})
+    assert "nor a sound (WAV, MP3, FLAC)" in tab.page.locator(".toast-error").inner_text()
+
+
+def test_sounds_come_back_from_a_file(tab: Tab, model: Scripted, tmp_path: Path) -> None:
+    tab.page.set_input_files("#files", {"name": "horn.wav", "mimeType": "audio/x-wav", "buffer": SOUNDS["horn.wav"]})
+    tab.page.wait_for_selector(".attachment")
+    tab.ask("What is heard?")
+    first = asked(model).messages
+    with tab.page.expect_download() as download:
+        tab.press("Export all")
+    path = tmp_path / "talk.json"
+    download.value.save_as(path)
+    tab.page.set_input_files("#import-file", path)
+    tab.page.wait_for_function("() => document.querySelectorAll('.conversation').length === 2")
+    tab.press("Answer again")
+    tab.finish()
+    assert len(model.asked) == 2 and asked(model).messages == first
+    with tab.page.expect_download() as download:
+        tab.press("Export as Markdown")
+    download.value.save_as(tmp_path / "talk.md")
+    assert "(sound horn.wav)" in (tmp_path / "talk.md").read_text()
+    path.write_text(path.read_text().replace("data:audio/wav;base64,", "https://evil.example/"))
+    tab.page.set_input_files("#import-file", path)
+    tab.page.wait_for_selector(".toast-error >> text=no data URL of a WAV, MP3 or FLAC")
+
+
+def test_models_that_cannot_see_or_hear(tab: Tab, stage: Live, model: Scripted) -> None:
+    """A file is refused when it is attached, and kept when another model is chosen before it is sent."""
+    horn = {"name": "horn.wav", "mimeType": "audio/wav", "buffer": SOUNDS["horn.wav"]}
+    tab.page.select_option("#model", "other")
+    tab.page.set_input_files("#files", horn)  # type: ignore[arg-type]
+    tab.page.wait_for_selector(".toast-error >> text=other does not hear: horn.wav cannot be sent to it.")
+    tab.page.set_input_files("#files", {"name": "dot.png", "mimeType": "image/png", "buffer": PIXEL})
+    tab.page.wait_for_selector(".toast-error >> text=other does not see: dot.png cannot be sent to it.")
+    assert tab.page.locator(".attachment").count() == 0
+    tab.page.select_option("#model", "scripted")
+    tab.page.set_input_files("#files", horn)  # type: ignore[arg-type]
+    tab.page.wait_for_selector(".attachment")
+    tab.page.select_option("#model", "other")
+    tab.page.fill("#input", "What is heard?")
+    tab.page.click("#send")
+    tab.page.wait_for_selector(".toast-error >> nth=2")
+    assert tab.page.locator(".composer .attachment").count() == 1 and tab.texts() == []
+    tab.page.select_option("#model", "scripted")
+    tab.page.click("#send")
+    tab.finish()
+    assert len(model.asked) == 1 and tab.texts() == ["What is heard?", "First answer."]
 
 
 def test_log_probabilities(tab: Tab, model: Scripted) -> None:

@@ -12,7 +12,7 @@ import pytest
 from live_server import Live, serving
 
 from golden import sound_models
-from hostile_sounds import HOSTILE, READABLE
+from hostile_sounds import FORMATS, HOSTILE, READABLE, broken
 from llamina.engine import load
 
 WAV = next(sound_models.sounds())
@@ -102,10 +102,12 @@ def test_what_clients_are_told(hearing: Live, path: str, body: dict[str, Any], w
     assert answer.status_code == 400 and words in answer.json()["error"]["message"], answer.text
 
 
-def test_props_tell_who_hears(hearing: Live) -> None:
+def test_props_and_models_tell_who_hears(hearing: Live) -> None:
     for model, hears in (("hears", True), ("reads", False)):
         modalities = httpx.get(f"{hearing.url}/props", params={"model": model}).json()["modalities"]
         assert modalities == {"vision": False, "video": False, "audio": hears}
+        listed = httpx.get(f"{hearing.url}/v1/models/{model}").json()["architecture"]
+        assert listed == {"input_modalities": ["text", *["audio"] * hears], "output_modalities": ["text"]}
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -122,3 +124,20 @@ def test_sound_bombs(name: str, hearing: Live) -> None:
         tracemalloc.stop()
     good = httpx.post(f"{hearing.url}/v1/chat/completions", json=body | {"messages": message(SOUND)}, timeout=60)
     assert good.status_code == 200
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_damaged_sounds(format: str, hearing: Live, golden: Callable[[str], Path]) -> None:
+    """In a chat and as a transcription: an answer, or 400 in words, the same for both."""
+    refused = 0
+    for data in broken(format, 16, golden):
+        part = {"type": "input_audio", "input_audio": {"data": base64.b64encode(data).decode(), "format": "wav"}}
+        body = {"model": "hears", "max_tokens": 1}
+        said = httpx.post(f"{hearing.url}/v1/chat/completions", json=body | {"messages": message(part)}, timeout=60)
+        form = {key: str(value) for key, value in body.items()}
+        heard = httpx.post(f"{hearing.url}/v1/audio/transcriptions", files={"file": data}, data=form, timeout=60)
+        assert said.status_code == heard.status_code in (200, 400), (said.text, heard.text)
+        if said.status_code == 400:
+            refused += 1
+            assert "sound" in said.json()["error"]["message"] and "sound" in heard.json()["error"]["message"]
+    assert refused > 0

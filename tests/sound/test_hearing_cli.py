@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from golden import sound_models
+from hostile_sounds import FORMATS, HOSTILE, READABLE, broken
 from llamina.cli import cli
 
 GREEDY = ("--temp", "0", "-n", "4", "-q", "--json", "-t", "1", "-c", "512")
@@ -54,3 +55,20 @@ def test_what_is_refused(
     ):
         result = invoke("run", "-m", model, "<9>", "-n", "1", *arguments)
         assert result.exit_code != 0 and message in result.stderr, (arguments, result.output)
+
+
+def test_damaged_and_hostile_files(
+    talking: Callable[[str], Path], mmproj: Callable[..., Path], golden: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """An answer, or an error in words."""
+    command = ("run", "-m", talking("llama-dense"), "--mmproj", mmproj("meralion", 256), "<9>", *GREEDY)
+    files = HOSTILE | {f"{format} {k}": x for format in FORMATS for k, x in enumerate(broken(format, 8, golden))}
+    path, refused = tmp_path / "sound", 0
+    for name, data in files.items():
+        path.write_bytes(data)
+        result = invoke(*command, "--audio", path)
+        assert isinstance(result.exception, SystemExit | None), (name, result.exception)
+        assert result.exit_code == 0 or "sound" in result.stderr, (name, result.stderr)
+        assert result.exit_code != 0 or name in READABLE or name not in HOSTILE, name
+        refused += result.exit_code != 0
+    assert refused >= len(HOSTILE) - len(READABLE)

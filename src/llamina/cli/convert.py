@@ -29,7 +29,9 @@ from llamina.cli.terminal import Meter, bytes_text, count_text, note, tidy
 )
 @click.option("--imatrix", type=click.Path(path_type=Path), help="Importance matrix, which types below Q3_K need.")
 @click.option("--pre", metavar="NAME", help="Name of the pre-tokenizer, if it is not recognized.")
-@click.option("--mmproj", is_flag=True, help="Convert the encoder of pictures, to a file beside the text model's.")
+@click.option(
+    "--mmproj", is_flag=True, help="Convert the encoder of pictures or sounds, to a file beside the text model's."
+)
 @click.option("-f", "--force", is_flag=True, help="Overwrite the file if it exists.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the path only.")
 @threads_option

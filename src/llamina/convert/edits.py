@@ -6,6 +6,7 @@ from typing import TypeAlias
 import numpy as np
 
 from llamina.convert.lazy import BLOCKS, Array, Lazy
+from llamina.convert.rope import Rope
 from llamina.convert.settings import Settings
 from llamina.errors import ModelFileError
 
@@ -26,6 +27,28 @@ def _interleave(tensor: Lazy, heads: int) -> Lazy:
     rows, rest = tensor.shape[0], tensor.shape[1:]
     _divides(2 * heads, rows, "rows of a query or key matrix")
     return tensor.map(lambda x: x.reshape(heads, 2, rows // heads // 2, *rest).swapaxes(1, 2).reshape(x.shape))
+
+
+def halve_queries(tensor: Lazy, settings: Settings) -> Lazy:
+    """Permute rows for RoPE on the two halves of a head's rotated part; GLM pairs neighbours."""
+    return _halve(tensor, settings.heads, Rope.read(settings).dims)
+
+
+def halve_keys(tensor: Lazy, settings: Settings) -> Lazy:
+    """As `halve_queries`, for keys."""
+    return _halve(tensor, settings.kv_heads, Rope.read(settings).dims)
+
+
+def _halve(tensor: Lazy, heads: int, rotated: int) -> Lazy:
+    rows, rest = tensor.shape[0], tensor.shape[1:]
+    _divides(heads, rows, "rows of a query or key matrix")
+
+    def change(x: Array) -> Array:
+        whole = x.reshape(heads, rows // heads, *rest)
+        parts = (whole[:, :rotated:2], whole[:, 1:rotated:2], whole[:, rotated:])
+        return np.concatenate(parts, axis=1).reshape(x.shape)
+
+    return tensor.map(change)
 
 
 def plus_one(tensor: Lazy, settings: Settings) -> Lazy:
@@ -107,6 +130,28 @@ def transpose_experts(tensor: Lazy, settings: Settings | None) -> Lazy:
         return tensor
     experts, columns, rows = tensor.shape
     return tensor.map(lambda x: x.swapaxes(1, 2), (experts, rows, columns))
+
+
+def gate_rows(tensor: Lazy, settings: Settings) -> Lazy:
+    """Take the gate projections of experts that may be stored column by column [experts, columns, 2 x rows]."""
+    return first_half(_rows(tensor, settings, 2), settings)
+
+
+def up_rows(tensor: Lazy, settings: Settings) -> Lazy:
+    """As `gate_rows`, of the up projections."""
+    return second_half(_rows(tensor, settings, 2), settings)
+
+
+def down_rows(tensor: Lazy, settings: Settings) -> Lazy:
+    """Return the down projections of experts that may be stored column by column."""
+    return _rows(tensor, settings, 1)
+
+
+def _rows(tensor: Lazy, settings: Settings, axis: int) -> Lazy:
+    """Return experts with the model's width on this axis, transposed if need be. Raises ModelFileError."""
+    if len(tensor.shape) != 3 or settings.width not in tensor.shape[1:]:
+        raise ModelFileError(f"experts are {list(tensor.shape)}: by config.json one side has {settings.width}")
+    return tensor if tensor.shape[axis] == settings.width else transpose_experts(tensor, settings)
 
 
 def latent_keys(tensor: Lazy, settings: Settings) -> Lazy:

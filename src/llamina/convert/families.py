@@ -53,6 +53,7 @@ _GELU = {
     )
 }
 _INTERLEAVED: dict[str, Edit] = {"attn_q": edits.interleave_queries, "attn_k": edits.interleave_keys}
+_HALVES: dict[str, Edit] = {"attn_q": edits.halve_queries, "attn_k": edits.halve_keys}
 _SHIFTED: dict[str, Edit] = dict.fromkeys(
     (
         "attn_norm",
@@ -79,14 +80,36 @@ _LLAMA_DEFAULTS = {
     "max_position_embeddings": 2048,
     "rms_norm_eps": 1e-6,
 }
+_LLAMA4 = Family(
+    "llama4",
+    names.LLAMA4,
+    {"ffn_down_exps": edits.down_rows},
+    keys.llama4,
+    parts={"ffn_gate_exps": edits.gate_rows, "ffn_up_exps": edits.up_rows},
+    defaults={"intermediate_size_mlp": 16384, "num_local_experts": 16, "num_experts_per_tok": 1, "head_dim": 128},
+    fixed=_SILU
+    | {"attention_chunk_size": (8192,), "floor_scale": (8192,), "attn_scale": (0.1,), "attention_bias": (False,)}
+    | {"attn_temperature_tuning": (True, 4)},
+)
 _MISTRAL_DEFAULTS = {
     "intermediate_size": 14336,
     "num_key_value_heads": 8,
     "max_position_embeddings": 131072,
 }
+_QWEN2_DEFAULTS = _LLAMA_DEFAULTS | {
+    "vocab_size": 151936,
+    "intermediate_size": 22016,
+    "num_key_value_heads": 32,
+    "max_position_embeddings": 32768,
+}
 _LLAMA_INSIDE = replace(_LLAMA, defaults=_LLAMA_DEFAULTS)
 _MISTRAL_INSIDE = replace(_LLAMA, defaults=_LLAMA_DEFAULTS | _MISTRAL_DEFAULTS)
-_INSIDE = {"llama": _LLAMA_INSIDE, "mistral": _MISTRAL_INSIDE, "qwen2": _QWEN2}
+_QWEN2_INSIDE = replace(_QWEN2, defaults=_QWEN2_DEFAULTS)
+_QWEN3 = Family("qwen3", names.QWEN3, fixed=_SILU)
+_INSIDE = {"llama": _LLAMA_INSIDE, "mistral": _MISTRAL_INSIDE, "qwen2": _QWEN2_INSIDE, "qwen3": _QWEN3}
+_LFM2 = Family("lfm2", names.LFM2, {"shortconv.conv": edits.flat}, keys.lfm2, fixed={"conv_bias": (False,)})
+_GLM4_DEFAULTS = {"partial_rotary_factor": 0.5}
+_GLM4 = Family("glm4", names.GLM4, fixed=_SILU, defaults=_GLM4_DEFAULTS)
 _ALL_SPARSE = {"decoder_sparse_step": (1,), "mlp_only_layers": ([],)}
 _QWEN2_MOE = Family(
     "qwen2moe",
@@ -125,12 +148,14 @@ _BERT = Family("bert", names.BERT, keys=keys.bert, fixed=_GELU, rope=False, enco
 FAMILIES: dict[str, Family] = {
     "LlamaForCausalLM": _LLAMA,
     "LlamaModel": _LLAMA,
+    "Llama4ForCausalLM": _LLAMA4,
+    "Llama4ForConditionalGeneration": _LLAMA4,
     "MistralForCausalLM": _LLAMA,
     "MixtralForCausalLM": replace(_LLAMA, names=names.MIXTRAL),
     "Qwen2ForCausalLM": _QWEN2,
     "Qwen2Model": _QWEN2,
     "Qwen2MoeForCausalLM": _QWEN2_MOE,
-    "Qwen3ForCausalLM": Family("qwen3", names.QWEN3, fixed=_SILU),
+    "Qwen3ForCausalLM": _QWEN3,
     "Qwen3MoeForCausalLM": Family(
         "qwen3moe", names.QWEN3_MOE, keys=keys.experts, fixed=_SILU | _ALL_SPARSE | {"norm_topk_prob": (True,)}
     ),
@@ -145,7 +170,24 @@ FAMILIES: dict[str, Family] = {
     "Mistral3ForConditionalGeneration": _MISTRAL_INSIDE,
     "Qwen2VLForConditionalGeneration": _QWEN2_VL,
     "Qwen2_5_VLForConditionalGeneration": _QWEN2_VL,
+    "Qwen2_5OmniModel": _QWEN2_VL,
+    "Qwen2_5OmniForConditionalGeneration": _QWEN2_VL,
+    "Qwen2_5OmniThinkerForConditionalGeneration": _QWEN2_VL,
     "Qwen3VLForConditionalGeneration": Family("qwen3vl", names.QWEN3, keys=keys.deep_sections, fixed=_SILU),
+    "Qwen3VLMoeForConditionalGeneration": Family(
+        "qwen3vlmoe",
+        names.QWEN3_MOE,
+        {"ffn_down_exps": edits.down_rows},
+        keys.deep_experts,
+        parts={"ffn_gate_exps": edits.gate_rows, "ffn_up_exps": edits.up_rows},
+        fixed=_SILU | _ALL_SPARSE | {"norm_topk_prob": (True,)},
+    ),
+    "InternVLForConditionalGeneration": _QWEN2_INSIDE,
+    "InternVLChatModel": _QWEN2_INSIDE,
+    "JanusForConditionalGeneration": _LLAMA_INSIDE,
+    "Lfm2VlForConditionalGeneration": _LFM2,
+    "Qwen2AudioForConditionalGeneration": _QWEN2_INSIDE,
+    "VoxtralForConditionalGeneration": _LLAMA_INSIDE,
     "Phi3ForCausalLM": Family("phi3", names.PHI3, keys=keys.phi3, fixed=_SILU),
     "CohereForCausalLM": Family("command-r", names.COHERE, keys=keys.cohere, fixed=_SILU),
     "Cohere2ForCausalLM": Family("cohere2", names.COHERE, keys=keys.cohere, fixed=_SILU, windows=True),
@@ -203,7 +245,8 @@ FAMILIES: dict[str, Family] = {
     "ArceeForCausalLM": Family("arcee", names.LLAMA, _INTERLEAVED, fixed=_RELU2),
     "SeedOssForCausalLM": Family("seed_oss", names.SEED_OSS, fixed=_SILU),
     "Exaone4ForCausalLM": Family("exaone4", names.OLMO2, keys=keys.exaone4, fixed=_SILU, windows=True),
-    "Glm4ForCausalLM": Family("glm4", names.GLM4, fixed=_SILU, defaults={"partial_rotary_factor": 0.5}),
+    "Glm4ForCausalLM": _GLM4,
+    "Glm4vForConditionalGeneration": replace(_GLM4, edits=_HALVES, keys=keys.sections),
     "Glm4MoeForCausalLM": Family(
         "glm4moe", names.GLM4_MOE, keys=keys.glm4_moe, fixed=_SILU, defaults={"partial_rotary_factor": 0.5}
     ),
@@ -234,9 +277,7 @@ FAMILIES: dict[str, Family] = {
         fixed=_SILU | {"swiglu_alpha": (1.702,), "swiglu_limit": (7.0,)},
         windows=True,
     ),
-    "Lfm2ForCausalLM": Family(
-        "lfm2", names.LFM2, {"shortconv.conv": edits.flat}, keys.lfm2, fixed={"conv_bias": (False,)}
-    ),
+    "Lfm2ForCausalLM": _LFM2,
     "GPTBigCodeForCausalLM": Family(
         "starcoder",
         names.GPT2,
@@ -259,7 +300,7 @@ def family_of(settings: Settings) -> Family:
         return found
     if any(name in FAMILIES for name in settings.classes):
         raise UnsupportedModel(
-            f"config.json: model_type of text_config is {settings.text_kind!r}, which llamina cannot convert inside "
+            f"config.json: the text model's model_type is {settings.text_kind!r}, which llamina cannot convert inside "
             f"{settings.classes[0]}: {', '.join(_INSIDE)} are known"
         )
     given = ", ".join(settings.classes) or settings.get("model_type", "nothing")
@@ -277,6 +318,6 @@ def assumed(settings: Settings) -> Mapping[str, Any]:
 
 def _named(settings: Settings) -> Family | None:
     found = next((FAMILIES[name] for name in settings.classes if name in FAMILIES), None)
-    if found in (_LLAMA_INSIDE, _MISTRAL_INSIDE) and settings.text_kind is not None:
+    if found in (_LLAMA_INSIDE, _MISTRAL_INSIDE, _QWEN2_INSIDE) and settings.text_kind is not None:
         return _INSIDE.get(settings.text_kind)
     return found

@@ -1,6 +1,7 @@
 """Metadata of particular families, as functions of the settings. A key with the value None is removed."""
 
 from llamina.convert.edits import falcon_kv_heads
+from llamina.convert.rope import Rope
 from llamina.convert.settings import Settings, mapping
 from llamina.errors import ModelFileError, UnsupportedModel
 
@@ -195,7 +196,9 @@ def lfm2(settings: Settings) -> Keys:
         multiple = settings.count("block_multiple_of", 256)
         inner = int(settings.number("block_ffn_dim_multiplier", 1.0) * int(2 * inner / 3))
         inner = -(-inner // multiple) * multiple
-    kinds = settings.get("layer_types")
+    kinds, attending = settings.get("layer_types"), settings.get("full_attn_idxs")
+    if kinds is None and isinstance(attending, list):
+        kinds = ["full_attention" if layer in attending else "conv" for layer in range(settings.layers)]
     if not isinstance(kinds, list) or len(kinds) != settings.layers:
         raise ModelFileError(
             f"config.json: layer_types is {kinds!r}: must have one entry for each of {settings.layers} layers"
@@ -210,11 +213,9 @@ def lfm2(settings: Settings) -> Keys:
 
 def sections(settings: Settings) -> Keys:
     """Return M-RoPE's sections, of time, height, width and nothing else. Raises ModelFileError if there are none."""
-    found = settings.rope.get("mrope_section")
-    if not isinstance(found, list) or len(found) != 3 or sum(found) != settings.head_dim // 2:
-        raise ModelFileError(
-            f"config.json: mrope_section is {found!r}: must be three numbers with the sum {settings.head_dim // 2}"
-        )
+    found, pairs = settings.rope.get("mrope_section"), Rope.read(settings).dims // 2
+    if not isinstance(found, list) or len(found) != 3 or sum(found) != pairs:
+        raise ModelFileError(f"config.json: mrope_section is {found!r}: must be three numbers with the sum {pairs}")
     return {"rope.dimension_sections": [*found, 0]}
 
 
@@ -222,6 +223,28 @@ def deep_sections(settings: Settings) -> Keys:
     """Return M-RoPE's sections, and how many layers get rows of a picture encoder's (DeepStack)."""
     layers = mapping(settings.get("vision_config")).get("deepstack_visual_indexes") or []
     return sections(settings) | {"n_deepstack_layers": len(layers)}
+
+
+def deep_experts(settings: Settings) -> Keys:
+    return experts(settings) | deep_sections(settings)
+
+
+def llama4(settings: Settings) -> Keys:
+    """Return the sizes of experts and of dense layers. Raises UnsupportedModel for layers that GGUF cannot express."""
+    step, layers = settings.count("interleave_moe_layer_step", 1), range(settings.layers)
+    implied = {
+        "moe_layers": [layer for layer in layers if layer % step == step - 1],
+        "no_rope_layers": [int(layer % 4 < 3) for layer in layers],
+        "use_qk_norm": settings.count("num_local_experts", 16) != 128,
+    }
+    for name, value in implied.items():
+        if (given := settings.get(name, value)) not in (value, []):
+            raise UnsupportedModel(f"config.json: {name} is {given}, and llama4 in GGUF implies {value}")
+    return {
+        "interleave_moe_layer_step": step,
+        "expert_feed_forward_length": settings.count("intermediate_size"),
+        "feed_forward_length": settings.count("intermediate_size_mlp"),
+    }
 
 
 def starcoder(settings: Settings) -> Keys:

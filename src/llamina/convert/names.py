@@ -8,7 +8,7 @@ tensor (see PARTS in edits.py).
 import re
 
 WRAPPERS = re.compile(
-    r"^(model\.language_model\.|model\.text_model\.|language_model\.model\.|language_model\.|model\.|transformer\."
+    r"^(?:thinker\.)?(model\.language_model\.|model\.text_model\.|language_model\.model\.|language_model\.|model\.|transformer\."
     r"|gpt_neox\.|backbone\.|bert\.|roberta\.|ernie\.)"
 )
 # Masks and tables that are computed, and parts of multimodal models.
@@ -16,8 +16,8 @@ UNUSED = re.compile(
     r"(rotary_emb\.inv_freq|\.attn\.bias|\.attn\.masked_bias|\.attention\.bias|\.attention\.masked_bias|position_ids)$"
 )
 MULTIMODAL = re.compile(
-    r"^(model\.)?((vision_tower|vision_model|multi_modal_projector|connector|audio_tower|visual|embed_vision)\."
-    r"|image_newline$)"
+    r"^(thinker\.)?(model\.)?((talker|token2wav|vision_tower|vision_model|multi_modal_projector|connector|audio_tower|visual|embed_vision|mlp1"
+    r"|aligner|vqmodel|generation_\w+)\.|image_newline$)"
 )
 
 
@@ -129,6 +129,16 @@ GRANITE_MOE = LLAMA | _in_layers(
         "block_sparse_moe.output_linear": "ffn_down_exps",
         "shared_mlp.input_linear": "ffn_gate_shexp ffn_up_shexp",
         "shared_mlp.output_linear": "ffn_down_shexp",
+    },
+)
+LLAMA4 = LLAMA | _in_layers(
+    "layers",
+    {f"feed_forward.{theirs}_proj": f"ffn_{theirs}" for theirs in ("gate", "up", "down")}
+    | {f"feed_forward.shared_expert.{theirs}_proj": f"ffn_{theirs}_shexp" for theirs in ("gate", "up", "down")}
+    | {
+        "feed_forward.router": "ffn_gate_inp",
+        "feed_forward.experts.gate_up_proj": "ffn_gate_exps.weight ffn_up_exps.weight",
+        "feed_forward.experts.down_proj": "ffn_down_exps.weight",
     },
 )
 HUNYUAN = LLAMA | _in_layers(

@@ -1,5 +1,6 @@
 """config.json: hyperparameters under the names of different families and versions of transformers."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,24 +9,27 @@ from llamina.errors import ModelFileError, ModelNotFound
 from llamina.tokenizer.huggingface.json_file import read_json
 
 _LIMIT = 1 << 31
+_TIED = "tie_word_embeddings"
 
 
 class Settings:
     """A model's hyperparameters. `names` are alternatives, separated by spaces: the first present counts."""
 
     def __init__(self, values: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> None:
-        outer, inner = _present(values), _present(mapping(values.get("text_config")))
+        outer, inner = _present(values), _present(_inner(values))
         if "architectures" in outer:  # the class of a model that sees, not of its text model alone
             inner.pop("architectures", None)
         self._values = {**(defaults or {}), **outer, **inner}
+        if outer.get(_TIED) is False:  # what text_config says may be no more than its default
+            self._values[_TIED] = False
 
     @classmethod
     def read(cls, folder: Path) -> "Settings":
         """Return the settings in a folder's config.json. Raises ModelNotFound or ModelFileError."""
-        path = folder / "config.json"
-        if not path.is_file():
-            raise ModelNotFound(f"{folder} has no config.json: it is not a model folder of Hugging Face")
-        return cls(read_json(path))
+        return cls(read_config(folder))
+
+    def __bool__(self) -> bool:
+        return bool(self._values)
 
     def assuming(self, defaults: Mapping[str, Any]) -> "Settings":
         """Return these settings with defaults for what the file leaves out."""
@@ -44,10 +48,17 @@ class Settings:
             )
         return value
 
+    def counts(self, names: str) -> list[int]:
+        """Return a list of whole numbers; none if the file has no list. Raises ModelFileError for anything else."""
+        value = self.get(names, [])
+        if not isinstance(value, list) or any(type(item) is not int or not 0 <= item < _LIMIT for item in value):
+            raise ModelFileError(f"config.json: {names.split()[0]} is {value!r}: must be a list of whole numbers")
+        return value
+
     def number(self, names: str, default: float | None = None) -> float:
         """Return a number. Raises ModelFileError for anything else."""
         value = self.get(names, default)
-        if not isinstance(value, int | float) or isinstance(value, bool):
+        if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
             raise ModelFileError(f"config.json: {names.split()[0]} is {value!r}: must be a number")
         return float(value)
 
@@ -64,7 +75,7 @@ class Settings:
     @property
     def text_kind(self) -> str | None:
         """What a model that sees says of its text model: its `model_type`; None if it says nothing."""
-        kind = mapping(self.get("text_config")).get("model_type")
+        kind = _inner(self._values).get("model_type")
         return kind if isinstance(kind, str) else None
 
     @property
@@ -104,9 +115,27 @@ class Settings:
         return [kind == "sliding_attention" for kind in kinds] if isinstance(kinds, list) else None
 
 
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return a folder's config.json; of a model that also speaks (Qwen2.5-Omni), what is there of the part that thinks.
+
+    Raises ModelNotFound or ModelFileError.
+    """
+    path = folder / "config.json"
+    if not path.is_file():
+        raise ModelNotFound(f"{folder} has no config.json: it is not a model folder of Hugging Face")
+    config = read_json(path)
+    thinker = mapping(config.get("thinker_config"))
+    return {**thinker, "architectures": config.get("architectures")} if thinker else config
+
+
 def mapping(value: Any) -> Mapping[str, Any]:
     """Return an object of JSON, or an empty one in the place of anything else."""
     return value if isinstance(value, dict) else {}
+
+
+def _inner(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a model that sees says of its text model: InternVL's own code names it otherwise."""
+    return mapping(values.get("text_config")) or mapping(values.get("llm_config"))
 
 
 def _present(values: Mapping[str, Any]) -> dict[str, Any]:

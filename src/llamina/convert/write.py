@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from llamina.convert.encoders import ARCHITECTURE, encoder_metadata, encoder_of, encoder_tensors
+from llamina.convert.encoders import ARCHITECTURE, encoder_metadata, encoder_tensors, encoders_of
 from llamina.convert.encoders import Source as EncoderSource
 from llamina.convert.families import family_of
 from llamina.convert.lazy import BLOCKS, Lazy
@@ -31,9 +31,10 @@ from llamina.tokenizer.huggingface.metadata import tokenizer_metadata
 FILE_TYPES = {"F32": 0, "F16": 1, "Q8_0": 7, "BF16": 32}  # of general.file_type
 # Matrices that are small, or that kernels read as F32.
 _ALWAYS_F32 = re.compile(
-    r".*(_norm|\.ffn_gate_inp|\.ffn_gate_inp_shexp|\.ssm_conv1d|^position_embd|^v\.position_embd|^token_types)\.weight"
+    r".*(_norm|\.ffn_gate_inp|\.ffn_gate_inp_shexp|\.ssm_conv1d|^position_embd|^[va]\.position_embd|^token_types)\.weight"
 )
 _NEVER_BLOCKS = {"mm.input_projection.weight"}  # which llama.cpp transposes
+_ALWAYS_F16 = re.compile(r"a\.conv1d\.\d\.weight")  # which llama.cpp convolves in no other type
 _SNAPSHOT = re.compile(r"models--(?:.*--)?(.+)")  # a folder of Hugging Face's cache
 
 
@@ -65,18 +66,21 @@ def convert(
 ) -> Converted:
     """Convert a folder, or a safetensors file with config.json beside it, to the file `out`.
 
-    By default that is one in the working directory that is named after the source. With `mmproj` the picture encoder
-    is converted, not the text model. `type` is f32, f16, bf16 or q8_0 for the matrices, by default that in which most
-    are stored; or, of a text model, a file type of `quantize`, such as q4_k_m, which may need an `imatrix`. What is
-    published in MXFP4 stays so. `pre` names the pre-tokenizer, if it is not recognized. The file appears when it is
-    complete; one tensor at a time is in memory. Raises ModelNotFound, ModelFileError, UnsupportedModel or RequestError.
+    By default that is one in the working directory that is named after the source. With `mmproj` the encoder of
+    pictures or sounds is converted, not the text model. `type` is f32, f16, bf16 or q8_0 for the matrices, by default
+    that in which most are stored; or, of a text model, a file type of `quantize`, such as q4_k_m, which may need an
+    `imatrix`. What is published in MXFP4 stays so. `pre` names the pre-tokenizer, if it is not recognized. The file
+    appears when it is complete; one tensor at a time is in memory. Raises ModelNotFound, ModelFileError,
+    UnsupportedModel or RequestError.
     """
     mix = _mix(type, imatrix)
     if mmproj and mix is not None:
         raise RequestError(f"type is {type!r}: of an encoder it must be one of {', '.join(FILE_TYPES).lower()}", "type")
     folder = _folder(Path(source))
     notes: list[str] = []
-    tensors, metadata = _encoder(folder, Path(source)) if mmproj else _text_model(folder, Path(source), pre, notes)
+    tensors, metadata = (
+        _encoders(folder, Path(source), notes) if mmproj else _text_model(folder, Path(source), pre, notes)
+    )
     wanted = _wanted(None if mix else type, tensors)
     prefix = "mmproj-" if mmproj else ""
     path = Path(out) if out is not None else Path(f"{prefix}{_stem(Path(source))}-{mix or wanted.name}.gguf")
@@ -132,13 +136,18 @@ def _text_model(
     return tensors, metadata
 
 
-def _encoder(folder: Path, source: Path) -> tuple[dict[str, Lazy], dict[str, Any]]:
-    """The tensors of the encoder of pictures, and its metadata."""
+def _encoders(folder: Path, source: Path, notes: list[str]) -> tuple[dict[str, Lazy], dict[str, Any]]:
+    """The tensors of the encoders, and their metadata."""
     about = EncoderSource.read(folder)
-    encoder = encoder_of(about)
-    about = about.assuming(encoder.family.defaults)
-    tensors = dict(encoder_tensors(encoder, about, folder, _stored(folder, source)))
-    return tensors, {"general.architecture": ARCHITECTURE, **encoder_metadata(encoder, about)}
+    encoders, stored = encoders_of(about), _stored(folder, source)
+    tensors: dict[str, Lazy] = {}
+    metadata: dict[str, Any] = {"general.architecture": ARCHITECTURE}
+    for encoder in encoders:
+        own = about.of(encoder)
+        tensors |= encoder_tensors(encoder, own, stored)
+        metadata |= encoder_metadata(encoder, own)
+        notes += [encoder.note] if encoder.note else []
+    return tensors, metadata
 
 
 def _stored(folder: Path, source: Path) -> dict[str, Lazy]:
@@ -206,7 +215,7 @@ def _kind(name: str, tensor: Lazy, wanted: TensorType) -> TensorType:
         return tensor_type(BLOCKS)
     if len(shape) < 2 or not name.endswith(".weight") or _ALWAYS_F32.fullmatch(name):
         return tensor_type("F32")
-    if shape[-1] % wanted.block or (name in _NEVER_BLOCKS and wanted.name != "F32"):
+    if shape[-1] % wanted.block or _ALWAYS_F16.fullmatch(name) or (name in _NEVER_BLOCKS and wanted.name != "F32"):
         return tensor_type("F16")
     return wanted
 

@@ -54,7 +54,7 @@ class Sound:
     def key(self) -> str:
         """The same for the same contents."""
         found = hashlib.blake2b(b"sound:", digest_size=16)
-        found.update(self.samples.tobytes())
+        found.update(np.ascontiguousarray(self.samples).data)
         return found.hexdigest()
 
 
@@ -127,13 +127,12 @@ def format_of(data: bytes) -> str:
 
 def _whole(pieces: "Iterator[array.array[float]]", limits: Limits) -> Sound:
     """Decoded until it ends, or is longer than it may be, whatever its header says."""
-    found, n = [], 0
+    found = array.array("f")
     for piece in pieces:
-        found.append(np.array(piece, np.float32))
-        n += len(piece)
-        if n > limits.seconds * RATE:
+        found.extend(piece)
+        if len(found) > limits.seconds * RATE:
             raise InvalidSound(f"the sound is longer than {limits.seconds} seconds, which is the most: cut it")
-    return _finite(np.concatenate(found) if found else np.empty(0, np.float32))
+    return _finite(np.frombuffer(found, np.float32))
 
 
 def _of_array(samples: npt.NDArray[Any], rate: Any, limits: Limits) -> Sound:

@@ -30,6 +30,8 @@ def described(entry: Entry) -> Model:
         meta |= {"n_ctx": info.context, "n_vocab": info.vocab, "n_params": info.parameters, "size": info.weight_bytes}
         trained = info.metadata.get(f"{info.architecture}.context_length", info.context)
         meta |= {"n_ctx_train": trained, "n_embd": info.embedding_width}
+        inputs = ["text", *["image"] * info.sees, *["audio"] * info.hears]
+        model["architecture"] = {"input_modalities": inputs, "output_modalities": ["text"]}
         meta |= {"memory": entry.memory, "requests": entry.users, "idle_seconds_left": entry.idle_seconds_left}
     return {"id": entry.id, "object": "model", "created": entry.created, "owned_by": "llamina", "meta": meta}
 

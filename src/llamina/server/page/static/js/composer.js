@@ -7,14 +7,18 @@ import { byId } from "./dom.js";
 export class Composer {
   #attachments = [];
 
-  /** `send` gets the text and the attachments, and returns false to keep them here. */
-  constructor(chat, { send, editLast }) {
+  /**
+   * `send` gets the text and the attachments, and returns false to keep them here; `refusal` says why the model cannot take one of
+   * these, or "".
+   */
+  constructor(chat, { send, refusal, editLast }) {
     this.chat = chat;
     this.area = byId("input");
     this.form = byId("composer");
     this.sendButton = byId("send");
     this.stopButton = byId("stop");
     this.send = send;
+    this.refusal = refusal;
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.submit();
@@ -56,7 +60,9 @@ export class Composer {
   async attach(files) {
     for (const file of files) {
       try {
-        this.#attachments.push(await readAttachment(file));
+        const attachment = await readAttachment(file);
+        if (this.refusal(attachment)) throw new Error(this.refusal(attachment));
+        this.#attachments.push(attachment);
       } catch (error) {
         toast(error.message, { error: true });
       }
@@ -82,6 +88,8 @@ export class Composer {
   /** Put a text in and send it as it is. */
   async submit(text = this.area.value) {
     if (this.chat.generation || (!text.trim() && !this.#attachments.length)) return;
+    const refused = this.#attachments.map((attachment) => this.refusal(attachment)).find(Boolean);
+    if (refused) return void toast(refused, { error: true });
     if (!this.send(text.trim(), this.#attachments)) return;
     this.area.value = "";
     this.#attachments = [];

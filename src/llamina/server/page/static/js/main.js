@@ -6,7 +6,7 @@ import { Composer } from "./composer.js";
 import { byId, copyText } from "./dom.js";
 import { listen } from "./keyboard.js";
 import { watch } from "./meter.js";
-import { ModelPicker } from "./models.js";
+import { ModelPicker, SENSES } from "./models.js";
 import { Panel } from "./panel.js";
 import { Sidebar } from "./sidebar.js";
 import { applyTheme, toggleTheme } from "./theme.js";
@@ -45,6 +45,7 @@ const thread = new Thread(chat, {
   modelState: () => models.state,
 });
 const composer = new Composer(chat, {
+  refusal: ({ kind, name }) => (models.takes(kind) === false ? `${models.chosen} does not ${SENSES[kind]}: ${name} cannot be sent to it.` : ""),
   send: (text, attachments) => asking((model) => chat.send(text, attachments, model)),
   editLast: () => thread.editLast(),
 });

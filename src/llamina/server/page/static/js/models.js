@@ -6,6 +6,7 @@ import { byId, count, h, size } from "./dom.js";
 
 const CHOSEN = "llamina.model";
 const POLL = 400; // milliseconds, while a model is being loaded
+export const SENSES = { image: "see", audio: "hear" }; // by the kind of an attachment
 const STATES = { ready: "ready", loading: "loading", unloaded: "not loaded", failed: "failed" };
 
 export class ModelPicker extends EventTarget {
@@ -33,6 +34,11 @@ export class ModelPicker extends EventTarget {
   /** Tokens that fit in the model's context; undefined until it is loaded. */
   get context() {
     return this.current?.meta?.n_ctx;
+  }
+
+  /** Whether the model takes a kind of attachment (text, image, audio); undefined until it is loaded. */
+  takes(kind) {
+    return this.current?.architecture?.input_modalities.includes(kind);
   }
 
   /** What there is to wait for, in words; "" if the model is ready. */
@@ -93,9 +99,10 @@ export class ModelPicker extends EventTarget {
   }
 }
 
-function facts({ meta = {} }) {
+function facts({ meta = {}, architecture }) {
   if (meta.status === "failed") return meta.error ?? "failed";
   if (!meta.n_ctx) return STATES[meta.status] ?? "";
   const parameters = meta.n_params >= 1e9 ? `${(meta.n_params / 1e9).toFixed(1)} B` : `${Math.round(meta.n_params / 1e6) || "<1"} M`;
-  return `${parameters} parameters · ${size(meta.size)} · ${count(meta.n_ctx)} tokens of context`;
+  const senses = Object.keys(SENSES).filter((kind) => architecture?.input_modalities.includes(kind));
+  return [`${parameters} parameters`, size(meta.size), `${count(meta.n_ctx)} tokens of context`, ...senses.map((kind) => `${SENSES[kind]}s`)].join(" · ");
 }

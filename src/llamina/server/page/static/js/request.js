@@ -34,7 +34,7 @@ function constraint({ format, formatText = "" }) {
   }
 }
 
-/** A message as the API has it: pictures as image_url parts with data URLs, text files as text. */
+/** A message as the API has it: pictures as image_url parts with data URLs, sounds as input_audio parts, text files as text. */
 export function apiMessage(message) {
   if (message.role === "tool") return { role: "tool", tool_call_id: message.call, content: message.content };
   if (message.role === "assistant") {
@@ -51,10 +51,15 @@ export function apiMessage(message) {
   const attachments = message.attachments ?? [];
   const texts = attachments.filter((a) => a.kind === "text").map((a) => `${a.name}:\n${fenced(a.data)}`);
   const text = [...texts, message.content].filter(Boolean).join("\n\n");
-  const images = attachments.filter((a) => a.kind === "image");
-  if (!images.length) return { role: "user", content: text };
-  const parts = images.map((a) => ({ type: "image_url", image_url: { url: a.data } }));
+  const parts = attachments.filter((a) => a.kind !== "text").map(part);
+  if (!parts.length) return { role: "user", content: text };
   return { role: "user", content: text ? [{ type: "text", text }, ...parts] : parts };
+}
+
+function part({ kind, data }) {
+  if (kind === "image") return { type: "image_url", image_url: { url: data } };
+  const [, format, base64] = /^data:audio\/(\w+);base64,(.*)$/.exec(data);
+  return { type: "input_audio", input_audio: { data: base64, format } };
 }
 
 /** A text between fences that are longer than any in it. */

@@ -9,6 +9,8 @@ const FORMAT = "llamina.conversations";
 const MARK = /^<!-- message: (user|assistant|tool) -->$/;
 const ROLES = { user: "You", assistant: "Model", tool: "Tool" };
 const PICTURE = /^data:image\/(png|jpeg|webp|gif|bmp);base64,[A-Za-z0-9+/=]*$/;
+const SOUND = /^data:audio\/(wav|mp3|flac);base64,[A-Za-z0-9+/=]*$/;
+const MEDIA = { image: "picture", audio: "sound" };
 
 /** Save conversations (all, if no ids are given) as a JSON file. */
 export async function exportConversations(ids = null) {
@@ -28,7 +30,7 @@ export function toMarkdown({ title, settings }, path) {
   if (settings.system) parts.push(`> ${settings.system.replaceAll("\n", "\n> ")}`);
   for (const { role, content, attachments = [], model, calls = [], name } of path) {
     const who = role === "assistant" ? (model ?? ROLES.assistant) : role === "tool" ? `${ROLES.tool} ${name}` : ROLES.user;
-    const files = (attachments ?? []).map((a) => (a.kind === "text" ? `${a.name}:\n\n${fenced(a.data)}` : `(picture ${a.name})`));
+    const files = (attachments ?? []).map((a) => (a.kind === "text" ? `${a.name}:\n\n${fenced(a.data)}` : `(${MEDIA[a.kind]} ${a.name})`));
     const called = calls.filter(Boolean).map((call) => `Calls \`${call.name}\`:\n\n${fenced(call.arguments)}`);
     const text = [...files, content, ...called].filter(Boolean).join("\n\n");
     parts.push(`<!-- message: ${role} -->\n## ${who}`, text.replace(/^(\\*<!-- message: )/gm, "\\$1"));
@@ -85,8 +87,9 @@ function checked({ messages, title, created, updated, leaf, settings }) {
 }
 
 function checkedAttachment({ kind, name, size, data }) {
-  one(kind, ["text", "image"], "kind of an attachment");
+  one(kind, ["text", "image", "audio"], "kind of an attachment");
   if (kind === "image" && !PICTURE.test(data)) throw new Error("A picture in it is no data URL of a PNG, JPEG, WebP, GIF or BMP.");
+  if (kind === "audio" && !SOUND.test(data)) throw new Error("A sound in it is no data URL of a WAV, MP3 or FLAC.");
   return { kind, name: string(name, "name of an attachment"), size: Number(size) || 0, data: string(data, "data of an attachment") };
 }
 
