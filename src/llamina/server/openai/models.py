@@ -21,6 +21,7 @@ async def get_model(request: Request) -> Json[Model]:
 
 def described(entry: Entry) -> Model:
     meta: ModelMeta = {"status": entry.status, "aliases": entry.profile.aliases}
+    model: Model = {"id": entry.id, "object": "model", "created": entry.created, "owned_by": "llamina", "meta": meta}
     if entry.progress is not None:
         meta["progress"] = {"stage": entry.progress.stage, "done": entry.progress.done, "total": entry.progress.total}
     if entry.error:
@@ -30,10 +31,13 @@ def described(entry: Entry) -> Model:
         meta |= {"n_ctx": info.context, "n_vocab": info.vocab, "n_params": info.parameters, "size": info.weight_bytes}
         trained = info.metadata.get(f"{info.architecture}.context_length", info.context)
         meta |= {"n_ctx_train": trained, "n_embd": info.embedding_width}
-        inputs = ["text", *["image"] * info.sees, *["audio"] * info.hears]
-        model["architecture"] = {"input_modalities": inputs, "output_modalities": ["text"]}
         meta |= {"memory": entry.memory, "requests": entry.users, "idle_seconds_left": entry.idle_seconds_left}
-    return {"id": entry.id, "object": "model", "created": entry.created, "owned_by": "llamina", "meta": meta}
+        model["architecture"] = {"input_modalities": ["text"], "output_modalities": ["text"]}
+        if info.sees:
+            model["architecture"]["input_modalities"].append("image")
+        if info.hears:
+            model["architecture"]["input_modalities"].append("audio")
+    return model
 
 
 routes = [

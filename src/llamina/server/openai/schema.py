@@ -263,12 +263,18 @@ class ModelMeta(TypedDict):
     idle_seconds_left: NotRequired[float | None]
 
 
+class Modalities(TypedDict):
+    input_modalities: list[Literal["text", "image", "audio"]]
+    output_modalities: list[Literal["text"]]
+
+
 class Model(TypedDict):
     id: str
     object: Literal["model"]
     created: int
     owned_by: Literal["llamina"]
     meta: ModelMeta
+    architecture: NotRequired[Modalities]  # once it is loaded
 
 
 class ModelList(TypedDict):
