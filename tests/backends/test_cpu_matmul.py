@@ -6,7 +6,7 @@ import pytest
 from plans import block_weight, error, float_weight, run, whole
 
 from llamina.backends.cpu.lowering.matmul import BY_256, PLAIN, rounding
-from llamina.backends.cpu.tiling import FEW, PART, TILE_TOKENS
+from llamina.backends.cpu.tiling import FEW, FLOAT_PART, FLOAT_TOKENS, PART, TILE_TOKENS
 from llamina.ops import Routing, Value, Weight, embed, expert_linear, flat, head_linear, heads, linear, pick, route
 from llamina.quant import FORMATS, decode, encode, format_of
 
@@ -69,7 +69,7 @@ def test_linear(kind: str) -> None:
 )
 def test_long_rows_have_the_bits_of_one_token(kind: str) -> None:
     """Rows longer than a tile, whose parts are added up; the last part shorter."""
-    width = 2 * PART + (256 if kind not in PLAIN else 259)
+    width = 2 * PART + 256 if kind not in PLAIN else 2 * FLOAT_PART + 259
     x, w = table(width), weight(kind, 35, width)
 
     def forward(tokens: Value, positions: Value) -> Value:
@@ -79,8 +79,21 @@ def test_long_rows_have_the_bits_of_one_token(kind: str) -> None:
     for tokens in (TOKENS, 2 * TOKENS):  # half a tile's length for few, all of it for more
         assert np.array_equal(run("cpu", forward, [[whole(tokens)]]), alone[tokens])
     assert len(TOKENS) <= FEW < 2 * len(TOKENS)
-    many = (TOKENS * TILE_TOKENS)[: TILE_TOKENS + 5]  # more than pass by a tile at once
+    many = (TOKENS * TILE_TOKENS)[: max(TILE_TOKENS, FLOAT_TOKENS) + 5]  # more than pass by a tile at once
     assert np.array_equal(run("cpu", forward, [[whole(many)]], max_tokens=len(many), pages=64), alone[many])
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+@pytest.mark.parametrize("width", [1, 7, 8, 9])
+def test_short_rows_have_the_bits_of_one_token(kind: str, width: int) -> None:
+    """Rows that are no whole step."""
+    x, w = table(width), weight(kind, 71, width)
+
+    def forward(tokens: Value, positions: Value) -> Value:
+        return pick(linear(embed(tokens, float_weight("token_embd.weight", x)), w))
+
+    alone = np.concatenate([run("cpu", forward, [[whole([token])]]) for token in range(10)])
+    assert np.array_equal(run("cpu", forward, [[whole(TOKENS)]]), alone[TOKENS])
 
 
 @pytest.mark.parametrize("kind", ["F16", "Q4_1", "Q8_0", "NVFP4", "Q4_K", "Q6_K"])

@@ -48,8 +48,9 @@ def test_pages_are_huge_and_given_back(file: Path) -> None:
     taken = huge_bytes() - before
     del opened
     gc.collect()
-    assert huge_bytes() == before
-    assert taken in (0, moved)  # none if memory is too fragmented
+    few = moved // 2  # others of this process may become huge, or small again, at any time
+    assert abs(huge_bytes() - before) < few
+    assert taken < few or abs(taken - moved) < few  # none if memory is too fragmented
 
 
 def test_the_file_may_change_afterwards(file: Path) -> None:

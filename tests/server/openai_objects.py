@@ -15,7 +15,7 @@ EXTENSIONS = {
     "ChatCompletionMessage": {"reasoning_content"},
     "ChoiceDelta": {"reasoning_content"},
     "Completion": {"timings"},
-    "Model": {"meta"},
+    "Model": {"architecture", "meta"},
 }
 
 

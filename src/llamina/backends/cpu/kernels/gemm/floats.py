@@ -46,6 +46,7 @@ from llamina.backends.cpu.kernels.vector.simd import (
     splat_f32,
     store_f32,
     store_f32_part,
+    zero_f32,
 )
 from llamina.backends.cpu.tiling import FLOAT_PART, FLOAT_TOKENS, PANEL, PANEL_BYTES
 
@@ -264,9 +265,6 @@ def gemm_float(form: Form) -> Any:
         panel = rest + REST * PANEL // ROWS
         sums = panel + most_rows // ROWS * tile
         kept = most_rows // ROWS * sums_size if steps > most else 0  # of TOKENS, if they wait for other parts
-        if steps == 0:
-            for i in range(PANEL * TOKENS):
-                set_f32(totals + 4 * i, 0.0)
         for first in range(0, items, FLOAT_TOKENS):
             end = min(first + FLOAT_TOKENS, items)
             for r in range(low, high, most_rows):
@@ -282,7 +280,10 @@ def gemm_float(form: Form) -> Any:
                     for token in range(first, end, TOKENS):
                         tokens = tokens_at(x + line * start, x_item, token, items, order, share)
                         here = sums + (token - first) // TOKENS * kept
-                        if length > 0:
+                        if length == 0:
+                            for i in range(0, PANEL * TOKENS, 8):
+                                store_f32(totals + 4 * i, zero_f32())
+                        else:
                             for n in range((rows + ROWS - 1) // ROWS):
                                 total = totals + 4 * ROWS * n
                                 multiply(panel + n * tile, length, here, total, start == 0, final, tokens)
