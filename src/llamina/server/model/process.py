@@ -115,9 +115,9 @@ class WorkerModel(Model):
 
     def _lost(self, process: "subprocess.Popen[bytes]") -> None:
         """The connection has ended, and the process with it, or soon."""
-        self._burying = asyncio.ensure_future(self._bury(process))
+        self._reaping = asyncio.ensure_future(self._reap(process))
 
-    async def _bury(self, process: "subprocess.Popen[bytes]") -> None:
+    async def _reap(self, process: "subprocess.Popen[bytes]") -> None:
         self._ended(process, await asyncio.to_thread(process.wait))
 
     def _take(self, frame: FromModel) -> None:

@@ -14,12 +14,12 @@ from numba.core import types
 
 from llamina.backends.cpu.kernels.device import device, kernel, routine
 from llamina.backends.cpu.kernels.vector.loads import (
-    brains_of,
-    bytes_of,
-    halves_of,
-    nibbles_of,
+    bf16_loader,
+    f16_loader,
+    i8_loader,
     store_bf16,
     store_f16,
+    u4_loader,
     wide,
 )
 from llamina.backends.cpu.kernels.vector.math import first
@@ -145,7 +145,7 @@ def blocks(bits: int) -> KvLayout:
         return step(dim) * PAGE
 
     def reads(vec: Vec) -> Reads:
-        load_f16, load_i8, load_u4 = halves_of(vec), bytes_of(vec), nibbles_of(vec)
+        load_f16, load_i8, load_u4 = f16_loader(vec), i8_loader(vec), u4_loader(vec)
         splat = splat_of(vec, types.float32)
 
         @device
@@ -212,9 +212,9 @@ def blocks(bits: int) -> KvLayout:
 
 
 KV_LAYOUTS = {
-    "f16": floats(halves_of, store_f16, set_f16, 2),
+    "f16": floats(f16_loader, store_f16, set_f16, 2),
     "f32": floats(loader, store_f32, set_f32, 4),
-    "bf16": floats(brains_of, store_bf16, set_bf16, 2),
+    "bf16": floats(bf16_loader, store_bf16, set_bf16, 2),
     "q8_0": blocks(8),
     "q4_0": blocks(4),
 }

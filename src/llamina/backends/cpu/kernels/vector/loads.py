@@ -28,12 +28,12 @@ def _all(vec: Vec, value: int) -> ir.Constant:
     return ir.Constant(_ints(vec), [value] * vec.ir.count)
 
 
-def halves_of(vec: Vec) -> Any:
+def f16_loader(vec: Vec) -> Any:
     """(address) → float16 numbers."""
     return op(vec, (types.intp,), lambda b, at: b.fpext(_raw(b, at, ir.HalfType(), vec.ir.count), vec.ir))
 
 
-def brains_of(vec: Vec) -> Any:
+def bf16_loader(vec: Vec) -> Any:
     """(address) → bfloat16 numbers."""
 
     def body(b: Any, address: Any) -> Any:
@@ -43,12 +43,12 @@ def brains_of(vec: Vec) -> Any:
     return op(vec, (types.intp,), body)
 
 
-def bytes_of(vec: Vec) -> Any:
+def i8_loader(vec: Vec) -> Any:
     """(address) → signed bytes."""
     return op(vec, (types.intp,), lambda b, at: b.sitofp(b.sext(_raw(b, at, I8, vec.ir.count), _ints(vec)), vec.ir))
 
 
-def nibbles_of(vec: Vec) -> Any:
+def u4_loader(vec: Vec) -> Any:
     """(address, high) → low or high halves of bytes, 8 less than they say."""
 
     def body(b: Any, address: Any, high: Any) -> Any:
@@ -70,6 +70,6 @@ def _store_bf16(b: Any, address: Any, value: Any) -> None:
     b.store(round_bf16(b, value), pointer(b, address, i16x8.ir)).align = 1
 
 
-load_f16, load_bf16 = halves_of(f32x8), brains_of(f32x8)
+load_f16, load_bf16 = f16_loader(f32x8), bf16_loader(f32x8)
 store_f16 = op(types.void, (types.intp, f32x8), _store_f16)
 store_bf16 = op(types.void, (types.intp, f32x8), _store_bf16)
