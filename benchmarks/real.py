@@ -3,6 +3,7 @@
     python benchmarks/real.py --llama-bench llama.cpp/build/bin/llama-bench --out real.json
     python benchmarks/real.py --llama-bench … --models qwen2.5-coder-1.5b --threads 2 --rounds 5
     python benchmarks/real.py --llama-bench … --models llama-3.2-1b:Q4_K_M,smollm2:BF16,own.gguf
+    python benchmarks/real.py --llama-bench … --models qwen2.5-coder-0.5b --tasks "prompt of 256 at 16384"
     python benchmarks/real.py --fetch                  # only bring the files
     python benchmarks/real.py --table real.json        # the Markdown table of an earlier record
 
@@ -63,6 +64,7 @@ TASKS = {
     "8 sequences": Task("generate", 16, batch=8, depth=32),
     "32 sequences": Task("generate", 16, batch=32, depth=32),
 }
+DEEP = {f"prompt of 256 at {n}": Task("prompt", 256, depth=n) for n in (4096, 16384)}  # when asked for: they take long
 
 
 def fetch(name: str) -> Path:
@@ -111,13 +113,17 @@ def interleave(ours: Rate, theirs: Rate, rounds: int) -> dict[str, Any]:
 def compare(path: Path, native: Native, threads: int, rounds: int, tasks: dict[str, Task]) -> Iterator[dict[str, Any]]:
     """A result for each task of a model that generates."""
     setup = setup_of(open_model(path), path, Options(list(tasks.values()), threads))
-    known: dict[tuple[str, int], Flags] = {}
+    known: dict[tuple[str, int, int], Flags] = {}
     with closing(Child(setup, lambda *step: None)) as child:
         for work, task in tasks.items():
-            kind = task.kind, task.batch
+            deep = task.depth if work in DEEP else 0
+            kind = task.kind, task.batch, deep
             if kind not in known:  # those of a prompt are fastest for a longer one, too
                 say(f"{path.name}, {threads} threads, {work}: looking for llama.cpp's fastest flags")
-                known[kind] = native.best(path, probe(task), threads)
+                known[kind] = native.best(path, probe(replace(task, depth=0) if deep else task), threads)
+                if deep:  # flash attention or not is another question there
+                    ways = [known[kind], replace(known[kind], flash=not known[kind].flash)]
+                    known[kind] = max(native.bench(path, task, threads, ways), key=lambda row: row.rate).flags
             child.seconds(task if task.kind == "prompt" else replace(task, depth=0, tokens=2), rounds)  # warms up
             seeds = iter(range(rounds))
             result = interleave(
@@ -244,9 +250,9 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     asked = parser.parse_args(argv)
     asked.models, asked.threads = asked.models.split(","), [int(n) for n in asked.threads.split(",")]
     for name in asked.tasks.split(","):
-        if name not in TASKS:
-            parser.error(f"--tasks has {name!r}: known are {', '.join(TASKS)}")
-    asked.tasks = {name: TASKS[name] for name in asked.tasks.split(",")}
+        if name not in TASKS | DEEP:
+            parser.error(f"--tasks has {name!r}: known are {', '.join(TASKS | DEEP)}")
+    asked.tasks = {name: (TASKS | DEEP)[name] for name in asked.tasks.split(",")}
     unknown = [name for name in asked.models if name not in MODELS and ":" not in name and not Path(name).is_file()]
     if unknown:
         parser.error(

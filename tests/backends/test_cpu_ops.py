@@ -77,10 +77,21 @@ def _attention(params: Attention, sinks: bool = False, dim: int = 12, group: int
         x = start(tokens)
         q, k, v = (heads(project(x, n, name), h) for name, n, h in
                    (("q", 2 * group * dim, 2 * group), ("kk", 2 * dim, 2), ("vvv", 2 * 20, 2)))  # fmt: skip
-        out = attend(q, k, v, 0, params, constant("sinks", 2 * group) if sinks else None)
+        biases = constant("biases", 2 * group, 2 * params.distances) if params.distances else None
+        out = attend(q, k, v, 0, params, constant("sinks", 2 * group) if sinks else None, biases=biases)
         return pick(flat(out))
 
     return forward
+
+
+def _shared_keys(tokens: Value, positions: Value) -> Value:
+    """Two layers whose keys and values are those of the first; keys are rotated, as models have it."""
+    x, params = start(tokens), Attention(0.3, window=9)
+    k, v = rope(heads(project(x, 24, "kk"), 2), Rope(12, 1e4)), heads(project(x, 40, "vvv"), 2)
+    for name in ("q", "other q"):
+        q = rope(heads(project(x, 48, name), 4), Rope(12, 1e4))
+        x = x + project(flat(attend(q, k, v, 0, params)), 60, f"{name} out")
+    return pick(x)
 
 
 def _latent(tokens: Value, positions: Value) -> Value:
@@ -147,8 +158,10 @@ PLANS: dict[str, Forward] = {
     "add": elementwise(lambda x: add(x, x)),
     "add weight": elementwise(lambda x: add(x, constant("b", 60))),
     "add per head": elementwise(lambda x: add(heads(x, 6), constant("b", 10))),
+    "add a value to each head": elementwise(lambda x: add(heads(x, 6), project(x, 10, "a"))),
     "mul one per head": elementwise(lambda x: mul(heads(x, 6), constant("d", 6, 1))),
     "mul one per row": elementwise(lambda x: mul(x, activate(project(x, 1, "g"), "sigmoid"))),
+    "mul heads by one per row": elementwise(lambda x: mul(heads(x, 6), project(x, 1, "g"))),
     "div by a weight": elementwise(lambda x: div(heads(x, 6), float_weight("d", 1.5 + np.cos(np.arange(10))))),
     "pad": elementwise(lambda x: pad(split(x, 25, 35)[1], 7, -3.0)),
     "scale": elementwise(lambda x: scale(x, -1.5)),
@@ -179,12 +192,15 @@ PLANS: dict[str, Forward] = {
     "n-grams": _ngrams,
     "linear of heads": elementwise(lambda x: project(heads(x, 4), 9, "h")),
     "linear of a view": elementwise(lambda x: project(split(heads(x, 4), 4, 11)[1], 9, "h")),
+    "linear of heads of a part": elementwise(lambda x: project(heads(split(x, 24, 36)[1], 4), 7, "h")),
     "attention": _attention(Attention(0.3)),
+    "attention to shared keys": _shared_keys,
     "attention, window": _attention(Attention(0.3, window=5)),
     "attention, chunks": _attention(Attention(0.3, chunk=7)),
     "attention, chunks and window": _attention(Attention(0.3, window=5, chunk=18)),
     "attention, cap": _attention(Attention(0.3, softcap=2.0)),
     "attention, alibi": _attention(Attention(0.3, alibi=8.0), group=3),
+    "attention, biases by distance": _attention(Attention(0.3, distances=256), group=3),
     "attention, sinks": _attention(Attention(0.3), sinks=True),
     "attention, long dim": _attention(Attention(0.1), dim=64, group=1),
     "latent attention": _latent,
@@ -244,7 +260,7 @@ def test_same_bits_however_it_is_cut(name: str) -> None:
     assert np.array_equal(got, run("cpu", plan, [beside], threads=2)[3:-1])
 
 
-@pytest.mark.parametrize("options", [{}, {"alibi": 8.0}, {"window": 9}, {"window": 40}])
+@pytest.mark.parametrize("options", [{}, {"alibi": 8.0}, {"window": 9}, {"window": 40}, {"distances": 256}])
 def test_attention_both_ways(options: dict[str, float]) -> None:
     """Every token sees the span, or half a window on either side, on any number of threads and beside any others."""
     plan = _attention(Attention(0.3, causal=False, **options))  # type: ignore[arg-type]
@@ -259,6 +275,7 @@ BACKENDS = ("reference", "cpu")
 LONG = {
     "plain": _attention(Attention(0.3), dim=16, group=3),
     "everything": _attention(Attention(0.3, window=300, alibi=8.0, softcap=20.0), sinks=True, group=1),
+    "biases by distance": _attention(Attention(0.3, distances=512), group=1),
     "latent": _latent,
     "chosen": _chosen(Selection(512, 3, 32, local=1), False),
 }
@@ -293,6 +310,15 @@ def test_rounded_keys_and_values(name: str, kv_type: str) -> None:
         assert error(got, exact) < far
     for size in (1, 3):
         assert np.array_equal(got, run("cpu", PLANS[name], pieces(TOKENS, size, first_page=5, slot=2), kv_type=kv_type))
+
+
+@pytest.mark.parametrize("kv_type", KEPT)
+@pytest.mark.parametrize("dim", [20, 64])
+def test_many_rows_have_the_bits_of_one(kv_type: str, dim: int) -> None:
+    """Many tokens and heads share a chunk that is made float32 once; one token reads it as it is kept."""
+    plan, tokens = _attention(Attention(0.3), dim=dim, group=3), np.random.default_rng(2).integers(0, 32, 150).tolist()
+    together = run("cpu", plan, [[whole(tokens)]], kv_type=kv_type, max_tokens=150)
+    assert np.array_equal(together, run("cpu", plan, pieces(tokens, 1), kv_type=kv_type))
 
 
 @pytest.mark.parametrize("kv_type", KEPT)

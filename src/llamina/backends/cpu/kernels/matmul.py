@@ -93,6 +93,19 @@ def linear_kernel(few: Any, many: Any | None, least: int) -> Any:
     return run
 
 
+def words_kernel(many: Any) -> Any:
+    """GEMM for any number of tokens."""
+
+    @kernel(writes=("out", "scratch"))
+    def run(thread, threads, count, x, x_item, outer, w, w_row, out, out_item, rows, k, scratch, scratch_size, worker):
+        eights = (rows + 7) // 8
+        low, high = 8 * first(eights, thread, threads), min(8 * first(eights, thread + 1, threads), rows)
+        pad = scratch + worker * scratch_size
+        many(w, w_row, low, high, x, x_item, i64(count) * outer, out, out_item, k, pad, 0, 1)
+
+    return run
+
+
 @device
 def sort_by_expert(ids, ids_row, items, outer, experts, order, starts):
     """Item numbers by expert, and where each expert's begin (one entry more than experts)."""
@@ -155,3 +168,4 @@ MULTIPLY = {name: gemv_rows(gemv, GEMV_4.get(name)) for name, gemv in GEMV.items
 LEAST = {name: MANY if name in GEMV_4 else MANY_ALONE for name in MULTIPLY}
 KERNELS = {f"linear.{name}": linear_kernel(few, many_of(name), LEAST[name]) for name, few in MULTIPLY.items()}
 KERNELS |= {f"experts.{name}": experts_kernel(few, many_of(name), LEAST[name]) for name, few in MULTIPLY.items()}
+KERNELS |= {f"linear.{name}.words": words_kernel(many) for name, many in gemm.WORDS.items()}

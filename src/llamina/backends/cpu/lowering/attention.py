@@ -1,8 +1,11 @@
 """Attention over the KV cache, and the selection of what is attended to."""
 
+import numpy as np
+
 from llamina.backends.cpu.lowering.emitter import Emitter, lowers
 from llamina.backends.cpu.runtime.arena import Argument, Place, Ref
 from llamina.ops import Attention, Selection, State, Step, Value
+from llamina.ops.batch import PAGE
 from llamina.ops.rotation import alibi_slopes, hadamard_size
 
 
@@ -25,7 +28,7 @@ def attend(e: Emitter, step: Step) -> None:
         until=e.fixed(e.batch.until) if step.attrs.get("until") or params.bounded else 0,
         since=e.fixed(e.batch.since) if params.bounded else 0,
         slopes=e.fixed(alibi_slopes(q.outer, params.alibi)),
-        sinks=e.constant(step.weights[0]) if step.weights else 0,
+        sinks=e.constant(step.weights[0]) if step.weights and not params.distances else 0, **biases(e, step),
         scratch=Ref(e.scratch), scratch_size=e.scratch_size,
         shared_partials=Ref(e.partials), partials_size=e.partials_size,
         selected=chosen[0].ref if chosen else 0, selected_row=chosen[0].row if chosen else 0,
@@ -34,6 +37,16 @@ def attend(e: Emitter, step: Step) -> None:
     )  # fmt: skip
     if size:
         rotate(e, step.outputs[0], found, out, size)
+
+
+def biases(e: Emitter, step: Step) -> dict[str, Argument]:
+    """Each head's biases by distance, and room behind them, for the scores of whole pages are biased."""
+    params: Attention = step.attrs["params"]
+    if not params.distances:
+        return {"biases": 0, "biases_row": 0, "distances": 0}
+    w = step.weights[0]
+    table = e.once(("biases", w.name), lambda: np.pad(w.floats(), ((0, 0), (0, PAGE))))
+    return {"biases": e.fixed(table), "biases_row": table.strides[0], "distances": params.distances}
 
 
 @lowers("select")

@@ -54,6 +54,7 @@ class Emitter:
         from llamina.backends.cpu.lowering.scratch import partials_size, scratch_size  # asks what this CPU has
 
         self.batch, self.capacity, self.states = batch, capacity, states
+        self.decodes = plan.causal  # otherwise all tokens of a sequence are computed together
         self.calls: list[KernelCall] = []
         self.buffers: list[Buffer] = []
         self.constants: list[npt.NDArray[Any]] = []  # arrays that calls point into
@@ -147,8 +148,15 @@ class Emitter:
 
     def contiguous(self, value: Value) -> Place:
         """Where a value is, copied first if its heads lie apart."""
-        place = self.place(value)
-        if not place.contiguous:
+        return self._copied_unless(self.place(value).contiguous, value)
+
+    def packed(self, value: Value) -> Place:
+        """Where a value is, copied first unless the heads of all its rows lie one after the other."""
+        return self._copied_unless(self.place(value).packed, value)
+
+    def _copied_unless(self, fits: bool, value: Value) -> Place:
+        if not fits:
+            place = self.place(value)
             self.copy(value, place, copy := self.like(place, value))
             self.put(value, copy)
         return self.place(value)

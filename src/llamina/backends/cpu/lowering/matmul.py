@@ -4,7 +4,7 @@ from llamina.backends.cpu.lowering.emitter import Emitter, lowers
 from llamina.backends.cpu.runtime.arena import Ref
 from llamina.ops import Routing, Step, Value, Weight
 
-PLAIN = ("F32", "F16", "BF16")  # multiplied with float activations, or with bfloat16 where the CPU can
+PLAIN = ("F32", "F16", "BF16")  # multiplied with float activations, or with rounded ones where the CPU can
 BY_256 = (  # multiplied with activations quantized by 256; all others by 32
     "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S",
     "IQ4_XS", "TQ1_0", "TQ2_0",
@@ -21,11 +21,10 @@ def embed(e: Emitter, step: Step) -> None:
     )  # fmt: skip
 
 
-def activations(e: Emitter, value: Value, w: Weight) -> tuple[Ref, int]:
-    """The input as the weight's kernel wants it: where, and how far apart its vectors are."""
-    kind = rounding(w.format.name)
+def activations(e: Emitter, value: Value, kind: str | None) -> tuple[Ref, int]:
+    """The input as a kernel wants it: where, and how far apart its vectors are."""
     if kind is None:
-        place = e.contiguous(value)
+        place = e.packed(value)
         return place.ref, 4 * place.inner if place.outer > 1 else place.row
     return e.once((kind, value.id), lambda: quantized(e, value, kind))
 
@@ -39,11 +38,25 @@ def rounding(name: str) -> str | None:
     return "q256" if name in BY_256 else "q32"
 
 
+def in_words(e: Emitter, w: Weight) -> bool:
+    """Whether float weights become 16-bit integers with a scale for each block of 32, as activations do then.
+
+    Their products take half as many instructions as those of float32. For a lone token it would be more of them, so it
+    is for plans whose tokens are computed together: encoders.
+    """
+    if e.decodes or w.format.name not in ("F16", "BF16") or w.shape[-1] % 32:
+        return False
+    from llamina.backends.cpu.features import HAS_VNNI  # which asks LLVM
+
+    return HAS_VNNI
+
+
 def quantized(e: Emitter, value: Value, kind: str) -> tuple[Ref, int]:
-    """A value as 8-bit integers with a scale for each block of 256 or 32, or as bfloat16."""
+    """A value as integers of 8 bits with a scale for each block of 256 or 32, of 16 bits (by 32), or as bfloat16."""
     x = e.place(value)
     n = x.inner
-    item = {"q256": n + n // 256 * 36, "q32": n + n // 8 + n // 4, "bf16": 64 * -(-n // 32)}[kind]
+    sizes = {"q256": n + n // 256 * 36, "q32": n + n // 8 + n // 4, "i16": 2 * n + n // 8, "bf16": 64 * -(-n // 32)}
+    item = sizes[kind]
     ref = e.new(item * x.outer * e.rows(value) + 64)  # matrix registers read whole lines
     e.emit(
         f"quantize.{kind}", count=e.count(value), **x.reading(), out=ref, out_row=item, outer=x.outer, inner=n,
@@ -54,9 +67,12 @@ def quantized(e: Emitter, value: Value, kind: str) -> tuple[Ref, int]:
 @lowers("linear")
 def linear(e: Emitter, step: Step) -> None:
     w, value, out = step.weights[0], step.inputs[0], e.output(step.outputs[0])
-    x, item = activations(e, value, w)
+    kernel, kind = f"linear.{w.format.name}", rounding(w.format.name)
+    if in_words(e, w):
+        kernel, kind = f"{kernel}.words", "i16"
+    x, item = activations(e, value, kind)
     e.emit(
-        f"linear.{w.format.name}", count=e.count(value), x=x, x_item=item, outer=e.place(value).outer,
+        kernel, count=e.count(value), x=x, x_item=item, outer=e.place(value).outer,
         w=e.matrix(w), w_row=w.data.nbytes // w.shape[0], out=out.ref,
         out_item=4 * out.inner if out.outer > 1 else out.row, rows=w.shape[0], k=w.shape[1],
         scratch=Ref(e.scratch), scratch_size=e.scratch_size,
@@ -67,7 +83,7 @@ def linear(e: Emitter, step: Step) -> None:
 def experts(e: Emitter, step: Step) -> None:
     w, value, out = step.weights[0], step.inputs[0], e.output(step.outputs[0])
     chosen = e.place(step.inputs[1]) if step.op == "expert_linear" else None
-    x, item = activations(e, value, w)
+    x, item = activations(e, value, rounding(w.format.name))
     count, rows, k = w.shape
     e.emit(
         f"experts.{w.format.name}", count=e.count(value), x=x, x_item=item,

@@ -13,8 +13,9 @@ def scratch_size(plan: Plan, batch: Batch) -> int:
     experts = max((w.shape[0] for w in weights if len(w.shape) == 3), default=0)
     items = max((step.inputs[1].size for step in plan.steps if step.op == "expert_linear"), default=1)
     items = max(items, *(w.shape[0] for w in weights if len(w.shape) == 3), 1)
-    dim = max((step.states[0].shape[2] for step in plan.steps if step.op == "attend"), default=0)
-    attention = MOST_ROWS * partial_bytes(dim) + 4 * CHUNK * PAGE * dim
+    shapes = [step.states[0].shape for step in plan.steps if step.op == "attend"]
+    key_dim, value_dim = (max((shape[i] + 7 & ~7 for shape in shapes), default=0) for i in (1, 2))
+    attention = MOST_ROWS * partial_bytes(value_dim) + 4 * CHUNK * PAGE * (key_dim + value_dim)
     scores = max((4 * step.attrs["params"].context + 64 for step in plan.steps if step.op == "select"), default=0)
     numbers = (experts + 2 + items * len(batch.tokens)) if experts else 0
     return max(attention, scores, scratch_bytes(widest, numbers))

@@ -57,6 +57,11 @@ class Place:
     def contiguous(self) -> bool:
         return self.outer == 1 or self.head == 4 * self.inner
 
+    @property
+    def packed(self) -> bool:
+        """Whether heads lie one after the other through all rows; a row of one head may be longer than it."""
+        return self.outer == 1 or (self.head == 4 * self.inner and self.row == self.outer * self.head)
+
     def reading(self) -> dict[str, Argument]:
         """Arguments of a kernel that reads it as `x`."""
         return {"x": self.ref, "x_row": self.row, "x_head": self.head}

@@ -13,6 +13,7 @@ import numpy as np
 from llamina.backends.cpu.kernels.attention.kv_cache import KV_LAYOUTS, KvLayout
 from llamina.backends.cpu.kernels.attention.rows import (
     AT,
+    BIASES,
     CELL,
     ENTRY,
     HIGHEST,
@@ -43,6 +44,7 @@ from llamina.backends.cpu.kernels.attention.rows import (
     row_scores,
     score_rows,
     softmax_scores,
+    unpack_page,
     weigh_rows,
 )
 from llamina.backends.cpu.kernels.device import device, kernel, routine
@@ -53,6 +55,7 @@ from llamina.backends.cpu.layout import CHUNK, MOST_ROWS
 from llamina.ops.batch import PAGE
 
 TOKENS = 8  # of one task, at the most
+MANY_ROWS = 16  # from so many on, a chunk is made float32 once, instead of by each four of them
 
 
 @device
@@ -111,11 +114,13 @@ def attend_kernel(layout: KvLayout, latent: bool) -> Any:
         read_values(layout),
     )
     page_bytes, step_bytes = layout.page, layout.step
+    unpack, score_plain, weigh_plain = unpack_page(layout), score_rows(PLAIN), weigh_rows(PLAIN)
+    many, plain_bytes, plain_step = MANY_ROWS if layout is not PLAIN and not latent else 1 << 30, PLAIN.page, PLAIN.step
 
     @routine
     def begin_rows(
         cells, begin, tokens, head_0, n_heads, q, q_row, q_head, out, out_row, out_head, positions, last, ahead, until,
-        since, window, chunk, slopes, sinks, selected, selected_row, scores,
+        since, window, chunk, slopes, biases, biases_row, distances, sinks, selected, selected_row, scores,
     ):  # fmt: skip
         for row in range(begin, begin + tokens):
             position = i32(positions + 4 * row)
@@ -128,6 +133,7 @@ def attend_kernel(layout: KvLayout, latent: bool) -> Any:
                 set_i64(cells + HIGHEST, highest_visible(row, positions, ahead, last, until))
                 set_i64(cells + SELECTED, selected + row * selected_row)
                 set_f32(cells + SLOPE, f32(slopes + 4 * head))
+                set_i64(cells + BIASES, biases + head * biases_row + 4 * (distances - position) if biases else 0)
                 set_f32(cells + TOP, f32(sinks + 4 * head) if sinks else np.float32(-np.inf))
                 set_f32(cells + SUM, np.float32(1) if sinks else np.float32(0))
                 cells += CELL
@@ -174,16 +180,26 @@ def attend_kernel(layout: KvLayout, latent: bool) -> Any:
         fetch_keys = page_bytes(key_dim) // value_dim
         for r in range(rows):
             set_i64(cells + r * CELL + PARTIAL, partials + r * partial_size(value_dim))
+        if rows >= many:
+            for i in range(n):
+                unpack(pages + ENTRY * i, pad, pad + plain_bytes(key_dim), key_dim, value_dim)
+                pad += plain_bytes(key_dim) + plain_bytes(value_dim)
         for r in range(0, rows, 4):
             c0, c1, c2, c3 = four_rows(cells, r, rows)
-            score(c0, c1, c2, c3, pages, n, key_dim, fetch_values if r == 0 else 0)
+            if rows >= many:
+                score_plain(c0, c1, c2, c3, pages, n, key_dim, 0)
+            else:
+                score(c0, c1, c2, c3, pages, n, key_dim, fetch_values if r == 0 else 0)
         for r in range(rows):
             if i64(cells + SELECTED):
                 mask_unselected(cells + r * CELL, pages, n, block)
             softmax_scores(cells + r * CELL, pages, n, scale, cap, value_dim)
         for r in range(0, rows, 4):
             c0, c1, c2, c3 = four_rows(cells, r, rows)
-            weigh(c0, c1, c2, c3, pages, n, step, value_dim, lowest, late, fetch_keys if r == 0 else 0)
+            if rows >= many:
+                weigh_plain(c0, c1, c2, c3, pages, n, plain_step(value_dim), value_dim, lowest, late, 0)
+            else:
+                weigh(c0, c1, c2, c3, pages, n, step, value_dim, lowest, late, fetch_keys if r == 0 else 0)
 
     @routine
     def all_chunks(
@@ -221,9 +237,10 @@ def attend_kernel(layout: KvLayout, latent: bool) -> Any:
 
     @kernel(writes=("out", "shared_partials", "scratch"))
     def run(
-        thread, threads, spans, starts, q, q_row, q_head, keys, values, positions, sequences, tables, tables_row,
-        out, out_row, out_head, heads, kv_heads, key_dim, value_dim, window, chunk, ahead, until, since, slopes, sinks,
-        scratch, scratch_size, shared_partials, partials_size, selected, selected_row, selected_head, block, worker,
+        thread, threads, spans, starts, q, q_row, q_head, keys, values, positions, sequences, tables, tables_row, out,
+        out_row, out_head, heads, kv_heads, key_dim, value_dim, window, chunk, ahead, until, since, slopes, biases,
+        biases_row, distances, sinks, scratch, scratch_size, shared_partials, partials_size, selected, selected_row,
+        selected_head, block, worker,
         scale: float, cap: float,
     ):  # fmt: skip
         group = heads // kv_heads
@@ -256,7 +273,7 @@ def attend_kernel(layout: KvLayout, latent: bool) -> Any:
                     if at + n_pages > mine:
                         begin_rows(
                             cells, begin, tokens, head_0, n_heads, q, q_row, q_head, out, out_row, out_head, positions,
-                            last, ahead, until, since, window, chunk, slopes, sinks,
+                            last, ahead, until, since, window, chunk, slopes, biases, biases_row, distances, sinks,
                             selected + kv_head * selected_head, selected_row, scores,
                         )  # fmt: skip
                         all_chunks(

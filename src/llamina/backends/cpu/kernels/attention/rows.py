@@ -13,7 +13,7 @@ from llamina.backends.cpu.kernels.attention.kv_cache import KV_LAYOUTS, RUN, KvL
 from llamina.backends.cpu.kernels.device import device, routine
 from llamina.backends.cpu.kernels.vector.loads import WIDE, wide
 from llamina.backends.cpu.kernels.vector.math import exp8, exp_of, tanh8
-from llamina.backends.cpu.kernels.vector.memory import f32, i64, prefetch, set_f32, stack_of, u32
+from llamina.backends.cpu.kernels.vector.memory import f32, i64, prefetch, set_f32, set_i64, stack_of, u32
 from llamina.backends.cpu.kernels.vector.simd import (
     Vec,
     cvt_f32,
@@ -41,7 +41,7 @@ from llamina.backends.cpu.layout import CHUNK, MOST_ROWS, partial_bytes
 from llamina.ops.batch import PAGE
 
 CELL = 128  # a row: where it stands, and what it has selected so far
-QUERY, OUT, PARTIAL, SCORES, POSITION, LOWEST, HIGHEST, SELECTED, TOP, SUM, SLOPE = (8 * i for i in range(11))
+QUERY, OUT, PARTIAL, SCORES, POSITION, LOWEST, HIGHEST, SELECTED, TOP, SUM, SLOPE, BIASES = (8 * i for i in range(12))
 ENTRY = 32  # a page of the chunk: its keys, its values, its first position, the keys of the page a chunk later
 KEYS, VALUES, AT, NEXT = 0, 8, 16, 24
 SCORES_BYTES = CHUNK * PAGE * 4  # a row's scores of a chunk, and then its weights
@@ -88,7 +88,7 @@ def none_selected(cells, rows, at, block):
 
 
 @device
-def shape_scores(s, at, position, lowest, highest, scale, cap, slope):
+def shape_scores(s, at, position, lowest, highest, scale, cap, slope, biases):
     """Scale, cap and bias 8 scores of positions at, at+1, …; those outside the mask become -inf."""
     s = s * splat_f32(scale)
     if cap > np.float32(0):
@@ -96,6 +96,8 @@ def shape_scores(s, at, position, lowest, highest, scale, cap, slope):
     where = iota_i32() + splat_i32(np.int32(at))
     ahead = cvt_f32(where) - splat_f32(np.float32(position))
     s = fma(splat_f32(slope), zero_f32() - max_f32(ahead, zero_f32() - ahead), s)
+    if biases:
+        s = s + load_f32(biases + 4 * at)
     return within(where, splat_i32(np.int32(lowest)), splat_i32(np.int32(highest)), s, MINUS_INF())
 
 
@@ -115,16 +117,16 @@ def put_two(address, x, y):
 def softmax_scores(cell, pages, n, scale, cap, value_dim):
     """The softmax of a chunk's scores, which become weights; its top and sum go to the row's partial result."""
     position, lowest, highest, slope = i64(cell + POSITION), i64(cell + LOWEST), i64(cell + HIGHEST), f32(cell + SLOPE)
-    scores, tops = i64(cell + SCORES), MINUS_INF()
-    plain = slope == np.float32(0) and cap == np.float32(0)
+    scores, tops, biases = i64(cell + SCORES), MINUS_INF(), i64(cell + BIASES)
+    plain = slope == np.float32(0) and cap == np.float32(0) and biases == 0
     for i in range(n):
         at, here = i64(pages + ENTRY * i + AT), scores + 4 * PAGE * i
         s0, s1 = load_f32(here), load_f32(here + 32)
         if plain and lowest <= at and at + PAGE - 1 <= highest:  # the same bits, in fewer operations
             s0, s1 = s0 * splat_f32(scale), s1 * splat_f32(scale)
         else:
-            s0 = shape_scores(s0, at, position, lowest, highest, scale, cap, slope)
-            s1 = shape_scores(s1, at + 8, position, lowest, highest, scale, cap, slope)
+            s0 = shape_scores(s0, at, position, lowest, highest, scale, cap, slope, biases)
+            s1 = shape_scores(s1, at + 8, position, lowest, highest, scale, cap, slope, biases)
         store_two(here, s0, s1)
         tops = max_f32(tops, max_f32(s0, s1))
     top, total = hmax_f32(tops), zero_f32()
@@ -274,6 +276,36 @@ def put_part(x, i, dim, value):
         store_f32(x + 4 * i, value)
     else:
         store_f32_part(x + 4 * i, value, dim - i)
+
+
+def unpack_page(layout: KvLayout) -> Any:
+    key, scale, scaled, value, step_bytes = (
+        layout.wide.key,
+        layout.wide.scale,
+        layout.scaled,
+        layout.eight.value,
+        layout.step,
+    )
+    plain_step = PLAIN.step
+
+    @routine
+    def run(entry, keys, values, key_dim, value_dim):
+        """A page as float32, of which its entry tells then."""
+        from_keys, from_values = i64(entry + KEYS), i64(entry + VALUES)
+        for start in range(0, key_dim, RUN):
+            for half in range(0, PAGE, WIDE):
+                s = scale(from_keys, start, half)
+                for i in range(min(RUN, key_dim - start)):
+                    k = key(from_keys, start, i, half)
+                    put_wide(keys + 4 * ((start + i) * PAGE + half), k * s if scaled else k)
+        for j in range(PAGE):
+            for i in range(0, value_dim, 8):
+                v = value(from_values + j * step_bytes(value_dim), i, value_dim)
+                store_f32(values + j * plain_step(value_dim) + 4 * i, v)
+        set_i64(entry + KEYS, keys)
+        set_i64(entry + VALUES, values)
+
+    return run
 
 
 def read_values(layout: KvLayout) -> Any:

@@ -63,6 +63,7 @@ class Block32(NamedTuple):
     packed_at: int = 0  # where elements are, if there are 32 of them as they are, or
     four_bits: bool = False  # 16 bytes: the low halves, then the high ones
     levels: tuple[int, ...] = ()  # the elements that nibbles stand for, where these are not the elements
+    words: bool = False  # elements are of 16 bits
 
 
 class SuperBlock(NamedTuple):

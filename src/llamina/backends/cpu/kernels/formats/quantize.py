@@ -1,19 +1,23 @@
-"""Activations as 8-bit integers with a scale per block and the sums that offsets and mins need, or as bfloat16.
+"""Activations as 8-bit integers with a scale per block and the sums that offsets and mins need; as words; as bfloat16.
 
 A row of n numbers becomes, side by side:
   q32    int8[n] | float32[n/32] scales | int32[n/16] sums of 16
   q256   int8[n] | float32[n/256] scales | int16[n/16] sums of 16
+  i16    int16[n] | float32[n/32] scales
   bf16   bfloat16[n], and zeros up to a multiple of 32
 """
 
 import numpy as np
 
 from llamina.backends.cpu.kernels.device import device, kernel
+from llamina.backends.cpu.kernels.formats.halves import MOST, store_words
 from llamina.backends.cpu.kernels.vector.brain import store_bf16
 from llamina.backends.cpu.kernels.vector.math import first
 from llamina.backends.cpu.kernels.vector.memory import i64, set_f32, set_i32, set_i64
 from llamina.backends.cpu.kernels.vector.simd import (
     abs_f32,
+    fma,
+    hsum_f32,
     htop_f32,
     load_f32,
     load_f32_part,
@@ -26,6 +30,8 @@ from llamina.backends.cpu.kernels.vector.simd import (
     two_sums_i32,
     zero_f32,
 )
+
+TINY = 1e-30  # numbers below it are zeros, as words
 
 
 @device
@@ -41,6 +47,13 @@ def largest(x, n):
 def factor_of(top):
     """What brings numbers up to `top` to 127; 0 where top is 0, or no number."""
     return splat_f32(np.float32(127) / top if top > np.float32(0) else np.float32(0))
+
+
+@device
+def length_of(x, factor):
+    """The norm of 32 numbers times a factor."""
+    a, b, c, d = load_f32(x) * factor, load_f32(x + 32) * factor, load_f32(x + 64) * factor, load_f32(x + 96) * factor
+    return np.sqrt(hsum_f32(fma(a, a, fma(b, b, fma(c, c, d * d)))))
 
 
 @device
@@ -84,6 +97,23 @@ def quantize_256(thread, threads, count, x, x_row, x_head, out, out_row, outer, 
 
 
 @kernel(writes=("out",))
+def quantize_i16(thread, threads, count, x, x_row, x_head, out, out_row, outer, inner):
+    end = first(i64(count) * outer, thread + 1, threads)
+    for item in range(first(i64(count) * outer, thread, threads), end):
+        source, q = x + item // outer * x_row + item % outer * x_head, out + item * out_row
+        for b in range(inner // 32):
+            at = source + 128 * b
+            length = top = largest(at, 32)  # of zeros, or of what is no number, if there is nothing else
+            factor = np.float32(0)
+            if np.float32(TINY) < top < np.float32(np.inf):
+                length = top * length_of(at, splat_f32(np.float32(1) / top))
+                factor = np.float32(MOST) / length
+            same = splat_f32(factor)
+            store_words(q + 64 * b, load_f32(at), load_f32(at + 32), load_f32(at + 64), load_f32(at + 96), same)
+            set_f32(q + 2 * inner + 4 * b, length * np.float32(1 / MOST))
+
+
+@kernel(writes=("out",))
 def quantize_bf16(thread, threads, count, x, x_row, x_head, out, out_row, outer, inner):
     end = first(i64(count) * outer, thread + 1, threads)
     for item in range(first(i64(count) * outer, thread, threads), end):
@@ -96,4 +126,9 @@ def quantize_bf16(thread, threads, count, x, x_row, x_head, out, out_row, outer,
             store_bf16(q + 2 * i, zero_f32())
 
 
-KERNELS = {"quantize.q32": quantize_32, "quantize.q256": quantize_256, "quantize.bf16": quantize_bf16}
+KERNELS = {
+    "quantize.q32": quantize_32,
+    "quantize.q256": quantize_256,
+    "quantize.bf16": quantize_bf16,
+    "quantize.i16": quantize_i16,
+}

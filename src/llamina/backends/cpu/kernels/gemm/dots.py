@@ -32,7 +32,7 @@ ONLY_AVX2 = HAS_AVX2 and not HAS_VNNI
 
 def in_words(form: Block32 | SuperBlock) -> bool:
     """Whether a format's elements are 16 bits wide in tiles: signed bytes, where the CPU has no product for them."""
-    return form.signed and not (HAS_VNNI or HAS_SDOT)
+    return (isinstance(form, Block32) and form.words) or (form.signed and not (HAS_VNNI or HAS_SDOT))
 
 
 def biased(form: Block32 | SuperBlock) -> bool:
@@ -156,9 +156,9 @@ def words_for(units: int) -> Any:
 
 def dots_for(form: Block32 | SuperBlock, length: int) -> Any:
     """(tile, tile, group, scales, scales, runs of `length`, target of 8 sums), whichever suits this CPU and format."""
-    plain, steps = isinstance(form, Block32), min(products_in_16_bits(form.most), length // 4)
     if in_words(form):
         return words_for(length // 2)
+    plain, steps = isinstance(form, Block32), min(products_in_16_bits(form.most), length // 4)
     if HAS_VNNI and not plain and 16 * 127 * form.most < 2**15:
         return dots_in_sixteens(length)
     if HAS_VNNI or HAS_SDOT:

@@ -11,7 +11,9 @@ A tile of 16 rows is unpacked in two halves, each of which fills its half of eve
 
 from typing import Any
 
+from llamina.backends.cpu.features import HAS_VNNI
 from llamina.backends.cpu.kernels.device import device, routine
+from llamina.backends.cpu.kernels.formats import halves
 from llamina.backends.cpu.kernels.formats.blocks import BLOCKS_32, SUPERBLOCKS, Block32, SuperBlock
 from llamina.backends.cpu.kernels.gemm import avx2
 from llamina.backends.cpu.kernels.gemm.dots import (
@@ -35,8 +37,8 @@ from llamina.backends.cpu.kernels.gemm.lanes import (
     times_of,
     zero_floats,
 )
-from llamina.backends.cpu.kernels.gemm.tokens import gather_32, gather_super
-from llamina.backends.cpu.kernels.gemm.unpack import unpack_32, unpack_super
+from llamina.backends.cpu.kernels.gemm.tokens import gather_32, gather_super, gather_words
+from llamina.backends.cpu.kernels.gemm.unpack import unpack_32, unpack_super, unpack_words
 from llamina.backends.cpu.kernels.gemv.blocks import prefetch_lines
 from llamina.backends.cpu.kernels.vector.memory import f32, i32, stack_of
 from llamina.backends.cpu.tiling import (
@@ -305,3 +307,8 @@ def gemm_super(form: SuperBlock) -> Any:
 
 GEMM = {name: gemm_32(form) for name, form in BLOCKS_32.items()}
 GEMM |= {name: gemm_super(form) for name, form in SUPERBLOCKS.items()}
+WORDS = {
+    name: gemm_rows(halves.FORM, unpack_words(numbers), multiply_32(halves.FORM), gather_words)
+    for name, numbers in (halves.NUMBERS if HAS_VNNI else {}).items()
+}
+"""Of float weights as blocks of words."""

@@ -104,6 +104,21 @@ def gather_32(words: bool, offset: int, halves: bool = False) -> Any:
     return gather
 
 
+@routine
+def gather_words(x0, x1, x2, x3, k, group):
+    """Four i16 vectors → a group."""
+    for b in range(k // 32):
+        for i in (64 * b, 64 * b + 32):
+            bytes_of_four(x0 + i, x1 + i, x2 + i, x3 + i, group)
+            group += 128
+        at = 2 * k + 4 * b
+        set_f32(group, f32(x0 + at))
+        set_f32(group + 4, f32(x1 + at))
+        set_f32(group + 8, f32(x2 + at))
+        set_f32(group + 12, f32(x3 + at))
+        group += SMALL_SIDE
+
+
 def gather_super(words: bool, sums_of_32: bool) -> Any:
     """Four q256 vectors → a group."""
     elements = words_of_four if words else bytes_of_four

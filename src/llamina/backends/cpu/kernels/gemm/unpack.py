@@ -11,6 +11,7 @@ from numba.core import types
 
 from llamina.backends.cpu.kernels.device import device, routine
 from llamina.backends.cpu.kernels.formats.blocks import Block32, SuperBlock, gather_min
+from llamina.backends.cpu.kernels.formats.halves import Numbers, columns_of
 from llamina.backends.cpu.kernels.gemm.dots import biased, in_words
 from llamina.backends.cpu.kernels.gemv.blocks import prefetch_lines, rows_after
 from llamina.backends.cpu.kernels.vector.memory import pointer, stack_of
@@ -84,6 +85,21 @@ def unpack_32(form: Block32) -> Any:
             if j == runs - 1:
                 p0, p1, p2, p3 = p0 + nbytes, p1 + nbytes, p2 + nbytes, p3 + nbytes
                 p4, p5, p6, p7 = p4 + nbytes, p5 + nbytes, p6 + nbytes, p7 + nbytes
+
+    return unpack
+
+
+def unpack_words(numbers: Numbers) -> Any:
+    """Float weights as words; scales as those of runs of 32."""
+    columns = columns_of(numbers)
+
+    @routine
+    def unpack(p0, w_row, last, k, tile, ahead):
+        p1, p2, p3, p4, p5, p6, p7 = rows_after(p0, w_row, last)
+        scales = tile + 16 * UNIT * (k // 32)
+        for b in range(k // 32):
+            columns(tile + 16 * UNIT * b, scales + 2 * UNIT * b, p0, p1, p2, p3, p4, p5, p6, p7)
+            p0, p1, p2, p3, p4, p5, p6, p7 = p0 + 64, p1 + 64, p2 + 64, p3 + 64, p4 + 64, p5 + 64, p6 + 64, p7 + 64
 
     return unpack
 

@@ -43,9 +43,13 @@ def transpose_16(b: Any, addresses: tuple[Any, ...], offset: int) -> list[Any]:
     return [*fours[0], *fours[1]]
 
 
-def _put(b: Any, target: Any, words: list[Any]) -> None:
-    for word, value in enumerate(words):
+def put_columns(b: Any, target: Any, first: int, words: list[Any]) -> None:
+    for word, value in enumerate(words, first):
         b.store(value, pointer(b, b.add(target, I64(UNIT * word)), value.type)).align = 1
+
+
+def _put(b: Any, target: Any, words: list[Any]) -> None:
+    put_columns(b, target, 0, words)
 
 
 def _put_words(b: Any, target: Any, words: list[Any]) -> None:
