@@ -30,6 +30,8 @@ SPECIAL = (
     "<|media_end|>",
     "<|begin_of_image|>",
     "<|end_of_image|>",
+    "<|image>",
+    "<image|>",
 )
 TEMPLATE = "{% for m in messages %}<1>{{ m.content }}<2>{% endfor %}{% if add_generation_prompt %}<3>{% endif %}"
 HEARING = ("<|audio_bos|>", "<|audio_eos|>", "[BEGIN_AUDIO]", "<sound>", "<|audio_start|>", "<|audio_end|>")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import llamina
+from golden.encoder_models import TINY
 from golden_facts import SPECS
 from llamina.models import ALIASES, SHARED, architectures
 
@@ -229,8 +230,7 @@ def test_every_architecture_has_facts() -> None:
     known = {entry["arch"] for entry in SPECS.values()}
     live = (Path(__file__).parent / "models" / "test_expert_variants.py").read_text(encoding="utf-8")
     known |= set(re.findall(r'arch="([\w-]+)"', live))
-    encoders = (Path(__file__).parent / "models" / "test_encoders.py").read_text(encoding="utf-8")
-    known |= set(re.findall(r'Tiny\(\s*"([\w-]+)"', encoders))
+    known |= {tiny.arch for tiny in TINY.values()}
     assert set(architectures()) - known == set()
 
 

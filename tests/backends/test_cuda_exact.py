@@ -17,7 +17,7 @@ from cuda_runs import interpret  # noqa: E402 (Triton's kernels)
 from llamina.backends.cuda.lowering import attention  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # a GPU's arithmetic does not warn
-KINDS = ("attention", "attention, sinks", "attention, window", "latent attention")
+KINDS = ("attention", "attention, sinks", "attention, biases by distance", "attention, window", "latent attention")
 
 
 @pytest.fixture

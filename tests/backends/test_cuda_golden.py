@@ -14,8 +14,9 @@ from skips import import_peer
 
 import_peer("triton")
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # a GPU's arithmetic does not warn
-NAMES = [  # rotations, windows, caps, sinks, latent attention, experts, recurrences, ALiBi, n-grams
+NAMES = [  # rotations, windows, caps, sinks, latent attention, experts, recurrences, ALiBi, n-grams, shared keys
     "llama-dense", "gemma2-dense", "gpt-oss-moe", "deepseek2-moe", "mamba2-dense", "qwen3next-moe", "bloom-dense",
+    "gemma4-shared",
 ]  # fmt: skip
 
 

@@ -32,7 +32,7 @@ def test_equals_its_meaning(name: str) -> None:
     assert error(interpret(plan, pieces(FEW, 5, first_page=5, slot=2)), want) < 1e-9
 
 
-@pytest.mark.parametrize("params", [{}, {"window": 4}], ids=str)
+@pytest.mark.parametrize("params", [{}, {"window": 4}, {"distances": 64}], ids=str)
 def test_attention_both_ways(params: dict[str, int]) -> None:
     plan = _attention(Attention(0.3, causal=False, **params))  # type: ignore[arg-type]
     assert error(interpret(plan, [[whole(FEW)]]), run("reference", plan, [[whole(FEW)]])) < 1e-9

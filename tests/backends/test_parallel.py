@@ -62,10 +62,12 @@ def logits(path: Path, ranks: int, name: str = "cpu") -> npt.NDArray[np.float32]
 @pytest.mark.parametrize(
     "name",
     ["llama-dense", "qwen2-dense", "qwen3-dense", "gemma2-dense", "phi3-dense", "falcon-dense", "olmo2-dense",
-     "llama-moe", "gpt-oss-moe", "grovemoe-moe", "deepseek2-moe", "falcon-h1-dense", "qwen4exp-moe"],
+     "llama-moe", "gpt-oss-moe", "grovemoe-moe", "deepseek2-moe", "falcon-h1-dense", "qwen4exp-moe",
+     "gemma4-moe", "gemma4-shared"],
 )  # fmt: skip
 def test_two_ranks_compute_the_same(name: str, files: Files) -> None:
-    """Biases, one key head, soft caps, windows, fused matrices, parallel residuals, norms over all heads, experts."""
+    """Biases, one key head, soft caps, windows, fused matrices, parallel residuals, norms over all heads, experts,
+    layers that share keys."""
     assert error(logits(files(name), 2), logits(files(name), 1)) < 1e-11
 
 

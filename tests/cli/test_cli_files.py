@@ -16,6 +16,7 @@ from llamina.convert import convert
 
 Invoke = Callable[..., Result]
 TIED = "tied embeddings"
+WINDOWS = "sliding window of 8 tokens in 3 of 5 layers"
 MOE = "2 of 8 experts in 2 layers"
 
 
@@ -100,6 +101,10 @@ def test_show_tells_the_memory_of_windows(invoke: Invoke, tmp_path: Path) -> Non
 def test_show_tells_features(invoke: Invoke, tmp_path: Path) -> None:
     for name, expected in (
         ("gemma2", ["sliding window of 8 tokens in 1 of 2 layers", "attention softcap of 50", TIED]),
+        (
+            "gemma4-shared",
+            [WINDOWS, "keys and values of other layers in 2 of 5 layers", "RoPE frequency factors", TIED],
+        ),
         ("deepseek3-yarn", ["latent attention (MLA), 48 values per token and layer", MOE, "YaRN scaled by 4"]),
         ("mamba2", ["recurrent states in 2 of 2 layers"]),
         ("llama", ["RoPE frequency factors"]),

@@ -28,12 +28,16 @@ Values = npt.NDArray[Any]
 
 def values(name: str, shape: list[int], shifted: bool = False) -> npt.NDArray[np.float32]:
     """A tensor that depends on its name and shape alone; `shifted` norms are around 0 instead of 1."""
+    if not shape:  # of Apertus' activation
+        return np.array(-1e-6 if name.endswith("eps") else 0.4, np.float32)
     rng = np.random.Generator(np.random.PCG64(zlib.crc32(name.encode())))
     x = rng.standard_normal(shape, dtype=np.float32)
     if name.endswith("A_log"):
         return np.float32(0.5) * np.abs(x)
     if "norm" in name.lower() or ".ln_" in name:
         return np.float32(0.1) * x + np.float32(name.endswith("weight") and not shifted)
+    if name.endswith(("layer_scalar", "scale")):
+        return 1 + np.float32(0.1) * x
     if len(shape) == 1:
         return np.float32(0.1) * x
     if "embed" in name or "lm_head" in name or ".wte" in name or ".wpe" in name:
@@ -59,7 +63,8 @@ def save(path: Path, tensors: Mapping[str, tuple[str, Values]]) -> None:
 
 def weights(spec: Mapping[str, Any]) -> dict[str, tuple[str, Values]]:
     """The tensors of a model of models.json."""
-    shifted = spec["config"]["model_type"].startswith(("gemma", "nemotron"))
+    kind = spec["config"]["model_type"]
+    shifted = kind.startswith(("gemma", "nemotron")) and not kind.startswith(("gemma3n", "gemma4"))
     found = {name: values(name, shape, shifted) for name, shape in spec["tensors"].items()}
     dtype = spec["dtype"]
     return {name: (dtype, bits(x) if dtype == "BF16" else x) for name, x in found.items()}

@@ -67,7 +67,16 @@ LONGROPE = {
     "long_factor": [2.0 + 0.5 * i for i in range(8)],
     "original_max_position_embeddings": 256,
 }
+KINDS = ["sliding_attention", "full_attention"]
+GEMMA4 = {
+    "head_dim": 16,
+    "global_head_dim": 32,
+    "sliding_window": 8,
+    "layer_types": KINDS,
+    "vocab_size_per_layer_input": VOCABULARY,
+}
 OLD = {"vocab_size": VOCABULARY, "bos_token_id": 285, "eos_token_id": 286}
+MODERN = {**SMALL, "num_key_value_heads": None, "num_hidden_layers": 3, "local_attention": 8}
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {**SMALL, "rope_parameters": LLAMA3}),
@@ -90,6 +99,69 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "Gemma3Text",
         {**SMALL, "num_hidden_layers": 7, "head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 8},
     ),
+    "gemma3n": (
+        "Gemma3nText",
+        {
+            **SMALL,
+            "head_dim": 16,
+            "sliding_window": 8,
+            "num_hidden_layers": 4,
+            "layer_types": KINDS * 2,
+            "num_kv_shared_layers": 2,
+            "activation_sparsity_pattern": [0.9, 0.0, 0.9, 0.0],
+            "intermediate_size": [256] * 4,
+            "hidden_size_per_layer_input": 32,
+            "vocab_size_per_layer_input": VOCABULARY - 8,
+            "pad_token_id": 0,
+        },
+    ),
+    "gemma4": (
+        "Gemma4Text",
+        {
+            **SMALL,
+            **GEMMA4,
+            "hidden_size_per_layer_input": 0,
+            "attention_k_eq_v": True,
+            "num_global_key_value_heads": 1,
+        },
+    ),
+    "gemma4-moe": (
+        "Gemma4Text",
+        {
+            **SMALL,
+            **GEMMA4,
+            "hidden_size_per_layer_input": 0,
+            "enable_moe_block": True,
+            "num_experts": 4,
+            "top_k_experts": 2,
+            "moe_intermediate_size": 32,
+            "final_logit_softcapping": 30.0,
+        },
+    ),
+    "gemma4-shared": (
+        "Gemma4Text",
+        {
+            **SMALL,
+            **GEMMA4,
+            "num_hidden_layers": 5,
+            "layer_types": ["sliding_attention", *KINDS, *KINDS],
+            "hidden_size_per_layer_input": 32,
+            "num_kv_shared_layers": 2,
+            "use_double_wide_mlp": True,
+        },
+    ),
+    "gemma-embedding": (
+        "Gemma3Text",
+        {
+            **SMALL,
+            "num_hidden_layers": 7,
+            "head_dim": 32,
+            "query_pre_attn_scalar": 32,
+            "sliding_window": 8,
+            "use_bidirectional_attention": True,
+        },
+    ),
+    "apertus": ("Apertus", {**SMALL, "rope_parameters": LLAMA3}),
     "phi3": ("Phi3", {**SMALL, "sliding_window": None}),
     "phi3-longrope": (
         "Phi3",
@@ -195,9 +267,13 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "mamba": ("Mamba", {**OLD, "hidden_size": 64, "num_hidden_layers": 2, "state_size": 16}),
     "falcon-mamba": ("FalconMamba", {**OLD, "hidden_size": 64, "num_hidden_layers": 2, "state_size": 16}),
     "bert": ("Bert", {**SMALL, "num_key_value_heads": None}),
+    "eurobert": ("EuroBert", SMALL),
+    "modern-bert": ("ModernBert", {**MODERN, "hidden_activation": "silu"}),
+    "modern-bert-ranker": ("ModernBert", {**MODERN, "classifier_pooling": "mean", "num_labels": 2}),
     "roberta": ("Roberta", {**SMALL, "num_key_value_heads": None, "max_position_embeddings": 513, "pad_token_id": 0}),
 }
-ENCODERS = {"bert": "wordpiece", "roberta": "bpe"}
+ENCODERS = {"bert": "wordpiece"} | dict.fromkeys(("roberta", "eurobert", "modern-bert", "gemma-embedding"), "bpe")
+RANKERS = {"modern-bert-ranker"}
 BF16 = {"llama-bf16"}
 
 
@@ -220,7 +296,7 @@ def describe(name: str) -> dict[str, Any]:
     config = getattr(hf, f"{family}Config")(
         **{key: value for key, value in given.items() if key != "num_key_value_heads" or value}
     )
-    loader = hf.AutoModel if name in ENCODERS else hf.AutoModelForCausalLM
+    loader = loader_of(name)
     with tempfile.TemporaryDirectory() as folder:
         loader.from_config(config).save_pretrained(folder)
         saved = json.loads((Path(folder) / "config.json").read_text())
@@ -231,12 +307,17 @@ def describe(name: str) -> dict[str, Any]:
     return {"config": saved, "tensors": tensors, "dtype": dtype, "tokenizer": ENCODERS.get(name, "bpe")}
 
 
+def loader_of(name: str) -> Any:
+    if name in RANKERS:
+        return hf.AutoModelForSequenceClassification
+    return hf.AutoModel if name in ENCODERS else hf.AutoModelForCausalLM
+
+
 def compute(name: str) -> Any:
     """What the model says to the tokens."""
     with tempfile.TemporaryDirectory() as top:
         folder = folders.folder(Path(top) / name, name)
-        loader = hf.AutoModel if name in ENCODERS else hf.AutoModelForCausalLM
-        model = loader.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+        model = loader_of(name).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
         with torch.no_grad():
             result = model(torch.tensor([folders.TOKENS]))
     output = result.last_hidden_state if name in ENCODERS else result.logits

@@ -19,12 +19,15 @@ from llamina.quant import decode
 
 Make = Callable[..., Path]
 F32 = npt.NDArray[np.float32]
-ENCODERS = {"bert", "roberta"}
-# llama.cpp looks for the norms of queries and keys in models of 64 layers and more only.
-UNKNOWN_TO_LLAMA_CPP = {"command-r-plus"}
+ENCODERS = {"bert", "roberta", "eurobert", "modern-bert", "gemma-embedding"}
+RANKERS = {"modern-bert-ranker"}
+# llama.cpp looks for the norms of queries and keys in models of 64 layers and more only. Of Gemma 3n it knows two
+# sizes: 20 layers have keys and values, and gates are cut off in 10.
+UNKNOWN_TO_LLAMA_CPP = {"command-r-plus", "gemma3n"}
 # GGUF's GELU is the one with a hyperbolic tangent, and these were trained with the exact one; gpt-oss' YaRN is not
-# rounded to whole dimensions, as GGUF's is.
-APPROXIMATE = {"falcon", "gptneox", "bert", "gpt-oss"}
+# rounded to whole dimensions, as GGUF's is; llama.cpp, and we, take a sample's deviation where Gemma 3n cuts off gates.
+EXACT_GELU = {"bert", "roberta"}
+APPROXIMATE = {"falcon", "gptneox", "bert", "gpt-oss", "gemma3n"}
 
 
 @pytest.fixture(scope="session")
@@ -52,11 +55,12 @@ def nmse(got: F32, want: F32) -> float:
 
 def test_every_family_has_a_model() -> None:
     made = {spec["config"]["architectures"][0] for spec in MODELS.values()}
-    same = {"LlamaModel", "Qwen2Model", "BertForMaskedLM", "XLMRobertaModel"}
+    same = {"LlamaModel", "Qwen2Model", "BertForMaskedLM", "XLMRobertaModel", "EuroBertForMaskedLM"}
+    same |= {"ModernBertForMaskedLM", "Gemma3nForConditionalGeneration", "Gemma4ForConditionalGeneration"}
     assert set(FAMILIES) - made == same | set(encoders.ENCODERS)  # which test_convert_seeing.py is about
 
 
-@pytest.mark.parametrize("name", sorted(set(MODELS) - ENCODERS))
+@pytest.mark.parametrize("name", sorted(set(MODELS) - ENCODERS - RANKERS))
 def test_logits_are_those_of_transformers(name: str, make: Make, truth: dict[str, F32]) -> None:
     path = make(name)
     architecture = GGUF.open(path).metadata["general.architecture"]
@@ -64,7 +68,65 @@ def test_logits_are_those_of_transformers(name: str, make: Make, truth: dict[str
         assert nmse(engine.logits(TOKENS), truth[name]) < (1e-6 if architecture in APPROXIMATE else 1e-10)
 
 
-@pytest.mark.parametrize("name", sorted(set(MODELS) - UNKNOWN_TO_LLAMA_CPP))
+@pytest.mark.parametrize("name", sorted(ENCODERS))
+def test_hidden_states_are_those_of_transformers(name: str, make: Make, truth: dict[str, F32]) -> None:
+    with llamina.load(make(name), kv_type="f32", context=256, threads=1) as engine:
+        assert nmse(engine.hidden(TOKENS), truth[name]) < (1e-6 if name in EXACT_GELU else 1e-10)
+
+
+@pytest.mark.parametrize("name", sorted(RANKERS))
+def test_scores_are_those_of_transformers(name: str, make: Make, truth: dict[str, F32]) -> None:
+    with llamina.load(make(name), kv_type="f32", context=256, threads=1) as engine:
+        assert engine.pooling == "rank"
+        assert nmse(engine.embed(TOKENS)[0], truth[name]) < 1e-5  # GELU twice: in the layers and in the head
+
+
+def test_encoders_as_their_authors_publish_them(tmp_path: Path) -> None:
+    """ModernBERT's bases and layers under their older names; the head that guesses words is left out."""
+    new, old = folder(tmp_path / "new" / "m", "modern-bert"), folder(tmp_path / "old" / "m", "modern-bert")
+    config: dict[str, Any] = json.loads((old / "config.json").read_text())
+    del config["layer_types"], config["rope_parameters"]
+    config |= {"global_attn_every_n_layers": 3, "global_rope_theta": 160000.0, "local_rope_theta": 10000.0}
+    (old / "config.json").write_text(json.dumps(config | {"architectures": ["ModernBertForMaskedLM"]}))
+    tensors = {f"model.{name}": x for name, x in weights(MODELS["modern-bert"]).items()}
+    tensors |= {name: ("F32", np.ones(64, np.float32)) for name in ("head.norm.weight", "decoder.bias")}
+    save(old / "model.safetensors", tensors)
+    files = [GGUF.open(convert(path, path / "out.gguf").path) for path in (new, old)]
+    assert [list(file.metadata["modern-bert.attention.sliding_window_pattern"]) for file in files[:1]] == [[0, 1, 1]]
+    assert files[1].metadata["modern-bert.attention.sliding_window_pattern"] == 3
+    assert files[0].tensors.keys() == files[1].tensors.keys()
+    for key in ("rope.freq_base", "rope.freq_base_swa", "attention.sliding_window"):
+        assert files[0].metadata[f"modern-bert.{key}"] == files[1].metadata[f"modern-bert.{key}"]
+
+
+def test_matrices_behind_the_pooling(tmp_path: Path, truth: dict[str, F32]) -> None:
+    """EmbeddingGemma as sentence-transformers has it: the mean, then two matrices. Others lose them, with a note."""
+    random = np.random.default_rng(1)
+    inner, outer = (random.standard_normal(shape, np.float32) for shape in ((96, 64), (64, 96)))
+    for name in ("gemma-embedding", "bert"):
+        path = folder(tmp_path / name / "m", name)
+        kinds = {"0": "Transformer", "1_Pooling": "Pooling", "2_Dense": "Dense", "3_Dense": "Dense"}
+        listed = [{"path": key, "type": f"sentence_transformers.models.{kind}"} for key, kind in kinds.items()]
+        (path / "modules.json").write_text(json.dumps(listed))
+        (path / "1_Pooling").mkdir()
+        (path / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True}))
+        for key, matrix in (("2_Dense", inner), ("3_Dense", outer)):
+            (path / key).mkdir()
+            (path / key / "config.json").write_text(json.dumps({"activation_function": "torch.nn.Identity"}))
+            save(path / key / "model.safetensors", {"linear.weight": ("F32", matrix)})
+    made = convert(tmp_path / "gemma-embedding" / "m", tmp_path / "a.gguf", type="f32")
+    with llamina.load(made.path, kv_type="f32", context=256, threads=1) as engine:
+        got = engine.embed(TOKENS, normalize=False)[0]
+    assert nmse(got, outer @ (inner @ truth["gemma-embedding"].mean(0))) < 1e-10
+    plain = convert(tmp_path / "bert" / "m", tmp_path / "b.gguf", type="f32")
+    assert "2 matrices behind the pooling are left out: bert in GGUF has none" in plain.notes
+    config = tmp_path / "gemma-embedding" / "m" / "2_Dense" / "config.json"
+    config.write_text(json.dumps({"activation_function": "torch.nn.modules.activation.Tanh"}))
+    with pytest.raises(LlaminaError, match="2_Dense has a bias or the activation Tanh"):
+        convert(tmp_path / "gemma-embedding" / "m", tmp_path / "c.gguf")
+
+
+@pytest.mark.parametrize("name", sorted(set(MODELS) - UNKNOWN_TO_LLAMA_CPP - RANKERS))
 def test_llama_cpp_reads_the_same(name: str, make: Make, truth: dict[str, F32]) -> None:
     from convert_peer import Peer
 
@@ -85,6 +147,22 @@ def test_the_same_greedy_tokens(name: str, make: Make) -> None:
     peer.close()
     for token, row in zip(ours, rows[len(TOKENS) - 1 :], strict=False):
         assert row[token] > row.max() - 0.02 * row.std(), "but for a close call"
+
+
+@pytest.mark.parametrize(("name", "kind"), [("gemma4-shared", "Gemma4"), ("gemma3n", "Gemma3n")])
+def test_the_text_of_a_gemma_that_sees(name: str, kind: str, tmp_path: Path) -> None:
+    """Its own config inside another, its tensors under a further prefix, beside those of encoders."""
+    plain = convert(folder(tmp_path / "a" / "m", name), tmp_path / "a.gguf")
+    path, spec = folder(tmp_path / "b" / "m", name), MODELS[name]
+    outer = {"architectures": [f"{kind}ForConditionalGeneration"], "model_type": kind.lower()}
+    (path / "config.json").write_text(json.dumps(outer | {"text_config": spec["config"]}))
+    tensors = {f"model.language_model.{k.removeprefix('model.')}": v for k, v in weights(spec).items()}
+    other = ("F32", np.ones(3, np.float32))
+    others = dict.fromkeys(("model.vision_tower.a", "model.embed_vision.b", "model.embed_audio.c"), other)
+    save(path / "model.safetensors", tensors | others)
+    whole = convert(path, tmp_path / "b.gguf")
+    assert whole.notes == (*plain.notes, "3 tensors of vision or audio are left out: GGUF keeps the text model")
+    assert whole.path.read_bytes() == plain.path.read_bytes()
 
 
 def test_shards_change_nothing(tmp_path: Path) -> None:

@@ -56,6 +56,21 @@ def test_ids_are_those_of_tokenizers(kind: str) -> None:
         assert ours.encode(text) == theirs.encode(text, add_special_tokens=False).ids
 
 
+def test_gemma_4_keeps_its_merges(change: Change, tmp_path: Path) -> None:
+    """SentencePiece's pieces, merged as byte-level BPE merges its own; nothing is put before a text."""
+    from tokenizer.oracle import Oracle
+
+    spaces = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+    path = change("spm-json", "tokenizer.json", lambda value: value.update(normalizer=spaces))
+    theirs, found = RustTokenizer.from_file(str(path / "tokenizer.json")), metadata(path, model_type="gemma4_text")
+    assert found["tokenizer.ggml.model"] == "gemma4" and found["tokenizer.ggml.add_space_prefix"] is False
+    write(tmp_path / "m.gguf", {"general.architecture": "gemma4", **found}, [])
+    ours, peer = Tokenizer.from_metadata(found), Oracle(str(tmp_path / "m.gguf"))
+    for text in TEXTS:
+        ids = theirs.encode(text, add_special_tokens=False).ids
+        assert ours.encode(text) == ids == peer.encode(text)
+
+
 @pytest.mark.parametrize("kind", ["spm", "unigram"])
 def test_ids_are_those_of_sentencepiece(kind: str) -> None:
     ours = Tokenizer.from_metadata(metadata(TOKENIZERS / kind))

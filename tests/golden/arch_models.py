@@ -31,6 +31,8 @@ def weight(name: str, shape: list[int], seed: int = 1) -> npt.NDArray[np.float32
         return 1 + 0.5 * np.abs(x)
     if "ssm_a" in parts:
         return -np.exp(0.5 * x)
+    if parts[-1] == "scale":
+        return 1 + 0.1 * x
     if parts[-1] == "bias" or len(shape) == 1:
         return 0.1 * x
     if name == "token_embd.weight":

@@ -30,7 +30,10 @@ class _ContextParams(ctypes.Structure):
         *((name, c_float) for name in ("rope_freq_base", "rope_freq_scale", "yarn_ext_factor", "yarn_attn_factor")),
         *((name, c_float) for name in ("yarn_beta_fast", "yarn_beta_slow")),
         ("yarn_orig_ctx", c_uint32),
-        ("rest", c_uint8 * 436),
+        ("defrag_thold", c_float),
+        *((name, c_void_p) for name in ("cb_eval", "cb_eval_user_data")),
+        *((name, c_int32) for name in ("type_k", "type_v")),
+        ("rest", c_uint8 * 400),
     )
 
 
@@ -44,9 +47,18 @@ def last_logits(
     path: Path, tokens: list[int], context: int, adapters: Sequence[tuple[Path, float]] = (), **rope: Any
 ) -> npt.NDArray[np.float32]:
     """The logits after the last token; keys and values are kept in F16, which costs about 1e-7."""
-    with _computed(path, tokens, context, adapters, rope=rope) as (c, model, run):
+    with _computed(path, tokens, context, adapters, settings=rope) as (c, model, run):
         vocab = c.llama_vocab_n_tokens(c.llama_model_get_vocab(model))
         return np.ctypeslib.as_array(c.llama_get_logits_ith(run, -1), (vocab,)).copy()
+
+
+def every_logits(path: Path, tokens: list[int], context: int) -> npt.NDArray[np.float32]:
+    """The logits after each token, in one batch; keys and values are kept in F32, and nothing is rounded to F16."""
+    exact = {"type_k": 0, "type_v": 0, "flash_attn_type": 0}
+    with _computed(path, tokens, context, every=True, settings=exact) as (c, model, run):
+        vocab = c.llama_vocab_n_tokens(c.llama_model_get_vocab(model))
+        rows = [np.ctypeslib.as_array(c.llama_get_logits_ith(run, i), (vocab,)) for i in range(len(tokens))]
+        return np.array(rows)
 
 
 def logits_after_rows(
@@ -93,9 +105,10 @@ def _computed(
     context: int,
     adapters: Sequence[tuple[Path, float]] = (),
     embeddings: bool = False,
-    rope: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    every: bool = False,
 ) -> Iterator[tuple[Any, int, int]]:
-    """llama.cpp with the model, and a context in which the tokens have been computed."""
+    """llama.cpp with the model, and a context in which the tokens have been computed; the last is an output, or all."""
     c = library()
     c.llama_context_default_params.restype = _ContextParams
     c.llama_init_from_model.argtypes, c.llama_init_from_model.restype = (c_void_p, _ContextParams), c_void_p
@@ -109,15 +122,19 @@ def _computed(
     model = load(c, str(path))
     params = c.llama_context_default_params()
     assert (params.rope_scaling_type, params.yarn_ext_factor, params.yarn_orig_ctx) == (-1, -1.0, 0)  # where they are
+    assert (params.type_k, params.type_v) == (1, 1)
     params.n_ctx = context
-    for name, value in (rope or {}).items():
+    for name, value in (settings or {}).items():
         setattr(params, name, value)
     run = c.llama_init_from_model(model, params)
     assert run, f"llama.cpp cannot run {path}"
     _adapt(c, model, run, adapters)
     c.llama_set_embeddings(run, embeddings)
     array = (c_int32 * len(tokens))(*tokens)
-    assert c.llama_decode(run, c.llama_batch_get_one(array, len(tokens))) == 0
+    batch, wanted = c.llama_batch_get_one(array, len(tokens)), np.ones(len(tokens), np.int8)
+    if every:
+        batch.logits = wanted.ctypes.data
+    assert c.llama_decode(run, batch) == 0
     yield c, model, run
     c.llama_free(run)
     c.llama_model_free(model)

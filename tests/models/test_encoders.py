@@ -1,149 +1,37 @@
-"""Embeddings and ranks against llama.cpp run beside us, on tiny models drawn at random."""
+"""Embeddings and ranks of tiny models drawn at random against llama.cpp's (golden/encoders.npz)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
-from zlib import crc32
 
 import numpy as np
-import numpy.typing as npt
 import pytest
-from live import embedding
 
 import llamina
+from golden.encoder_models import (
+    BERT,
+    LAST,
+    NONE,
+    OUTPUT,
+    POOLED,
+    RANK,
+    RANKERS,
+    TINY,
+    TOKENS,
+    WIDTH,
+    Array,
+    Tiny,
+    save,
+)
 from llamina import Request
 from llamina.errors import RequestError, UnsupportedModel
-from llamina.gguf import open_model, tensor_type, write
-
-Array = npt.NDArray[np.float32]
-Shapes = dict[str, tuple[int, ...]]
-WIDTH, HIDDEN, VOCAB, CONTEXT, LAYERS = 64, 96, 128, 256, 3
-TOKENS = [int(t) for t in np.random.default_rng(1).integers(0, VOCAB, 75)]
-NONE, MEAN, CLS, LAST, RANK = range(5)  # of pooling_type
+from llamina.gguf import open_model
+from llamina.models.t5encoder import bucket
 
 
-def norm(name: str, width: int = WIDTH) -> Shapes:
-    return {f"{name}.weight": (width,), f"{name}.bias": (width,)}
-
-
-def matrix(name: str, rows: int, columns: int, bias: bool = True) -> Shapes:
-    return {f"{name}.weight": (rows, columns)} | ({f"{name}.bias": (rows,)} if bias else {})
-
-
-ATTENTION = matrix("attn_output", WIDTH, WIDTH) | norm("attn_output_norm") | norm("layer_output_norm")
-SEPARATE = matrix("attn_q", WIDTH, WIDTH) | matrix("attn_k", WIDTH, WIDTH) | matrix("attn_v", WIDTH, WIDTH)
-PLAIN = matrix("ffn_up", HIDDEN, WIDTH) | matrix("ffn_down", WIDTH, HIDDEN)
-GATED = {f"ffn_{name}.weight": shape for name, shape in (("gate", (HIDDEN, WIDTH)), ("up", (HIDDEN, WIDTH)))}
-EXPERTS = {
-    "ffn_gate_inp.weight": (4, WIDTH),
-    "ffn_up_exps.weight": (4, HIDDEN, WIDTH),
-    "ffn_down_exps.weight": (4, WIDTH, HIDDEN),
-}
-EMBEDDINGS = {"token_embd.weight": (VOCAB, WIDTH), "token_types.weight": (2, WIDTH)} | norm("token_embd_norm")
-DENSE, OUTPUT = matrix("cls", WIDTH, WIDTH), matrix("cls.output", 1, WIDTH)
-
-
-@dataclass(frozen=True)
-class Tiny:
-    """A model to be drawn: its layers, what is outside of them, and what its metadata adds to the usual."""
-
-    arch: str
-    layer: Shapes
-    shared: Shapes = field(default_factory=lambda: EMBEDDINGS)
-    metadata: dict[str, Any] = field(default_factory=dict)
-    others: dict[int, Shapes] = field(default_factory=dict)  # layers that are not like the rest
-
-
-BERT = Tiny("bert", ATTENTION | SEPARATE | PLAIN, EMBEDDINGS | {"position_embd.weight": (CONTEXT, WIDTH)})
-NOMIC = Tiny(
-    "nomic-bert", ATTENTION | matrix("attn_qkv", 3 * WIDTH, WIDTH, False) | GATED | {"ffn_down.weight": (WIDTH, HIDDEN)}
-)
-JINA = Tiny("jina-bert-v2", ATTENTION | SEPARATE | GATED | matrix("ffn_down", WIDTH, HIDDEN))
-QWEN_LAYER = {"attn_norm.weight": (WIDTH,), "ffn_norm.weight": (WIDTH,), "attn_output.weight": (WIDTH, WIDTH)} | GATED
-QWEN = Tiny(
-    "qwen3",
-    QWEN_LAYER
-    | {f"attn_{x}.weight": (WIDTH, WIDTH) for x in "qkv"}
-    | {f"attn_{x}_norm.weight": (32,) for x in "qk"}
-    | {"ffn_down.weight": (WIDTH, HIDDEN)},
-    {"token_embd.weight": (VOCAB, WIDTH), "output_norm.weight": (WIDTH,)},
-)
-TINY = {
-    "bert": BERT,
-    "bert, one type": replace(BERT, shared=BERT.shared | {"token_types.weight": (1, WIDTH)}),
-    "nomic-bert": NOMIC,
-    "nomic-bert-moe": Tiny(
-        "nomic-bert-moe",
-        ATTENTION | matrix("attn_qkv", 3 * WIDTH, WIDTH) | PLAIN,
-        metadata={"moe_every_n_layers": 2, "expert_count": 4, "expert_used_count": 2},
-        others={1: ATTENTION | matrix("attn_qkv", 3 * WIDTH, WIDTH) | EXPERTS},
-    ),
-    "jina-bert-v2": JINA,
-    "jina-bert-v2, gate within up": replace(
-        JINA, layer=ATTENTION | SEPARATE | matrix("ffn_up", 2 * HIDDEN, WIDTH) | matrix("ffn_down", WIDTH, HIDDEN)
-    ),
-    "jina-bert-v2, code": replace(
-        JINA, layer=ATTENTION | SEPARATE | PLAIN | norm("attn_q_norm") | norm("attn_k_norm") | norm("attn_norm_2")
-    ),
-    "jina-bert-v3": Tiny("jina-bert-v3", ATTENTION | matrix("attn_qkv", 3 * WIDTH, WIDTH) | PLAIN),
-    "qwen3": QWEN,
-    "qwen3, both ways": replace(QWEN, metadata={"attention.causal": False}),
-}
-RANKERS = {
-    "bert": (replace(BERT, shared=BERT.shared | OUTPUT), 1),
-    "roberta": (replace(BERT, shared=BERT.shared | DENSE | OUTPUT), 1),
-    "jina-bert-v2": (replace(JINA, shared=JINA.shared | matrix("cls", 1, WIDTH)), 1),
-    "bert, labels": (
-        replace(
-            BERT,
-            shared=BERT.shared | matrix("cls.output", 3, WIDTH),
-            metadata={"classifier.output_labels": ["a", "b", "c"]},
-        ),
-        3,
-    ),
-    "qwen3": (
-        replace(
-            QWEN,
-            shared=QWEN.shared | {"cls.output.weight": (2, WIDTH)},
-            metadata={"classifier.output_labels": ["yes", "no"]},
-        ),
-        2,
-    ),
-}
-
-
-def draw(name: str, shape: tuple[int, ...]) -> Array:
-    x = np.random.default_rng(crc32(name.encode())).standard_normal(shape, np.float32)
-    if "norm" in name and name.endswith("weight"):
-        return 1 + 0.1 * x
-    return 0.1 * x if len(shape) == 1 else x if name == "token_embd.weight" else x * np.float32(1.5 / shape[-1] ** 0.5)
-
-
-def save(path: Path, tiny: Tiny, pooling: int, vocabulary: dict[str, Any] | None = None) -> Path:
-    shapes = dict(tiny.shared)
-    for i in range(LAYERS):
-        shapes |= {f"blk.{i}.{name}": shape for name, shape in tiny.others.get(i, tiny.layer).items()}
-    own: dict[str, Any] = {
-        "vocab_size": VOCAB,
-        "context_length": CONTEXT,
-        "embedding_length": WIDTH,
-        "block_count": LAYERS,
-        "feed_forward_length": HIDDEN,
-        "attention.head_count": 2,
-        "attention.head_count_kv": 2,
-        "attention.causal": tiny.arch == "qwen3",
-        "rope.freq_base": 10000.0,
-        "pooling_type": pooling,
-        "attention.layer_norm_rms_epsilon" if tiny.arch == "qwen3" else "attention.layer_norm_epsilon": 1e-5,
-    } | tiny.metadata
-    metadata = {"general.architecture": tiny.arch, "tokenizer.ggml.model": "none", "tokenizer.ggml.token_type_count": 2}
-    if (1, WIDTH) in tiny.shared.values() and "token_types.weight" in tiny.shared:
-        metadata["tokenizer.ggml.token_type_count"] = tiny.shared["token_types.weight"][0]
-    values = metadata | (vocabulary or {}) | {f"{tiny.arch}.{key}": value for key, value in own.items()}
-    tensors = [(name, s, tensor_type("F32"), draw(name, s).view(np.uint8)) for name, s in shapes.items()]
-    write(path, values, tensors)
-    return path
+@pytest.fixture(scope="module")
+def facts(golden: Callable[[str], Path]) -> dict[str, Array]:
+    return dict(np.load(golden("encoders.npz")))
 
 
 @pytest.fixture
@@ -156,35 +44,42 @@ def nmse(got: Array, want: Array) -> float:
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_hidden_states_are_llama_cpps(name: str, make: Callable[[Tiny, int], Path]) -> None:
-    path = make(TINY[name], NONE)
-    want = embedding(path, TOKENS, CONTEXT, WIDTH)
+def test_hidden_states_are_llama_cpps(name: str, make: Callable[[Tiny, int], Path], facts: dict[str, Array]) -> None:
+    path, want = make(TINY[name], NONE), facts[name]
     for backend in ("reference", "cpu"):
         with llamina.load(path, backend=backend, kv_type="f32") as engine:
             assert nmse(engine.hidden(TOKENS), want) < 1e-5, backend  # its GELU is a table of F16
 
 
-@pytest.mark.parametrize("name", ["bert", "qwen3"])
-@pytest.mark.parametrize("pooling", [MEAN, CLS, LAST])
-def test_pooling_is_the_files(name: str, pooling: int, make: Callable[[Tiny, int], Path]) -> None:
-    path = make(TINY[name], pooling)
+@pytest.mark.parametrize("name", POOLED)
+def test_pooling_is_the_files(name: str, make: Callable[[Tiny, int], Path], facts: dict[str, Array]) -> None:
+    path = make(*POOLED[name])
     with llamina.load(path, backend="reference", kv_type="f32") as engine:
-        got = engine.embed(TOKENS, normalize=False)
-        assert nmse(got[0], embedding(path, TOKENS, CONTEXT, WIDTH)) < 1e-5
+        assert nmse(engine.embed(TOKENS, normalize=False)[0], facts[name]) < 1e-5
         assert np.allclose(np.linalg.norm(engine.embed(TOKENS)), 1)
 
 
 @pytest.mark.parametrize("name", RANKERS)
-def test_ranks_are_llama_cpps(name: str, make: Callable[[Tiny, int], Path]) -> None:
-    tiny, outputs = RANKERS[name]
-    path = make(tiny, RANK)
-    want = embedding(path, TOKENS, CONTEXT, outputs)
+def test_ranks_are_llama_cpps(name: str, make: Callable[[Tiny, int], Path], facts: dict[str, Array]) -> None:
+    path = make(RANKERS[name][0], RANK)
     for backend in ("reference", "cpu"):
         with llamina.load(path, backend=backend, kv_type="f32") as engine:
-            assert nmse(engine.embed([TOKENS, TOKENS[:9]])[0], want) < 1e-4, backend
+            assert nmse(engine.embed([TOKENS, TOKENS[:9]])[0], facts[f"{name}, ranked"]) < 1e-4, backend
 
 
-@pytest.mark.parametrize("name", ["bert", "nomic-bert-moe", "jina-bert-v2", "qwen3"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bert",
+        "nomic-bert-moe",
+        "jina-bert-v2",
+        "qwen3",
+        "modern-bert",
+        "gemma-embedding, dense",
+        "llama-embed",
+        "t5encoder",
+    ],
+)
 def test_same_bits_alone_and_together(name: str, make: Callable[[Tiny, int], Path]) -> None:
     path = make(TINY[name], NONE)
     texts = [TOKENS, TOKENS[:1], TOKENS[5:40], TOKENS[::-1], TOKENS[3:]]
@@ -195,6 +90,15 @@ def test_same_bits_alone_and_together(name: str, make: Callable[[Tiny, int], Pat
             with llamina.load(path, threads=1, step_tokens=16 if engine.runner.model.causal else None) as other:
                 alone = [other.embed(text, pooling=pooling)[0] for text in texts]  # type: ignore[arg-type]
             assert np.array_equal(together, alone)
+
+
+def test_distances_that_share_a_bias() -> None:
+    """As `transformers` divides them among T5's 32 biases."""
+    first = [0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91]
+    for distance in range(300):
+        expected = sum(start <= distance for start in first) - 1
+        assert bucket(-distance, 16) == expected
+        assert not distance or bucket(distance, 16) == 16 + expected
 
 
 def test_an_encoder_writes_nothing(make: Callable[[Tiny, int], Path]) -> None:

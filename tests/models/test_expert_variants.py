@@ -56,6 +56,15 @@ VARIANTS = {
         {"final_logit_softcapping": 5.0, "embedding_scale": 3.0, "attention.output_scale": 0.05},
         changes={i: no("layer_output_norm.weight") | {"post_ffw_norm.weight": [256]} for i in (0, 1)},
     ),
+    "gemma4, gates and ups apart": Variant(
+        "gemma4-moe",
+        {"final_logit_softcapping": None},
+        changes={
+            i: no("ffn_gate_up_exps.weight", "layer_output_scale.weight")
+            | {f"ffn_{x}_exps.weight": [256, 32, 8] for x in ("gate", "up")}
+            for i in (0, 1)
+        },
+    ),
     "gpt-oss, yarn": Variant(
         "gpt-oss-moe", YARN | SHARED_KEY | {"attention.sliding_window": 8}, (0, 1, 0, 1), {0: ONE_KV, 1: ONE_KV}
     ),

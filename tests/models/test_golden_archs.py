@@ -14,6 +14,7 @@ from llamina.errors import CapacityError, RequestError
 
 Files = Callable[[str], Path]
 NAMES = sorted(SPECS)
+DEEP = {"gemma3n-shared": 1e-5}  # 22 layers, with two GELUs in each, which llama.cpp has as a table in F16
 
 
 def nmse(got: npt.NDArray[np.float32], want: npt.NDArray[np.float32]) -> float:
@@ -24,7 +25,7 @@ def nmse(got: npt.NDArray[np.float32], want: npt.NDArray[np.float32]) -> float:
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
 def test_llama_cpp_logits(name: str, backend: str, files: Files, truth: dict[str, npt.NDArray[np.float32]]) -> None:
     with llamina.load(files(name), backend=backend, kv_type="f32", threads=2) as engine:
-        assert nmse(engine.logits(truth[f"{name}.tokens"]), truth[name]) < 1e-6
+        assert nmse(engine.logits(truth[f"{name}.tokens"]), truth[name]) < DEEP.get(name, 1e-6)
 
 
 @pytest.mark.parametrize("name", NAMES)

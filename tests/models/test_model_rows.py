@@ -11,7 +11,7 @@ import llamina
 from llamina import Embedded
 
 
-@pytest.mark.parametrize("name", ["qwen2vl-dense", "qwen3vl-dense", "glm4-dense", "llama-dense"])
+@pytest.mark.parametrize("name", ["qwen2vl-dense", "qwen3vl-dense", "glm4-dense", "llama-dense", "gemma4-shared"])
 def test_rows_in_a_grid(files: Callable[[str], Path], name: str) -> None:
     path, numbers = files(name), np.random.default_rng(1)
     places = np.stack([np.zeros(20), np.arange(20) // 5, np.arange(20) % 5], 1).astype(np.int32)
@@ -26,7 +26,7 @@ def test_rows_in_a_grid(files: Callable[[str], Path], name: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
-@pytest.mark.parametrize("name", ["gemma3-dense", "llama-dense", "deepseek2-moe"])
+@pytest.mark.parametrize("name", ["gemma3-dense", "gemma4-dense", "gemma4-shared", "llama-dense", "deepseek2-moe"])
 def test_rows_that_see_each_other_both_ways(files: Callable[[str], Path], name: str, backend: str) -> None:
     path, numbers = files(name), np.random.default_rng(2)
     places = np.arange(40, dtype=np.int32)[:, None].repeat(3, 1)

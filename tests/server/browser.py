@@ -84,7 +84,7 @@ class Tab:
     def finish(self) -> None:
         """Wait until no answer is being made."""
         self.page.wait_for_selector("#send", state="visible")
-        self.page.wait_for_selector(".message:last-child:not([aria-busy=true]) .message-foot button")
+        self.page.wait_for_selector(".message:last-child:not(.message-user):not([aria-busy=true]) .message-foot button")
 
     def texts(self, role: str = "") -> list[str]:
         """The texts of the shown messages."""

@@ -138,6 +138,8 @@ def test_closed_in_the_middle_of_a_prompt(live: Live) -> None:
     body = {"model": "smollm2", "max_tokens": 5, "messages": [{"role": "user", "content": long}], "stream": True}
     with httpx.stream("POST", f"{live.url}/v1/messages", json=body, timeout=PATIENCE) as response:
         assert response.status_code == 200 and b"message_start" in next(response.iter_bytes())
-        (sequence,) = live.engines["smollm2"].core.running
+        core = live.engines["smollm2"].core
+        assert wait_for(lambda: bool(core.running))  # it is told of before it is begun
+        (sequence,) = core.running
     assert wait_for(lambda: live.idle("smollm2"))
     assert sequence.finish_reason == "cancelled" and not sequence.generated

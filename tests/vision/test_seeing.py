@@ -43,6 +43,8 @@ def question(*pictures: np.ndarray) -> list[dict[str, object]]:
         ("qwen2vl-dense", "qwen2vl"),
         ("qwen2vl-dense", "qwen25vl"),
         ("gemma3-dense", "gemma3"),
+        ("gemma4-dense", "gemma4v"),
+        ("gemma4-shared", "gemma4v"),
         ("qwen3-dense", "internvl"),
         ("llama-dense", "minicpmv"),
         ("cogvlm-dense", "cogvlm"),

@@ -9,15 +9,20 @@ from llamina.plan import Plan
 def features(plan: Plan) -> list[str]:
     """Short phrases, those about attention first."""
     attends = [step for step in plan.steps if step.op == "attend"]
-    layers = len({state.layer for state in plan.states})
+    shared = len(attends) - len({step.states for step in attends})
+    layers = len({state.layer for state in plan.states}) + shared
     found = [f"sliding window of {n} tokens in {count} of {layers} layers" for n, count in _counted(attends, "window")]
     found += [
         f"chunked attention, {n} tokens, in {count} of {layers} layers" for n, count in _counted(attends, "chunk")
     ]
+    if shared:
+        found.append(f"keys and values of other layers in {shared} of {layers} layers")
     found += [f"attention softcap of {cap:g}" for cap, _ in _counted(attends, "softcap")]
     if _counted(attends, "alibi"):
         found.append("ALiBi")
-    if any(step.weights for step in attends):
+    if _counted(attends, "distances"):
+        found.append("learned biases by distance")
+    elif any(step.weights for step in attends):
         found.append("attention sinks")
     if any(not step.attrs["params"].causal for step in attends):
         found.append("bidirectional attention")

@@ -211,6 +211,12 @@ def after_padding(tensor: Lazy, settings: Settings) -> Lazy:
     return tensor.map(lambda x: x[skipped:], (tensor.shape[0] - skipped, *tensor.shape[1:]))
 
 
+def padded_rows(tensor: Lazy, settings: Settings) -> Lazy:
+    """Append rows of zeros for the last tokens of the vocabulary: Gemma 3n has no second embedding of them."""
+    size = max(settings.count("vocab_size"), tensor.shape[0])
+    return tensor.map(lambda x: np.pad(x, ((0, size - len(x)), (0, 0))), (size, tensor.shape[1]))
+
+
 # For a tensor with several targets in names.py, the part that each takes.
 PARTS: dict[str, Edit] = {
     "ffn_gate_exps": first_half,

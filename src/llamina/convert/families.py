@@ -31,6 +31,9 @@ class Family:
     encoder: bool = False
     ignored: re.Pattern[str] | None = None  # tensors that GGUF does not need
     pads: bool = False  # positions count from the padding token + 1
+    dense: bool = False  # may have matrices behind the pooling
+    # Numbers of each layer that are tensors in a folder and metadata in GGUF: names, and keys without an architecture.
+    learned: Mapping[str, str] = field(default_factory=dict)
 
     def check(self, settings: Settings) -> None:
         """Raise UnsupportedModel for settings that the architecture cannot express in GGUF."""
@@ -132,6 +135,39 @@ _GEMMA3_DEFAULTS = {
     "query_pre_attn_scalar": 256,
 }
 _GEMMA3 = Family("gemma3", names.GEMMA3, _SHIFTED, keys.gemma3, fixed=_GELU, defaults=_GEMMA3_DEFAULTS, windows=True)
+_GEMMA4 = Family(
+    "gemma4",
+    names.GEMMA4,
+    keys=keys.gemma4,
+    fixed=_GELU | {"use_bidirectional_attention": (None, "vision"), "attention_bias": (False,)},
+    defaults=_GEMMA3_DEFAULTS
+    | {"sliding_window": 512, "global_head_dim": 512, "hidden_size_per_layer_input": 256, "tie_word_embeddings": True},
+    windows=True,
+)
+_GEMMA3N = Family(
+    "gemma3n",
+    names.GEMMA3N,
+    {"per_layer_token_embd": edits.padded_rows},
+    keys.gemma3n,
+    fixed=_GELU
+    | {"final_logit_softcapping": (30.0,), "altup_correct_scale": (True,), "attention_bias": (False,)}
+    | {"altup_num_inputs": (4,), "altup_active_idx": (0,)},
+    defaults=_GEMMA3_DEFAULTS
+    | {"num_key_value_heads": 2, "max_position_embeddings": 32768, "sliding_window": 512, "vocab_size": 262400}
+    | {"hidden_size_per_layer_input": 256, "tie_word_embeddings": True},
+    windows=True,
+)
+_EMBEDDING_GEMMA = Family(
+    "gemma-embedding",
+    names.GEMMA3,
+    _SHIFTED,
+    keys.gemma_embedding,
+    fixed=_GELU | {"use_bidirectional_attention": (True,)},
+    defaults=_GEMMA3_DEFAULTS,
+    windows=True,
+    encoder=True,
+    dense=True,
+)
 _DEEPSEEK2 = Family("deepseek2", names.DEEPSEEK, keys=lambda s: keys.deepseek(s, keys.SOFTMAX), fixed=_SILU)
 _GRANITE_MOE = Family("granitemoe", names.GRANITE_MOE, _INTERLEAVED, keys.granite_moe, fixed=_SILU)
 _MAMBA = Family(
@@ -144,6 +180,18 @@ _MAMBA = Family(
 )
 _HEADS = re.compile(r"(pooler|cls|lm_head)\.")  # an embedding is what the last layer says
 _BERT = Family("bert", names.BERT, keys=keys.bert, fixed=_GELU, rope=False, encoder=True, ignored=_HEADS)
+_NO_BIASES = {"attention_bias": (False,), "mlp_bias": (False,)}
+_EUROBERT = Family("eurobert", names.LLAMA, keys=keys.bert, fixed=_SILU | _NO_BIASES, encoder=True, ignored=_HEADS)
+_MODERN_BERT = Family(
+    "modern-bert",
+    names.MODERN_BERT,
+    keys=keys.modern_bert,
+    defaults={"global_rope_theta": 160000.0, "local_rope_theta": 10000.0},
+    fixed=_NO_BIASES | {"norm_bias": (False,), "hidden_activation": ("gelu", "silu")},
+    encoder=True,
+    ignored=re.compile(r"(head|decoder)\."),
+)
+_XIELU = {f"layers.*.mlp.act_fn.{name}": f"xielu.{name}" for name in ("alpha_n", "alpha_p", "beta", "eps")}
 
 FAMILIES: dict[str, Family] = {
     "LlamaForCausalLM": _LLAMA,
@@ -163,6 +211,11 @@ FAMILIES: dict[str, Family] = {
     "Gemma2ForCausalLM": Family("gemma2", names.GEMMA2, _SHIFTED, keys.gemma2, fixed=_GELU, windows=True),
     "Gemma3ForCausalLM": _GEMMA3,
     "Gemma3ForConditionalGeneration": _GEMMA3,
+    "Gemma3nForCausalLM": _GEMMA3N,
+    "Gemma3nForConditionalGeneration": _GEMMA3N,
+    "Gemma4ForCausalLM": _GEMMA4,
+    "Gemma4ForConditionalGeneration": _GEMMA4,
+    "Gemma3TextModel": _EMBEDDING_GEMMA,
     "LlavaForConditionalGeneration": _LLAMA_INSIDE,
     "LlavaNextForConditionalGeneration": _LLAMA_INSIDE,
     "Idefics3ForConditionalGeneration": _LLAMA_INSIDE,
@@ -250,6 +303,9 @@ FAMILIES: dict[str, Family] = {
     "Glm4MoeForCausalLM": Family(
         "glm4moe", names.GLM4_MOE, keys=keys.glm4_moe, fixed=_SILU, defaults={"partial_rotary_factor": 0.5}
     ),
+    "ApertusForCausalLM": Family(
+        "apertus", names.APERTUS, fixed={"hidden_act": ("xielu",), "attention_bias": (False,)}, learned=_XIELU
+    ),
     "NemotronForCausalLM": Family(
         "nemotron",
         names.LLAMA,
@@ -291,6 +347,17 @@ FAMILIES: dict[str, Family] = {
     "BertForMaskedLM": _BERT,
     "RobertaModel": replace(_BERT, edits={"position_embd": edits.after_padding}, pads=True),
     "XLMRobertaModel": replace(_BERT, edits={"position_embd": edits.after_padding}, pads=True),
+    "EuroBertModel": _EUROBERT,
+    "EuroBertForMaskedLM": _EUROBERT,
+    "ModernBertModel": _MODERN_BERT,
+    "ModernBertForMaskedLM": _MODERN_BERT,
+    "ModernBertForSequenceClassification": replace(
+        _MODERN_BERT,
+        names=names.MODERN_BERT_RANKER,
+        keys=keys.modern_bert_ranker,
+        fixed={**_MODERN_BERT.fixed, "classifier_bias": (False,), "classifier_activation": ("gelu",)},
+        ignored=None,
+    ),
 }
 
 

@@ -1,5 +1,8 @@
 """Metadata of particular families, as functions of the settings. A key with the value None is removed."""
 
+import math
+from statistics import NormalDist
+
 from llamina.convert.edits import falcon_kv_heads
 from llamina.convert.rope import Rope
 from llamina.convert.settings import Settings, mapping
@@ -7,6 +10,7 @@ from llamina.errors import ModelFileError, UnsupportedModel
 
 Keys = dict[str, object]
 SOFTMAX, SIGMOID = 1, 2  # expert_gating_func
+_RANK, _CLASSIFIED = 4, {"mean": 1, "cls": 2}  # pooling_type
 
 
 def nothing(settings: Settings) -> Keys:
@@ -30,6 +34,64 @@ def gemma2(settings: Settings) -> Keys:
 def gemma3(settings: Settings) -> Keys:
     _check_query_scale(settings, wide=62)
     return {"final_logit_softcapping": settings.given("final_logit_softcapping")}
+
+
+def gemma4(settings: Settings) -> Keys:
+    """Return the keys of layers of two kinds, of layers without keys and values, and of experts."""
+    windowed, layers = settings.windowed or [], range(settings.layers)
+    if len(windowed) != settings.layers:
+        raise ModelFileError(f"config.json: layer_types has {len(windowed)} entries for {settings.layers} layers")
+    whole, shared = settings.global_head_dim, settings.count("num_kv_shared_layers", 0, least=0)
+    listed = mapping(settings.get("per_layer_config"))
+    default = settings.kv_heads
+    if settings.get("attention_k_eq_v", False):
+        default = settings.count("num_global_key_value_heads", default)
+    kv_heads = [
+        settings.kv_heads
+        if windowed[layer]
+        else Settings(mapping(listed.get(str(layer)))).count("num_key_value_heads", default)
+        for layer in layers
+    ]
+    inner = settings.count("intermediate_size")
+    wide = 2 * inner if settings.get("use_double_wide_mlp", False) else inner
+    keys: Keys = {
+        "attention.head_count_kv": kv_heads,
+        "attention.key_length": whole,
+        "attention.value_length": whole,
+        "attention.key_length_swa": settings.head_dim,
+        "attention.value_length_swa": settings.head_dim,
+        "attention.shared_kv_layers": shared,
+        "embedding_length_per_layer_input": settings.count("hidden_size_per_layer_input", 0, least=0),
+        "feed_forward_length": [inner if layer < settings.layers - shared else wide for layer in layers],
+        "final_logit_softcapping": settings.number("final_logit_softcapping", 0.0),
+        "rope.dimension_count": whole,
+        "rope.dimension_count_swa": settings.head_dim,
+    }
+    if not settings.get("enable_moe_block", False):
+        return keys | {"expert_count": None}
+    return keys | {
+        "expert_used_count": settings.count("top_k_experts"),
+        "expert_feed_forward_length": settings.count("moe_intermediate_size"),
+    }
+
+
+def gemma3n(settings: Settings) -> Keys:
+    """Return the keys of residual streams, of gates that are cut off, and of layers without keys and values."""
+    cut = settings.get("activation_sparsity_pattern", [0.0] * settings.layers)
+    if not isinstance(cut, list) or len(cut) != settings.layers or not all(0 <= part < 1 for part in cut):
+        raise ModelFileError(
+            f"config.json: activation_sparsity_pattern is {cut!r}: must have a part of 1 for each of "
+            f"{settings.layers} layers"
+        )
+    inner = settings.get("intermediate_size")
+    return {
+        "feed_forward_length": inner[0] if isinstance(inner, list) and len({*inner}) == 1 else inner,
+        "altup.active_idx": settings.count("altup_active_idx", 0, least=0),
+        "altup.num_inputs": settings.count("altup_num_inputs", 4),
+        "embedding_length_per_layer_input": settings.count("hidden_size_per_layer_input"),
+        "attention.shared_kv_layers": settings.count("num_kv_shared_layers", 15, least=0),
+        "activation_sparsity_scale": [NormalDist().inv_cdf(part) if part else -math.inf for part in cut],
+    }
 
 
 def _check_query_scale(settings: Settings, wide: int) -> None:
@@ -138,6 +200,33 @@ def _recurrent(settings: Settings, state: int) -> Keys:
 
 def bert(settings: Settings) -> Keys:
     return {"attention.causal": False}
+
+
+def gemma_embedding(settings: Settings) -> Keys:
+    return gemma3(settings) | {"attention.causal": False}
+
+
+def modern_bert(settings: Settings) -> Keys:
+    """Return the window, which config.json counts from end to end, as GGUF does, and the layers that see all."""
+    return {
+        "attention.causal": False,
+        "attention.layer_norm_epsilon": settings.number("norm_eps", 1e-5),
+        "attention.sliding_window": settings.count("local_attention", 128),
+        "attention.sliding_window_pattern": settings.windowed or settings.count("global_attn_every_n_layers", 3),
+        "hidden_activation": settings.get("hidden_activation", "gelu"),
+    }
+
+
+def modern_bert_ranker(settings: Settings) -> Keys:
+    """Return the keys of a classifier, and what it scores: the first token, or the mean. Raises UnsupportedModel."""
+    kind, labels = settings.get("classifier_pooling", "cls"), settings.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"})
+    if kind not in _CLASSIFIED:
+        raise UnsupportedModel(f"config.json: classifier_pooling is {kind!r}: {' and '.join(_CLASSIFIED)} are known")
+    return modern_bert(settings) | {
+        "pooling_type": _RANK,
+        "classifier.pooling_type": _CLASSIFIED[kind],
+        "classifier.output_labels": [str(label) for label in mapping(labels).values()],
+    }
 
 
 def gpt_oss(settings: Settings) -> Keys:

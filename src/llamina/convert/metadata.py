@@ -1,14 +1,12 @@
 """Hyperparameters as GGUF metadata: keys of all families, then those that a family adds or removes."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 from llamina.convert.families import Family
 from llamina.convert.rope import Rope
+from llamina.convert.sentence import dense_layers, dense_sizes, pooling
 from llamina.convert.settings import Settings
-from llamina.errors import ModelFileError, UnsupportedModel
-from llamina.tokenizer.huggingface.json_file import read_json
+from llamina.errors import ModelFileError
 
 # GGUF's keys, and the names in config.json.
 _COUNTS = {
@@ -21,7 +19,6 @@ _EPSILONS = {
     "attention.layer_norm_rms_epsilon": "rms_norm_eps",
     "attention.layer_norm_epsilon": "layer_norm_eps layer_norm_epsilon norm_epsilon",
 }
-_POOLING = {"mean_tokens": 1, "cls_token": 2, "lasttoken": 3}
 
 
 def model_metadata(folder: Path, family: Family, settings: Settings, notes: list[str]) -> dict[str, object]:
@@ -36,7 +33,8 @@ def model_metadata(folder: Path, family: Family, settings: Settings, notes: list
         keys["attention.head_count_kv"] = settings.kv_heads
     if settings.get("head_dim") is not None:
         keys |= {"attention.key_length": settings.head_dim, "attention.value_length": settings.head_dim}
-    keys |= {key: settings.count(names) for key, names in _COUNTS.items() if settings.get(names) is not None}
+    counts = {key: names for key, names in _COUNTS.items() if not isinstance(settings.get(names), list | None)}
+    keys |= {key: settings.count(names) for key, names in counts.items()}  # a list is the family's to read
     keys |= {key: settings.number(names) for key, names in _EPSILONS.items() if settings.get(names) is not None}
     if family.rope:
         rope = Rope.read(settings)
@@ -45,7 +43,8 @@ def model_metadata(folder: Path, family: Family, settings: Settings, notes: list
             notes.append(left_out)
     keys |= _windows(family, settings, notes)
     if family.encoder:
-        keys |= _pooling(folder)
+        keys |= pooling(folder)
+        keys |= dense_sizes(dense_layers(folder)) if family.dense else {}
     if family.pads:
         keys["context_length"] = settings.context - settings.count("pad_token_id", 1, least=0) - 1
     keys |= family.keys(settings)
@@ -75,22 +74,3 @@ def _windows(family: Family, settings: Settings, notes: list[str]) -> dict[str, 
 def _is_windowed(layer: int, period: int | str) -> bool:
     """Whether a layer is local: all but the last of each period, or by a string with L for local."""
     return bool((layer + 1) % period) if isinstance(period, int) else period[layer % len(period)] == "L"
-
-
-def _pooling(folder: Path) -> dict[str, object]:
-    """Return the pooling of token embeddings that sentence-transformers' files name. Raises UnsupportedModel."""
-    modules = folder / "modules.json"
-    if not modules.is_file():
-        return {}
-    try:
-        listed: list[dict[str, Any]] = json.loads(modules.read_bytes())
-        path = next((folder / module["path"] for module in listed if module["type"].endswith("Pooling")), None)
-    except (ValueError, TypeError, KeyError):
-        raise ModelFileError(f"{modules} is damaged: fetch it again") from None
-    if path is None:
-        return {}
-    config = read_json(path / "config.json")
-    kinds = [number for name, number in _POOLING.items() if config.get(f"pooling_mode_{name}")]
-    if len(kinds) != 1:
-        raise UnsupportedModel(f"{path / 'config.json'} asks for a pooling other than mean, first token or last token")
-    return {"pooling_type": kinds[0]}

@@ -16,7 +16,7 @@ UNUSED = re.compile(
     r"(rotary_emb\.inv_freq|\.attn\.bias|\.attn\.masked_bias|\.attention\.bias|\.attention\.masked_bias|position_ids)$"
 )
 MULTIMODAL = re.compile(
-    r"^(thinker\.)?(model\.)?((talker|token2wav|vision_tower|vision_model|multi_modal_projector|connector|audio_tower|visual|embed_vision|mlp1"
+    r"^(thinker\.)?(model\.)?((talker|token2wav|vision_tower|vision_model|multi_modal_projector|connector|audio_tower|visual|embed_vision|embed_audio|mlp1"
     r"|aligner|vqmodel|generation_\w+)\.|image_newline$)"
 )
 
@@ -80,6 +80,54 @@ GEMMA2 = _ENDS | _in_layers(
     },
 )
 GEMMA3 = GEMMA2 | _in_layers("layers", _QK_NORMS)
+_PER_LAYER = {
+    "embed_tokens_per_layer": "per_layer_token_embd",
+    "per_layer_model_projection": "per_layer_model_proj",
+    "per_layer_projection_norm": "per_layer_proj_norm",
+} | _in_layers(
+    "layers",
+    {
+        "per_layer_input_gate": "inp_gate",
+        "per_layer_projection": "proj",
+        "post_per_layer_input_norm": "post_norm",
+    },
+)
+GEMMA4 = (
+    GEMMA3
+    | _PER_LAYER
+    | _in_layers(
+        "layers",
+        {
+            "layer_scalar": "layer_output_scale.weight",
+            "post_feedforward_layernorm_1": "post_ffw_norm_1",
+            "post_feedforward_layernorm_2": "post_ffw_norm_2",
+            "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
+            "router.proj": "ffn_gate_inp",
+            "router.scale": "ffn_gate_inp.scale",
+            "router.per_expert_scale": "ffn_down_exps.scale",
+            "experts.gate_up_proj": "ffn_gate_up_exps.weight",
+            "experts.down_proj": "ffn_down_exps.weight",
+        },
+    )
+)
+GEMMA3N = (
+    GEMMA3
+    | _PER_LAYER
+    | {"altup_projections.*": "altup_proj", "altup_unembed_projections.*": "altup_unembd_proj"}
+    | _in_layers(
+        "layers",
+        {
+            "altup.correct_output_scale": "altup_correct_scale.weight",
+            "altup.correction_coefs": "altup_correct_coef",
+            "altup.prediction_coefs": "altup_predict_coef",
+            "altup.modality_router": "altup_router",
+            "altup.router_norm": "altup_router_norm",
+            "laurel.linear_left": "laurel_l",
+            "laurel.linear_right": "laurel_r",
+            "laurel.post_laurel_norm": "laurel_post_norm",
+        },
+    )
+)
 PHI3 = LLAMA | _in_layers("layers", {"self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up"})
 COHERE = _ENDS | _in_layers("layers", _ATTENTION | _MLP | _QK_NORMS)
 OLMO2 = _ENDS | _in_layers(
@@ -141,6 +189,7 @@ LLAMA4 = LLAMA | _in_layers(
         "feed_forward.experts.down_proj": "ffn_down_exps.weight",
     },
 )
+APERTUS = QWEN3 | _in_layers("layers", {"attention_layernorm": "attn_norm", "feedforward_layernorm": "ffn_norm"})
 HUNYUAN = LLAMA | _in_layers(
     "layers", {"self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm"}
 )
@@ -247,3 +296,19 @@ BERT = {
         "output.LayerNorm": "layer_output_norm",
     },
 )
+MODERN_BERT = {
+    "embeddings.tok_embeddings": "token_embd",
+    "embeddings.norm": "token_embd_norm",
+    "final_norm": "output_norm",
+} | _in_layers(
+    "layers",
+    {
+        "attn_norm": "attn_norm",
+        "attn.Wqkv": "attn_qkv",
+        "attn.Wo": "attn_output",
+        "mlp_norm": "ffn_norm",
+        "mlp.Wi": "ffn_up",
+        "mlp.Wo": "ffn_down",
+    },
+)
+MODERN_BERT_RANKER = MODERN_BERT | {"head.dense": "cls", "head.norm": "cls.norm", "classifier": "cls.output"}

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from llamina.convert.families import Family
-from llamina.convert.lazy import Lazy, stack
+from llamina.convert.lazy import Lazy, floats, stack
 from llamina.convert.names import MULTIMODAL, UNUSED, WRAPPERS
 from llamina.convert.rope import Rope
 from llamina.convert.settings import Settings
@@ -45,7 +45,7 @@ def _wanted(family: Family, settings: Settings, stored: Mapping[str, Lazy], note
             left["of vision or audio"] = left.get("of vision or audio", 0) + 1
         elif layer >= settings.layers:
             left["after the last layer"] = left.get("after the last layer", 0) + 1
-        elif not UNUSED.search(theirs) and not (family.ignored and family.ignored.match(short)):
+        elif not _is_unused(family, theirs, short):
             if short in wanted:
                 raise ModelFileError(f"two tensors of the folder are {short}: one is {theirs}")
             wanted[short] = tensor
@@ -53,6 +53,24 @@ def _wanted(family: Family, settings: Settings, stored: Mapping[str, Lazy], note
         wanted.pop("lm_head.weight", None)
     notes += [f"{count} tensors {what} are left out: GGUF keeps the text model" for what, count in left.items()]
     return wanted
+
+
+def _is_unused(family: Family, theirs: str, short: str) -> bool:
+    pattern = ".".join("*" if part.isdigit() else part for part in short.split("."))
+    ignored = family.ignored is not None and family.ignored.match(short) is not None
+    return ignored or pattern in family.learned or UNUSED.search(theirs) is not None
+
+
+def learned(family: Family, settings: Settings, stored: Mapping[str, Lazy]) -> dict[str, list[float]]:
+    """Return metadata that the folder has as tensors, a number for each layer. Raises ModelFileError if one lacks."""
+    tensors = {WRAPPERS.sub("", name): tensor for name, tensor in stored.items()} if family.learned else {}
+    keys: dict[str, list[float]] = {}
+    for pattern, key in family.learned.items():
+        for name in (pattern.replace("*", str(layer)) for layer in range(settings.layers)):
+            if name not in tensors or tensors[name].size != 1:
+                raise ModelFileError(f"the folder has no {name} with one number: fetch the rest of its weights")
+            keys.setdefault(key, []).append(float(floats(tensors[name].load(), tensors[name].dtype).reshape(-1)[0]))
+    return keys
 
 
 def targets(family: Family, settings: Settings, theirs: str, tensor: Lazy) -> Iterator[tuple[str, int | None, Lazy]]:
@@ -75,7 +93,7 @@ def targets(family: Family, settings: Settings, theirs: str, tensor: Lazy) -> It
         edit = known.get(whole) or known.get(whole.removesuffix(".weight").removesuffix(".bias"))
         name = (target.replace("*", numbers[0]) if numbers else target) + suffix
         stacked = pattern.count("*") > target.count("*")
-        yield name, int(numbers[1]) if stacked else None, tensor if edit is None else edit(tensor, settings)
+        yield name, int(numbers[-1]) if stacked else None, tensor if edit is None else edit(tensor, settings)
 
 
 def _stacked(name: str, parts: Mapping[int, Lazy], settings: Settings) -> Lazy:

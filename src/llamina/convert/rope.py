@@ -28,17 +28,18 @@ class Rope:
         inner = Settings(mapping(rope.get("full_attention"))) if rope.get("full_attention") else rope
         local = Settings(mapping(rope.get("sliding_attention")))
         part = inner.number("partial_rotary_factor", settings.number("partial_rotary_factor rotary_pct rope_pct", 1.0))
-        base = inner.number("rope_theta", settings.number("rope_theta rotary_emb_base", 10000.0))
+        base = inner.number("rope_theta", settings.number("rope_theta rotary_emb_base global_rope_theta", 10000.0))
         local_base = local.given("rope_theta")
         if base <= 0 or not 0 < part <= 1:
             raise ModelFileError(f"config.json: RoPE has the base {base} and covers {part} of a head")
+        kind = str(inner.get("rope_type type", "default")).lower()
         original = "original_max_position_embeddings"
         stated = inner.get(original) is not None or settings.get(original) is not None
         return cls(
-            dims=int(part * settings.head_dim),
+            dims=settings.global_head_dim if kind == "proportional" else int(part * settings.head_dim),
             base=base,
-            local_base=settings.given("rope_local_base_freq") if local_base is None else local_base,
-            kind=str(inner.get("rope_type type", "default")).lower(),
+            local_base=settings.given("rope_local_base_freq local_rope_theta") if local_base is None else local_base,
+            kind=kind,
             scaling=inner,
             original_context=inner.count(original, settings.get(original)) if stated else None,
         )
@@ -49,7 +50,9 @@ class Rope:
         if self.local_base is not None:
             keys["rope.freq_base_swa"] = self.local_base
         match self.kind:
-            case "default" | "mrope" | "llama3" | "dynamic":  # llama3 is a tensor; of dynamic `left_out` tells
+            case (
+                "default" | "mrope" | "llama3" | "proportional" | "dynamic"
+            ):  # two are tensors; `left_out` tells of one
                 return keys
             case "linear":
                 return keys | {"rope.scaling.type": "linear", "rope.scaling.factor": self._number("factor")}
@@ -72,6 +75,8 @@ class Rope:
         """Return the divisors of the frequencies, as tensors by name."""
         if self.kind == "llama3":
             return {"rope_freqs.weight": self._llama3()}
+        if self.kind == "proportional":
+            return {"rope_freqs.weight": self._proportional()}
         if self.kind in ("longrope", "su"):
             return {f"rope_factors_{reach}.weight": self._listed(f"{reach}_factor") for reach in ("long", "short")}
         return {}
@@ -113,6 +118,13 @@ class Rope:
         if values.shape != (self.dims // 2,):
             raise ModelFileError(f"config.json: {name} has shape {values.shape}: must have {self.dims // 2} values")
         return values
+
+    def _proportional(self) -> npt.NDArray[np.float32]:
+        """Return divisors that leave all but the first pairs of a head as they are."""
+        rotated = int(self._number("partial_rotary_factor", 1.0) * self.dims / 2)
+        factors = np.full(self.dims // 2, 1e30, np.float32)
+        factors[:rotated] = self._number("factor", 1.0)
+        return factors
 
     def _llama3(self) -> npt.NDArray[np.float32]:
         """Return Llama 3's divisors: 1 for high frequencies, the factor for low ones, interpolated between."""

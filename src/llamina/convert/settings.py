@@ -99,6 +99,14 @@ class Settings:
         return self.count("head_dim") if self.get("head_dim") is not None else self.width // self.heads
 
     @property
+    def global_head_dim(self) -> int:
+        """The size of heads in layers without a window, where it is another one (Gemma 4)."""
+        for own in mapping(self.get("per_layer_config")).values():
+            if "head_dim" in mapping(own):
+                return Settings(own).count("head_dim")
+        return self.count("global_head_dim", self.head_dim)
+
+    @property
     def context(self) -> int:
         return self.count("max_position_embeddings n_positions n_ctx seq_length", 2048)
 

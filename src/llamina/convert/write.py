@@ -17,8 +17,9 @@ from llamina.convert.families import family_of
 from llamina.convert.lazy import BLOCKS, Lazy
 from llamina.convert.metadata import model_metadata
 from llamina.convert.quantized import dequantized
-from llamina.convert.rename import renamed
+from llamina.convert.rename import learned, renamed
 from llamina.convert.safetensors import files_of, tensors_in, tensors_of
+from llamina.convert.sentence import dense_count, dense_layers
 from llamina.convert.settings import Settings
 from llamina.errors import ModelFileError, ModelNotFound, RequestError
 from llamina.gguf import GGUF, ComputedTensor, Tensor, TensorType, tensor_type, write
@@ -125,10 +126,16 @@ def _text_model(
     family = family_of(settings)
     settings = settings.assuming(family.defaults)
     family.check(settings)
-    tensors = renamed(family, settings, dequantized(_stored(folder, source), settings), notes)
+    stored = dequantized(_stored(folder, source), settings)
+    tensors = renamed(family, settings, stored, notes)
+    if family.dense:
+        tensors |= dense_layers(folder)
+    elif family.encoder and (count := dense_count(folder)):
+        notes.append(f"{count} matrices behind the pooling are left out: {family.architecture} in GGUF has none")
     metadata = {
         "general.architecture": family.architecture,
         **model_metadata(folder, family, settings, notes),
+        **learned(family, settings, stored),
         **tokenizer_metadata(folder, settings, tensors["token_embd.weight"].shape[0], pre, notes),
     }
     if family.encoder:

@@ -15,7 +15,7 @@ from llamina.models.weights import Weights
 from llamina.ops import Weight
 
 # The files here that are not architectures.
-SHARED = {"blocks", "config", "decoder", "delta", "rope_overrides", "ssm", "weights"}
+SHARED = {"blocks", "config", "decoder", "delta", "gemma_parts", "rope_overrides", "ssm", "weights"}
 ALIASES = {  # architectures that share a file, and those whose own name has an underscore
     "bailingmoe": "deepseek",
     "bailingmoe2": "dots1",
@@ -26,7 +26,9 @@ ALIASES = {  # architectures that share a file, and those whose own name has an 
     "dream": "llada",
     "ernie4_5": "ernie4_5",
     "ernie4_5-moe": "ernie4_5",
+    "eurobert": "modern_bert",
     "exaone": "qwen2",
+    "gemma-embedding": "gemma3",
     "glm-dsa": "deepseek2",
     "granite_swa": "granite",
     "granitehybrid": "granite",
@@ -40,9 +42,11 @@ ALIASES = {  # architectures that share a file, and those whose own name has an 
     "jina-bert-v2": "bert",
     "jina-bert-v3": "bert",
     "lfm2moe": "lfm2",
+    "llama-embed": "llama",
     "mistral4": "deepseek2",
     "nemotron_h": "nemotron_h",
     "nemotron_h_moe": "nemotron_h",
+    "neo-bert": "modern_bert",
     "nomic-bert": "bert",
     "nomic-bert-moe": "bert",
     "openelm": "qwen3",
@@ -57,6 +61,7 @@ ALIASES = {  # architectures that share a file, and those whose own name has an 
     "qwen3vl": "qwen3",
     "qwen3vlmoe": "qwen3",
     "rnd1": "llada_moe",
+    "rwkv6qwen2": "rwkv6",
     "seed_oss": "seed_oss",
     "spark2_5": "spark2_5",
     "starcoder": "gpt2",

@@ -1,27 +1,10 @@
 """Ling 3: kimi-linear with bounded decays; rotated latent attention, gated per head; experts cut off after the gate."""
 
-import math
-
-from llamina.models.blocks import latent_attention, latent_parts
+from llamina.models.blocks import experts, gated_mlp, latent_attention, latent_parts
 from llamina.models.decoder import Decoder
 from llamina.models.delta import kimi_delta, rates
 from llamina.models.weights import Weights
-from llamina.ops import (
-    Attention,
-    Value,
-    activate,
-    clamp,
-    expert_linear,
-    flat,
-    gated,
-    linear,
-    mix,
-    mul,
-    reshape,
-    rope,
-    route,
-    scale,
-)
+from llamina.ops import Attention, Value, activate, flat, linear, mul, reshape, rope, scale
 
 
 class Model(Decoder):
@@ -35,10 +18,7 @@ class Model(Decoder):
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         h = self.norm(x, w.attn_norm)
         x = x + (self.delta(h, w, layer) if "ssm_conv1d_q" in w else self.attend(h, w, layer))
-        h = self.norm(x, w.ffn_norm)
-        if "ffn_gate_inp" not in w:
-            return x + self.mlp(h, w, layer, "")
-        return x + (self.experts(h, w, layer) + self.mlp(h, w, layer, "_shexp"))
+        return x + self.feed_forward(self.norm(x, w.ffn_norm), w, layer)
 
     def delta(self, h: Value, w: Weights, layer: int) -> Value:
         rate = mul(rates(h, w, self.config), w.ssm_a.shaped(self.config.heads, 1))
@@ -52,20 +32,8 @@ class Model(Decoder):
         gate = activate(linear(h, w.attn_gate.shaped(n, self.config.width)), "sigmoid")
         return linear(flat(attended * reshape(gate, n, 1)), w.attn_output)
 
-    def mlp(self, h: Value, w: Weights, layer: int, suffix: str) -> Value:
-        gate, up = (linear(h, getattr(w, f"ffn_{part}{suffix}")) for part in ("gate", "up"))
-        limit = self.config.number("swiglu_clamp_shexp", 0.0, layer)
-        return linear(limited(gate, up, limit), getattr(w, f"ffn_down{suffix}"))
-
-    def experts(self, h: Value, w: Weights, layer: int) -> Value:
-        chosen, weights = route(linear(h, w.ffn_gate_inp), self.routing, w.get("exp_probs_b"))
-        gate, up = (expert_linear(h, m, chosen) for m in (w.ffn_gate_exps, w.ffn_up_exps))
-        up = limited(gate, up, self.config.number("swiglu_clamp_exp", 0.0, layer))
-        return mix(expert_linear(up, w.ffn_down_exps, chosen), weights)
-
-
-def limited(gate: Value, up: Value, limit: float) -> Value:
-    """silu(gate) × up, silu(gate) cut off above the limit and up on both sides; 0 is none."""
-    if not limit:
-        return gated(gate, up, "silu")
-    return mul(clamp(activate(gate, "silu"), -math.inf, limit), clamp(up, -limit, limit))
+    def feed_forward(self, h: Value, w: Weights, layer: int) -> Value:
+        limit, shared = (self.config.number(f"swiglu_clamp_{part}", 0.0, layer) for part in ("exp", "shexp"))
+        if "ffn_gate_inp" not in w:
+            return gated_mlp(h, w, silu_limit=shared)
+        return experts(h, w, self.routing, silu_limit=limit) + gated_mlp(h, w, suffix="_shexp", silu_limit=shared)

@@ -23,9 +23,6 @@ class Model(Decoder):
         self.params = Attention(self.attention.scale, alibi=alibi, causal=self.causal)
         self.period = c.count("moe_every_n_layers", 0, least=0)
 
-    def forward(self, tokens: Value, positions: Value, rows: Value | None = None) -> Value:
-        return self.hidden(tokens, positions, rows)
-
     def embed(self, tokens: Value, positions: Value) -> Value:
         w = self.weights
         x = embed(tokens, self.embeddings)

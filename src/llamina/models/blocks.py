@@ -61,16 +61,25 @@ def add_positions(x: Value, positions: Value, table: Weight, config: Config) -> 
     return x + embed(positions, table)
 
 
-def gated_mlp(h: Value, w: Weights, kind: Gate = "silu", suffix: str = "", limit: float = 0.0) -> Value:
-    """down(act(gate) × up); a file may hold gate and up as one matrix. `limit` cuts gate from above and up."""
+def gated_mlp(
+    h: Value, w: Weights, kind: Gate = "silu", suffix: str = "", limit: float = 0.0, silu_limit: float = 0.0
+) -> Value:
+    """down(act(gate) × up); a file may hold gate and up as one matrix. For the limits see `_gated`."""
     up = linear(h, getattr(w, f"ffn_up{suffix}"))
     if f"ffn_gate{suffix}" in w:
         gate = linear(h, getattr(w, f"ffn_gate{suffix}"))
     else:
         gate, up = split(up, up.size // 2, up.size // 2)
+    return linear(_gated(gate, up, kind, limit, silu_limit), getattr(w, f"ffn_down{suffix}"))
+
+
+def _gated(gate: Value, up: Value, kind: Gate, limit: float, silu_limit: float) -> Value:
+    """act(gate) × up. `limit` cuts gate from above, `silu_limit` silu(gate), and either up on both sides; 0 is none."""
+    if silu_limit:
+        return clamp(activate(gate, "silu"), -math.inf, silu_limit) * clamp(up, -silu_limit, silu_limit)
     if limit:
         gate, up = clamp(gate, -math.inf, limit), clamp(up, -limit, limit)
-    return linear(gated(gate, up, kind), getattr(w, f"ffn_down{suffix}"))
+    return gated(gate, up, kind)
 
 
 def plain_mlp(h: Value, w: Weights, kind: Activation, suffix: str = "") -> Value:
@@ -89,11 +98,12 @@ def experts(
     scores: Value | None = None,
     weigh_gates: bool = False,
     limit: float = 0.0,
+    silu_limit: float = 0.0,
     suffix: str = "_exps",
 ) -> Value:
     """The chosen experts' gated MLPs, weighed and summed.
 
-    `scores` are given where the router sees something else than the experts; `limit` cuts gates from above and ups.
+    `scores` are given where the router sees something else than the experts; for the limits see `_gated`.
     """
     scores = linear(h, w.ffn_gate_inp) if scores is None else scores
     chosen, weights = route(scores, params, w.get("exp_probs_b"))
@@ -104,9 +114,8 @@ def experts(
         gate, up = (expert_linear(h, getattr(w, f"ffn_{part}{suffix}"), chosen) for part in ("gate", "up"))
     if weigh_gates:
         gate = gate * reshape(weights, params.used, 1)
-    if limit:
-        gate, up = clamp(gate, -math.inf, limit), clamp(up, -limit, limit)
-    return mix(expert_linear(gated(gate, up, kind), getattr(w, f"ffn_down{suffix}"), chosen), weights)
+    up = _gated(gate, up, kind, limit, silu_limit)
+    return mix(expert_linear(up, getattr(w, f"ffn_down{suffix}"), chosen), weights)
 
 
 def low_rank_query(h: Value, w: Weights, config: Config) -> Value | None:

@@ -10,6 +10,7 @@ from llamina.ops import Rope, Routing, Scoring
 
 Sections = Literal["none", "blocks", "interleaved"]  # how M-RoPE hands pairs to its positions
 SCORINGS: tuple[Scoring, ...] = ("softmax", "sigmoid", "softmax_selected")  # by GGUF's numbers, from 1
+UNPREFIXED = "xielu."  # keys that begin so have no architecture before them
 _LIMIT = 1 << 24  # no count in a real model comes near this
 REPEATED = 64  # nor how often a part of it is repeated near this
 
@@ -40,9 +41,13 @@ class Config:
         self.experts = self.count("expert_count", 0, least=0)
         self.experts_used = self.count("expert_used_count", 0, least=0)
 
+    def named(self, key: str) -> str:
+        """A key as it is in the file."""
+        return key if key.startswith(UNPREFIXED) else f"{self.architecture}.{key}"
+
     def get(self, key: str, default: Any = None) -> Any:
         """A value of this architecture, as the file has it."""
-        return self._metadata.get(f"{self.architecture}.{key}", default)
+        return self._metadata.get(self.named(key), default)
 
     def count(
         self, key: str, default: int | None = None, least: int = 1, layer: int | None = None, most: int = _LIMIT
@@ -50,35 +55,33 @@ class Config:
         """A whole number within reason; of an array, the entry of `layer`, or its largest."""
         value = self.get(key, default)
         if value is None:
-            raise ModelFileError(f"{self.architecture}.{key} is missing: the file cannot be run without it")
+            raise ModelFileError(f"{self.named(key)} is missing: the file cannot be run without it")
         value = _entry(value, layer)
         if not _is_number(value) or not least <= value <= most or int(value) != value:
-            raise ModelFileError(
-                f"{self.architecture}.{key} is {value!r}: it must be a whole number from {least} to {most}"
-            )
+            raise ModelFileError(f"{self.named(key)} is {value!r}: it must be a whole number from {least} to {most}")
         return int(value)
 
     def number(self, key: str, default: float | None = None, layer: int | None = None) -> float:
         """A finite number; of an array, the entry of `layer`."""
         value = _entry(self.get(key, default), layer)
         if value is None:
-            raise ModelFileError(f"{self.architecture}.{key} is missing: the file cannot be run without it")
+            raise ModelFileError(f"{self.named(key)} is missing: the file cannot be run without it")
         if not _is_number(value) or not math.isfinite(value):
-            raise ModelFileError(f"{self.architecture}.{key} is {value!r}: it must be a finite number")
+            raise ModelFileError(f"{self.named(key)} is {value!r}: it must be a finite number")
         return float(value)
 
     def positive(self, key: str, default: float | None = None) -> float:
         """A finite number above 0."""
         value = self.number(key, default)
         if value <= 0:
-            raise ModelFileError(f"{self.architecture}.{key} is {value!r}: it must be a number above 0")
+            raise ModelFileError(f"{self.named(key)} is {value!r}: it must be a number above 0")
         return value
 
     def flag(self, key: str, default: bool = False, layer: int | None = None) -> bool:
         """Yes or no; of an array, the entry of `layer`."""
         value = _entry(self.get(key, default), layer)
         if value is None:
-            raise ModelFileError(f"{self.architecture}.{key} has no entry for layer {layer} of {self.layers}")
+            raise ModelFileError(f"{self.named(key)} has no entry for layer {layer} of {self.layers}")
         return bool(value)
 
     def listed(self, key: str) -> tuple[int, ...]:
@@ -86,7 +89,7 @@ class Config:
         value = self.get(key, ())
         numbers = value.tolist() if hasattr(value, "tolist") else value
         if not isinstance(numbers, list | tuple) or not all(type(n) is int for n in numbers):
-            raise ModelFileError(f"{self.architecture}.{key} is {numbers!r}: it must be a list of whole numbers")
+            raise ModelFileError(f"{self.named(key)} is {numbers!r}: it must be a list of whole numbers")
         return tuple(numbers)
 
     def windowed(self, layer: int, period: int, global_first: bool = False) -> bool:

@@ -6,7 +6,7 @@ from typing import Literal
 from llamina.errors import UnsupportedModel
 from llamina.models.config import Config
 from llamina.models.weights import Weights
-from llamina.ops import Attention, Value, Weight, activate, embed, given, linear, norm, pick
+from llamina.ops import Activation, Attention, Value, Weight, activate, embed, given, linear, norm, pick
 
 
 class Decoder(ABC):
@@ -15,9 +15,12 @@ class Decoder(ABC):
     norm_kind: Literal["rms", "layer"] = "rms"
     causal = True  # if not, attention is bidirectional, and a sequence is computed in one step
     headless = False  # whether it ends with hidden states, for embeddings, and has no output matrix
+    classifier_activation: Activation = "tanh"
 
     def __init__(self, config: Config, weights: Weights) -> None:
         self.causal = config.flag("attention.causal", self.causal)
+        # Whether the classifier scores the mean of a text's hidden states, instead of one of them.
+        self.ranks_mean = config.count("classifier.pooling_type", 0, least=0) == 1
         self.config = config
         self.weights = weights
         self.setup()
@@ -26,7 +29,9 @@ class Decoder(ABC):
         """Read what is particular to the architecture, once."""
 
     def forward(self, tokens: Value, positions: Value, rows: Value | None = None) -> Value:
-        """Logits of the wanted rows."""
+        """Logits of the wanted rows; their hidden states, where there is no output matrix."""
+        if self.headless:
+            return self.hidden(tokens, positions, rows)
         logits = self.head(self.hidden(tokens, positions, rows))
         vocab = self.embeddings.shape[0]
         if logits.shape != (vocab,):  # a sampled token must have an embedding
@@ -39,7 +44,9 @@ class Decoder(ABC):
         return self.last_norm(pick(self.blocks(x if rows is None else given(x, rows))))
 
     def rank(self, tokens: Value, positions: Value, rows: Value | None = None) -> Value:
-        """The classifier's scores of the wanted rows."""
+        """The classifier's scores of the wanted rows, or of means that are given as rows."""
+        if self.ranks_mean and rows is not None:
+            return self.classify(pick(given(self.embed(tokens, positions), rows)))
         return self.classify(self.hidden(tokens, positions, rows))
 
     def blocks(self, x: Value) -> Value:
@@ -71,7 +78,8 @@ class Decoder(ABC):
         if dense is None and output is None:
             raise UnsupportedModel("the file has no classifier (cls.output.weight): it cannot rank")
         if dense:
-            x = activate(linear(x, dense.shaped(dense.size // x.size, x.size)), "tanh")
+            x = activate(linear(x, dense.shaped(dense.size // x.size, x.size)), self.classifier_activation)
+            x = self.norm(x, normed) if (normed := self.weights.get("cls.norm")) else x
         return linear(x, output.shaped(output.size // x.size, x.size)) if output else x
 
     @property

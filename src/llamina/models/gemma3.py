@@ -1,4 +1,7 @@
-"""Gemma 3: gemma2 with normed q and k instead of the score cap; five windowed layers to each global one."""
+"""Gemma 3 and EmbeddingGemma: gemma2 with normed q and k, without the score cap; five of six layers are windowed.
+
+EmbeddingGemma reads both ways; what it says of a token goes through two more matrices, where the file has them.
+"""
 
 import math
 
@@ -11,6 +14,8 @@ from llamina.ops import Attention, Value, attend, flat, linear, rope, scale, sof
 class Model(Decoder):
     def setup(self) -> None:
         c = self.config
+        if c.architecture == "gemma-embedding":
+            self.causal, self.headless = False, True
         self.window = c.count("attention.sliding_window", 0, least=0)
         self.rope_global = c.rope(neox=True)
         self.rope_local = c.rope(neox=True, base=c.number("rope.freq_base_swa", 10000.0), scaled=False)
@@ -23,7 +28,7 @@ class Model(Decoder):
 
     def block(self, x: Value, w: Weights, layer: int) -> Value:
         local = self.window > 0 and self.config.windowed(layer, period=6)
-        params = Attention(self.scale, window=self.window if local else 0)
+        params = Attention(self.scale, window=self.window if local else 0, causal=self.causal)
         settings = self.rope_local if local else self.rope_global
         q, k, v = query_key_value(self.norm(x, w.attn_norm), w, self.config, layer)
         q, k = rope(self.norm(q, w.attn_q_norm), settings), rope(self.norm(k, w.attn_k_norm), settings)
@@ -31,6 +36,12 @@ class Model(Decoder):
         x = x + self.norm(h, w.post_attention_norm)
         h = gated_mlp(self.norm(x, w.ffn_norm), w, "gelu")
         return x + self.norm(h, w.post_ffw_norm)
+
+    def last_norm(self, x: Value) -> Value:
+        x = super().last_norm(x)
+        for name in ("dense_2", "dense_3") if self.headless else ():  # before pooling or after it: it is the same
+            x = linear(x, getattr(self.weights, name)) if name in self.weights else x
+        return x
 
     def head(self, x: Value) -> Value:
         return softcap(super().head(x), self.logit_cap)

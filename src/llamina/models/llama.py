@@ -1,4 +1,4 @@
-"""Llama 1 to 3, Mistral, Yi, SmolLM, InternLM 2, ChatGLM; Mixtral where the file has experts."""
+"""Llama 1 to 3, Mistral, Yi, SmolLM, InternLM 2, ChatGLM; Mixtral where the file has experts; Nemotron's embeddings."""
 
 from llamina.models.blocks import query_key_value, sparse_mlp
 from llamina.models.decoder import Decoder
@@ -9,6 +9,7 @@ from llamina.ops import Value, attend, flat, linear, rope
 class Model(Decoder):
     def setup(self) -> None:
         c = self.config
+        self.headless = c.architecture == "llama-embed"
         self.rope = c.rope(neox=False)
         self.factors = self.rope_factors
         self.routing = c.routing(normalize=True)

@@ -16,7 +16,9 @@ class Attention:
     the sequence that attend to themselves only, `alibi` the largest ALiBi bias; 0 is none of it. Without `causal` a
     token also attends to those after it, as far as the step has them, and half of the window is on either side.
     `block` is that of the `select` whose output is passed. What is `bounded` attends from `since` to `until`, which the
-    batch says for each token: windows of a picture."""
+    batch says for each token: windows of a picture. What is `strict` never attends to what is after a token, also where
+    the batch lets rows see each other. `distances` says how many positions before a token the table of biases begins
+    that is passed; 0 is none."""
 
     scale: float
     window: int = 0
@@ -26,6 +28,8 @@ class Attention:
     causal: bool = True
     block: int = 1
     bounded: bool = False
+    strict: bool = False
+    distances: int = 0
 
     @property
     def behind(self) -> int:
@@ -51,11 +55,17 @@ def attend(
     params: Attention,
     sinks: Weight | None = None,
     selected: Value | None = None,
+    biases: Weight | None = None,
 ) -> Value:
-    """Write k and v to the KV cache, then attend q (heads, dim) to all that it holds, or to the blocks `selected`."""
+    """Write k and v to the KV cache, then attend q (heads, dim) to all that it holds, or to the blocks `selected`.
+
+    `biases` [heads, n] are added to scores by the distance: those of `params.distances` positions before come first.
+    """
     check(params.causal or not (params.chunk or selected is not None), "attend, both ways,", q, k, v)
     check(q.shape[1] == k.shape[1] and q.shape[0] % k.shape[0] == 0 and k.shape[0] == v.shape[0], "attend", q, k, v)
     check(sinks is None or prod(sinks.shape) == q.shape[0], "attend", q, *([sinks] if sinks else []))
+    fits = biases is None if not params.distances else biases is not None and biases.shape[:1] == q.shape[:1]
+    check(fits and (biases is None or sinks is None), "attend", q, *([biases] if biases else []))
     check(
         selected is None or selected.shape[0] in (1, k.shape[0]),
         "attend",
@@ -65,7 +75,7 @@ def attend(
     )
     state = State("kv", layer, (k.shape[0], k.shape[1], v.shape[1]), f"blk.{layer}.kv", params.reach)
     inputs = (q, k, v, *([selected] if selected is not None else []))
-    return emit("attend", inputs, [(q.shape[0], v.shape[1])], (sinks,), {"params": params}, (state,))[0]
+    return emit("attend", inputs, [(q.shape[0], v.shape[1])], (sinks, biases), {"params": params}, (state,))[0]
 
 
 def attend_latent(

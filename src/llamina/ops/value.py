@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from llamina.errors import RecordingError, UnsupportedModel
-from llamina.quant import Format, format_of
+from llamina.quant import Format, decode, format_of
 
 Rows = Literal["tokens", "outputs"]
 Shape = tuple[int, ...]
@@ -37,6 +37,10 @@ class Weight:
         if int(np.prod(shape)) != self.size or shape[-1] % self.format.block:
             raise UnsupportedModel(f"{self.name} is {list(self.shape)}, not {list(shape)}")
         return replace(self, shape=shape)
+
+    def floats(self) -> npt.NDArray[np.float32]:
+        """Its numbers; for small tensors that the architecture computes with while it is recorded."""
+        return decode(self.data, self.format, self.shape)
 
     def rows(self, start: int, stop: int) -> "Weight":
         """Some of its rows, or of the elements of a vector. Raises UnsupportedModel if it does not have them."""

@@ -66,6 +66,6 @@ def _given(step: Step) -> Step:
     """RoPE with the batch's three positions, where the model's has axes; attention as far ahead as the batch says."""
     if step.op == "rope" and step.attrs["rope"].axes:
         return replace(step, attrs={**step.attrs, "rotary": True})
-    if step.op == "attend" and step.attrs["params"].causal:
+    if step.op == "attend" and step.attrs["params"].causal and not step.attrs["params"].strict:
         return replace(step, attrs={**step.attrs, "until": True})
     return step

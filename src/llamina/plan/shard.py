@@ -305,5 +305,6 @@ def _emit_attention(s: Sharding, step: Step, local: list[Value], share: Share, k
     s.states[state] = replace(state, shape=(keys[1] - keys[0], *state.shape[1:]))
     for selected in step.inputs[len(local) :]:  # by all key heads, or by each
         local.append(s.whole(selected, "every rank selects") if selected.shape[0] == 1 else s.cut(selected, 0, *keys))
-    sinks = [s.rows(w.shaped(step.inputs[0].shape[0]), 0, share) for w in step.weights]
-    s.emit(step, local, share, sinks, states=(s.states[state],))
+    heads = step.inputs[0].shape[0]
+    tables = [s.rows(w.shaped(heads, *([w.size // heads] if w.size > heads else [])), 0, share) for w in step.weights]
+    s.emit(step, local, share, tables, states=(s.states[state],))

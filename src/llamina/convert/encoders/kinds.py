@@ -17,7 +17,7 @@ _OWN_CODE = (
 # Classes that a folder may well have, and why there is no mmproj file of them.
 LEFT_OUT = {
     "Gemma3nForConditionalGeneration": "its encoders (MobileNet v5, a Conformer) are not known here",
-    "Gemma4ForConditionalGeneration": "its text model is not known here; llama.cpp's converter makes an mmproj file",
+    "Gemma4ForConditionalGeneration": "its encoders are not converted here; llama.cpp's converter makes an mmproj file",
     "Phi4MultimodalForCausalLM": "its encoders are not those of Phi-4 with vision, and GGUF has no names for them",
     "MiniCPMV4_6ForConditionalGeneration": "its projector is not that of MiniCPM-V 2.5 to 4.5, and not known here",
     "CogVLMForCausalLM": _OWN_CODE,

@@ -92,8 +92,11 @@ def embed(
     prompts = [engine.encode(text, parse_special=False) for text in _several(texts)]
     reading = "rank" if kind == "rank" else "hidden"
     params: dict[str, Any] = {"reading": reading, "adapters": adapters or {}, "priority": priority}
-    causal = engine.runner.model.causal
-    requests = [Request(tokens, reads=rows_of(kind, causal, len(tokens)), **params) for tokens in prompts]
+    model = engine.runner.model
+    if kind == "rank" and model.ranks_mean:
+        means = embed(engine, prompts, "mean", False, adapters, priority)
+        prompts = [Prompt([Embedded(mean[np.newaxis])]) for mean in means]
+    requests = [Request(tokens, reads=rows_of(kind, model.causal, len(tokens)), **params) for tokens in prompts]
     vectors = [_finite(pool(rows, kind)) for rows in engine.read(requests)]
     return np.stack([normalized(v) for v in vectors] if normalize and kind != "rank" else vectors)
 

@@ -19,10 +19,14 @@ def weigh(
     values: Array,
     params: Attention,
     slopes: Array,
-    sinks: Array | None,
+    table: Array | None,
     selected: Array | None,
 ) -> Array:
-    """One token: q [heads, dim], keys and values [kv heads, n, dim] → [heads, value dim]."""
+    """One token: q [heads, dim], keys and values [kv heads, n, dim] → [heads, value dim].
+
+    `table` are sinks, or biases by distance where `params` has distances.
+    """
+    sinks, biases = (None, table) if params.distances else (table, None)
     group, n = len(q) // len(keys), keys.shape[1]
     keys, values = np.repeat(keys, group, 0), np.repeat(values, group, 0)
     scores = np.einsum("hd,hnd->hn", q, keys, dtype=np.float64) * params.scale
@@ -30,6 +34,8 @@ def weigh(
         scores = np.tanh(scores / params.softcap) * params.softcap
     behind = position - np.arange(n)
     scores = scores - slopes[:, None] * np.abs(behind)
+    if biases is not None:
+        scores = scores + biases[:, params.distances - behind]
     if params.window:
         scores[:, behind >= params.behind] = -np.inf
         scores[:, -behind > (params.ahead or n)] = -np.inf  # a causal model's rows see as far ahead as they are told

@@ -25,11 +25,11 @@ def _attend(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: B
         lasts = batch.positions[batch.starts[batch.sequences[:n] + 1] - 1]
     for t, cached in enumerate(_cached(ref, state, new, batch, lasts)):
         values = cached[0][..., : state.shape[2]] if state.kind == "latent" else cached[1]
-        position, sinks, keys = int(batch.positions[t]), w[0] if w else None, cached[0]
+        position, table, keys = int(batch.positions[t]), w[0] if w else None, cached[0]
         if params.bounded:
             first = int(batch.since[t])
             position, keys, values = position - first, keys[:, first:], values[:, first:]
-        out[t] = weigh(q[t], position, keys, values, params, slopes, sinks, selected[0][t] if selected else None)
+        out[t] = weigh(q[t], position, keys, values, params, slopes, table, selected[0][t] if selected else None)
     return out
 
 

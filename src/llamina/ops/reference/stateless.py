@@ -66,19 +66,26 @@ def _layer_norm(ref: Reference, step: Step, x: list[Array], w: list[Array], batc
     return _affine((centred / np.sqrt(variance + step.attrs["eps"])).astype(np.float32), w)
 
 
+def _other(x: list[Array], w: list[Array]) -> Array:
+    """What is added to x, or multiplied with it: a value of a smaller shape is repeated within its row."""
+    if len(x) == 1:
+        return w[0]
+    return x[1].reshape(len(x[1]), *[1] * (x[0].ndim - x[1].ndim), *x[1].shape[1:])
+
+
 @operation("add")
 def _add(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
-    return x[0] + (x[1] if len(x) > 1 else w[0])
+    return x[0] + _other(x, w)
 
 
 @operation("mul")
 def _mul(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
-    return x[0] * (x[1] if len(x) > 1 else w[0])
+    return x[0] * _other(x, w)
 
 
 @operation("div")
 def _div(ref: Reference, step: Step, x: list[Array], w: list[Array], batch: Batch) -> Array:
-    return x[0] / (x[1] if len(x) > 1 else w[0])
+    return x[0] / _other(x, w)
 
 
 @operation("pad")

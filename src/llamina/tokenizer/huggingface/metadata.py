@@ -99,7 +99,7 @@ def tokenizer_metadata(
     Raises ModelFileError for a damaged tokenizer or one of another model, UnsupportedModel if GGUF cannot hold it.
     """
     folder = Folder(path, contents)
-    vocabulary = _vocabulary(folder, pre)
+    vocabulary = _vocabulary(folder, pre, str(settings.get("model_type", "")).startswith("gemma4"))
     for token, text, special in folder.added():
         if size is None or token < size:
             vocabulary.add(token, text, special)
@@ -131,8 +131,8 @@ def vocabulary_keys(path: Path, contents: str | None = None, size: int | None = 
     return keys
 
 
-def _vocabulary(folder: Folder, pre: str | None) -> Vocabulary:
-    """Return the vocabulary, by the type of the tokenizer's model."""
+def _vocabulary(folder: Folder, pre: str | None, by_merges: bool) -> Vocabulary:
+    """Return the vocabulary, by the type of the tokenizer's model; `by_merges` is Gemma 4's kind of SentencePiece."""
     model = folder.tokenizer.get("model", {})
     steps = {step.get("type") for step in sentencepiece.steps(folder.tokenizer.get("pre_tokenizer"))}
     kind = model.get(
@@ -144,7 +144,7 @@ def _vocabulary(folder: Folder, pre: str | None) -> Vocabulary:
         if kind == "BPE" and "ByteLevel" in steps:
             return byte_pairs(folder.tokenizer, folder.rust(), folder.rules, pre)
         if kind == "BPE" and model.get("byte_fallback"):
-            return sentencepiece.from_pairs(folder.tokenizer)
+            return sentencepiece.from_pairs(folder.tokenizer, by_merges)
         if kind == "Unigram":
             return sentencepiece.from_unigram(folder.tokenizer)
         if kind == "WordPiece" or folder.file("vocab.txt"):

@@ -47,8 +47,11 @@ def from_model(path: Path) -> Vocabulary:
     raise UnsupportedModel(f"{path} is a model of words or characters, which GGUF does not support")
 
 
-def from_pairs(tokenizer: Mapping[str, Any]) -> Vocabulary:
-    """Return the BPE vocabulary of a tokenizer.json with byte fallback; scores are negated ranks of merges."""
+def from_pairs(tokenizer: Mapping[str, Any], by_merges: bool = False) -> Vocabulary:
+    """Return the BPE vocabulary of a tokenizer.json with byte fallback; scores are negated ranks of merges.
+
+    With `by_merges` the merges themselves are kept, too, and count: GGUF's model `gemma4`.
+    """
     model = tokenizer["model"]
     vocabulary = Vocabulary.of("llama", model["vocab"], scores=[])
     assert vocabulary.scores is not None
@@ -63,6 +66,9 @@ def from_pairs(tokenizer: Mapping[str, Any]) -> Vocabulary:
     if (unknown := model["vocab"].get(model.get("unk_token"))) is not None:
         vocabulary.kinds[unknown], vocabulary.roles["unk"] = Kind.UNKNOWN, unknown
     vocabulary.extra["tokenizer.ggml.add_space_prefix"] = _prepends(tokenizer)
+    if by_merges:
+        vocabulary.model = vocabulary.pre = "gemma4"
+        vocabulary.merges = [" ".join(pair) for pair in merge_pairs(model.get("merges", ()))]
     return vocabulary
 
 

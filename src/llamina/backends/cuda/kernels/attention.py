@@ -37,10 +37,11 @@ def tile_of(number, starts, sequences, spans, TILE: tl.constexpr, SEQUENCES: tl.
 
 
 @triton.jit
-def look(b, low, last, table, keys, values, query, rest, head, position, token, alive, slopes, seen, seen_row,
-         seen_head, kv_head, behind, ahead, chunk, seen_block, scale, cap, top, total, result, KV_HEADS: tl.constexpr,
-         KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, VALUE_ROW: tl.constexpr, KEY: tl.constexpr, MORE: tl.constexpr,
-         VALUE: tl.constexpr, BLOCK: tl.constexpr, MASKED: tl.constexpr, KIND: tl.constexpr):  # fmt: skip
+def look(b, low, last, table, keys, values, query, rest, head, position, token, alive, slopes, biases, biases_row,
+         distances, seen, seen_row, seen_head, kv_head, behind, ahead, chunk, seen_block, scale, cap, top, total,
+         result, KV_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, VALUE_ROW: tl.constexpr,
+         KEY: tl.constexpr, MORE: tl.constexpr, VALUE: tl.constexpr, BLOCK: tl.constexpr, MASKED: tl.constexpr,
+         KIND: tl.constexpr):  # fmt: skip
     """Block b of the keys: the largest score, the sum of weights and the weighted sum of values go on.
 
     Without MASKED, all rows see all of its keys. Scores are not scaled before the exponential, so that is one
@@ -67,6 +68,10 @@ def look(b, low, last, table, keys, values, query, rest, head, position, token, 
     if slopes is not None:
         distance = tl.abs(position[:, None] - n[None, :])
         scores = scores * factor - tl.load(slopes + head, mask=alive, other=0.0)[:, None] * distance * LOG2E
+        factor = 1.0
+    if biases is not None:
+        bias = biases + (head * biases_row + distances - position)[:, None] + n[None, :]
+        scores = scores * factor + tl.load(bias, mask=alive[:, None] & known[None, :], other=0.0) * LOG2E
         factor = 1.0
     if MASKED:
         visible = known[None, :] & alive[:, None]
@@ -107,8 +112,8 @@ def join(top, total, result, t, s, r):
 
 @triton.jit
 def attend(q, q_row, q_head, keys, values, tables, tables_row, positions, sequences, starts, spans, out, out_row,
-           out_head, sinks, slopes, seen, seen_row, seen_head, partials, arrived, x8, xd, xs, behind, ahead, chunk,
-           seen_block, scale, cap,
+           out_head, sinks, slopes, biases, biases_row, distances, seen, seen_row, seen_head, partials, arrived, x8, xd,
+           xs, behind, ahead, chunk, seen_block, scale, cap,
            KV_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, VALUE_ROW: tl.constexpr,
            GROUP: tl.constexpr, TILE: tl.constexpr, SEQUENCES: tl.constexpr, ROWS: tl.constexpr, KEY: tl.constexpr,
            MORE: tl.constexpr, VALUE: tl.constexpr, BLOCK: tl.constexpr, SPLITS: tl.constexpr, PADDED: tl.constexpr,
@@ -178,15 +183,16 @@ def attend(q, q_row, q_head, keys, values, tables, tables_row, positions, sequen
             every = tl.maximum(begun, tl.minimum((start + 1) // BLOCK - low, stop))  # all tokens see all of these keys
             for b in range(begun, every):
                 top, total, result = look(
-                    b, low, last, table, keys, values, query, rest, head, position, token, alive, slopes, seen,
-                    seen_row, seen_head, kv_head, behind, ahead, chunk, seen_block, scale, cap, top, total, result,
-                    KV_HEADS, KEY_DIM, VALUE_DIM, VALUE_ROW, KEY, MORE, VALUE, BLOCK, False, KIND,
+                    b, low, last, table, keys, values, query, rest, head, position, token, alive, slopes, biases,
+                    biases_row, distances, seen, seen_row, seen_head, kv_head, behind, ahead, chunk, seen_block, scale,
+                    cap, top, total, result, KV_HEADS, KEY_DIM, VALUE_DIM, VALUE_ROW, KEY, MORE, VALUE, BLOCK, False,
+                    KIND,
                 )  # fmt: skip
         for b in range(every, stop):
             top, total, result = look(
-                b, low, last, table, keys, values, query, rest, head, position, token, alive, slopes, seen, seen_row,
-                seen_head, kv_head, behind, ahead, chunk, seen_block, scale, cap, top, total, result, KV_HEADS, KEY_DIM,
-                VALUE_DIM, VALUE_ROW, KEY, MORE, VALUE, BLOCK, True, KIND,
+                b, low, last, table, keys, values, query, rest, head, position, token, alive, slopes, biases,
+                biases_row, distances, seen, seen_row, seen_head, kv_head, behind, ahead, chunk, seen_block, scale, cap,
+                top, total, result, KV_HEADS, KEY_DIM, VALUE_DIM, VALUE_ROW, KEY, MORE, VALUE, BLOCK, True, KIND,
             )  # fmt: skip
         if PART and SPLITS == 1:
             whole_top, whole_total, whole_result = join(whole_top, whole_total, whole_result, top, total, result)

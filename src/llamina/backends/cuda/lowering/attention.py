@@ -63,7 +63,7 @@ def _attend(calls: Calls, step: Step) -> None:
         "attention.attend", (shape.tiles, kv_heads, shape.splits), shape.warps, shape.stages, q=q.ref, q_row=q.row,
         q_head=q.head, keys=stores[0], values=stores[-1], VALUE_ROW=dim if state.kind == "kv" else key,
         **_where(calls, state), spans=calls.sequences, **{name: refs[name] for name in BATCH}, **writing(out),
-        sinks=calls.constant(step.weights[0]) if step.weights else None,
+        sinks=_sinks(calls, step), **_biases(calls, step),
         slopes=calls.array(alibi_slopes(q.outer, params.alibi)) if params.alibi else None, **_seen(seen),
         partials=partials, KV_HEADS=kv_heads, KEY_DIM=key, VALUE_DIM=dim, behind=params.behind or None,
         ahead=params.ahead or None, chunk=params.chunk or None, seen_block=params.block, scale=float(params.scale),
@@ -83,7 +83,7 @@ def _attend(calls: Calls, step: Step) -> None:
     elif partials and calls.shared.exact:
         calls.emit(
             "attention.merge_in_order", (calls.bucket.tokens, -(-q.outer // FEW), 1), 1, partials=partials,
-            sinks=calls.constant(step.weights[0]) if step.weights else None, **writing(out), count=calls.count(value),
+            sinks=_sinks(calls, step), **writing(out), count=calls.count(value),
             splits=shape.splits, HEADS=q.outer, VALUE_DIM=dim, VALUE=max(RUN, power(dim)), BLOCK=FEW, EARLY=calls.early,
         )  # fmt: skip
     elif partials and not merged:
@@ -94,6 +94,19 @@ def _attend(calls: Calls, step: Step) -> None:
         )  # fmt: skip
     if turned:
         _rotate(calls, step.outputs[0], out, final, turned)
+
+
+def _sinks(calls: Calls, step: Step) -> Argument:
+    return calls.constant(step.weights[0]) if step.weights and not step.attrs["params"].distances else None
+
+
+def _biases(calls: Calls, step: Step) -> dict[str, Argument]:
+    """Each head's biases by distance, if there are any."""
+    distances = step.attrs["params"].distances
+    if not distances:
+        return {"biases": None, "biases_row": 0, "distances": 0}
+    table = step.weights[0]
+    return {"biases": calls.constant(table), "biases_row": table.shape[1], "distances": distances}
 
 
 def rotation(calls: Calls, state: State) -> int:
