@@ -13,7 +13,7 @@ from live_server import Live, done, said
 from llamina.server.model.frames import CallDelta
 
 VECTORS = (Path(__file__).parent / "xss_vectors.txt").read_text(encoding="utf-8").rstrip("\n").split("\n%%\n")
-FRAME = 50  # milliseconds
+FRAME = 7  # tables laid out: 50 ms, where one takes 7 ms
 
 # What is in the page after a hostile text was shown: everything that is not harmless.
 INSPECT = """element => {
@@ -255,9 +255,29 @@ LONG = {
 }
 
 
+LAY_OUT = """() => {
+  const times = Array.from({length: 9}, () => {
+    const table = document.createElement("table");
+    const start = performance.now();
+    for (let i = 0; i < 400; i++) {
+      const row = table.insertRow();
+      row.insertCell().textContent = `cell ${i}`;
+      row.insertCell().append(document.createElement("code"));
+    }
+    document.body.append(table);
+    table.getBoundingClientRect();
+    const took = performance.now() - start;
+    table.remove();
+    return took;
+  });
+  return Math.min(...times);
+}"""
+
+
 @pytest.mark.parametrize("kind", LONG)
 def test_2000_tokens_keep_frames_short(tab: Tab, stage: Live, kind: str) -> None:
-    """No task of the page's thread takes more than 50 ms of its CPU time, whatever else the machine does."""
+    """No task of the page's thread takes more CPU time than a frame, in units of a plain table's layout."""
+    unit = tab.page.evaluate(LAY_OUT)
     scripted(stage, "scripted", [*(said(text=piece) for piece in LONG[kind]), done(tokens=2000)])
     tab.page.evaluate("document.getElementById('new').click()")
     browser = tab.context.browser
@@ -266,5 +286,5 @@ def test_2000_tokens_keep_frames_short(tab: Tab, stage: Live, kind: str) -> None
     events = json.loads(browser.stop_tracing())["traceEvents"]
     threads = {(e["pid"], e["tid"]) for e in events if e.get("args", {}).get("name") == "CrRendererMain"}
     tasks = [e.get("tdur", 0) / 1000 for e in events if e["ph"] == "X" and (e["pid"], e["tid"]) in threads]
-    assert len(tasks) > 100 and max(tasks) < FRAME, sorted(tasks)[-8:]
+    assert len(tasks) > 100 and max(tasks) < FRAME * unit, (unit, sorted(tasks)[-8:])
     assert len(tab.texts("assistant")[0]) > 4000
