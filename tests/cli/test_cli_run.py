@@ -295,8 +295,9 @@ def test_interrupted_answers_end_in_order(stories: Path, flags: list[str]) -> No
         str(stories),
         "-n",
         "-1",
-        "--temp",
-        "1",
+        "--ignore-eos",
+        "-c",
+        "16384",  # more than is generated in the seconds before
     ]
     slow = [*command, "--backend", "reference", *flags]
     with subprocess.Popen(slow, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

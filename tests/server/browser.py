@@ -86,6 +86,12 @@ class Tab:
         self.page.wait_for_selector("#send", state="visible")
         self.page.wait_for_selector(".message:last-child:not(.message-user):not([aria-busy=true]) .message-foot button")
 
+    def again(self) -> None:
+        """Ask for another answer; it has ended when this returns."""
+        with self.page.expect_request("**/v1/chat/completions"):
+            self.press("Answer again")
+        self.finish()
+
     def texts(self, role: str = "") -> list[str]:
         """The texts of the shown messages."""
         shown = ".bubble" if role == "user" else ".markdown" if role == "assistant" else ".bubble, .markdown"

@@ -94,8 +94,7 @@ def test_switch_model(tab: Tab) -> None:
     assert "template" in tab.page.locator(".note-error").inner_text()  # it has none, and is told so by the server
     tab.errors.clear()  # the browser logs that the answer was a 400
     tab.page.select_option("#model", "smollm2")
-    tab.press("Answer again")
-    tab.finish()
+    tab.again()
     assert tab.page.locator(".message-assistant h2").inner_text() == "smollm2"
     tab.page.reload()
     tab.page.wait_for_selector("body[data-ready]")

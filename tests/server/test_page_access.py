@@ -39,8 +39,7 @@ def test_axe(open_tab: Callable[..., Tab], stage: Live, model: Scripted, width: 
     tab = start(open_tab, stage, color_scheme=theme, bypass_csp=True, reduced_motion="reduce", **options)
     assert violations(tab) == []
     tab.ask("Everything, please")
-    tab.press("Answer again")
-    tab.finish()
+    tab.again()
     tab.page.evaluate("() => document.querySelectorAll('.message details').forEach((d) => (d.open = true))")
     assert violations(tab) == []
     tab.press("Show tokens with their probabilities")

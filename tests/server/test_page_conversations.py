@@ -46,8 +46,7 @@ def test_regenerate_and_branches(tab: Tab, model: Scripted) -> None:
     """Both answers stay reachable, and so does what was said after each."""
     tab.ask("Question")
     say_next(model, spoken("Second answer."))
-    tab.press("Answer again")
-    tab.finish()
+    tab.again()
     assert tab.texts() == ["Question", "Second answer."]
     assert tab.page.locator(".branch-at").inner_text() == "2/2"
     tab.ask("Further")
@@ -178,8 +177,7 @@ def test_sounds_come_back_from_a_file(tab: Tab, model: Scripted, tmp_path: Path)
     download.value.save_as(path)
     tab.page.set_input_files("#import-file", path)
     tab.page.wait_for_function("() => document.querySelectorAll('.conversation').length === 2")
-    tab.press("Answer again")
-    tab.finish()
+    tab.again()
     assert len(model.asked) == 2 and asked(model).messages == first
     with tab.page.expect_download() as download:
         tab.press("Export as Markdown")

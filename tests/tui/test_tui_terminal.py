@@ -79,7 +79,8 @@ def test_a_conversation_in_a_terminal(smollm2: Path, tmp_path: Path) -> None:
 
 
 def test_leaving_while_the_model_loads(smollm2: Path, tmp_path: Path) -> None:
-    screen = Screen(["tui", "-m", str(smollm2)], tmp_path)
+    empty = str(tmp_path / "cache")  # kernels are compiled: that takes a while on any machine
+    screen = Screen(["tui", "-m", str(smollm2)], tmp_path, LLAMINA_CACHE=empty)
     screen.wait("loading the model")
     screen.leave()
 
