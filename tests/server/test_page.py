@@ -21,6 +21,10 @@ def tab(open_tab: Callable[..., Tab], live: Live) -> Tab:
 def test_talk(tab: Tab) -> None:
     """Type, see tokens arrive, ask further, reload, and find it all again."""
     page = tab.page
+    tab.setting("Longest answer").fill("300")
+    page.keyboard.press("Tab")
+    tab.setting("Ignore end of text").select_option("on")
+    page.keyboard.press("Escape")
     page.evaluate(
         """() => {
           window.lengths = new Set();
