@@ -56,8 +56,10 @@ HAS_VBMI = HAS_AVX512 and _has("avx512vbmi", "gfni")
 HAS_BF16 = HAS_AVX512 and _has("avx512bf16")
 HAS_AMX = HAS_VNNI and _has("amx-tile", "amx-int8") and _allowed() >= 3 and _tiles_granted()
 HAS_SDOT = MACHINE in ("arm64", "aarch64") and _has("dotprod") and _allowed() >= 1
+PREFETCHES_ROWS = llvm.get_host_cpu_name() == "znver5"
+"""Whether the CPU prefetches eight rows by itself when their loads are as wide as registers. Others were not faster."""
 
 
 def used() -> list[bool]:
-    """Which instruction sets kernels are written for, as part of their fingerprint."""
-    return [HAS_AVX2, HAS_AVX512, HAS_VNNI, HAS_VBMI, HAS_BF16, HAS_AMX, HAS_SDOT]
+    """What kernels depend on of the CPU, as part of their fingerprint."""
+    return [HAS_AVX2, HAS_AVX512, HAS_VNNI, HAS_VBMI, HAS_BF16, HAS_AMX, HAS_SDOT, PREFETCHES_ROWS]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from llamina.backends.cpu.features import HAS_BF16
+from llamina.backends.cpu.features import HAS_BF16, PREFETCHES_ROWS
 from llamina.backends.cpu.kernels.device import device
 from llamina.backends.cpu.kernels.formats.blocks import BLOCKS_32, Block32, gather_min
 from llamina.backends.cpu.kernels.vector.brain import add_pairs, fold, load_pairs, load_pairs_part, zero_sums
@@ -51,6 +51,13 @@ def prefetch_line(address, near):
 
 
 @device
+def prefetch_wide(address, near):
+    """Prefetch a cache line of rows whose loads are as wide as registers, unless the CPU does."""
+    if not PREFETCHES_ROWS:
+        prefetch_line(address, near)
+
+
+@device
 def prefetch_lines(address, nbytes, near):
     """Prefetch what the next eight rows will read: they are too short for the hardware to prefetch them.
 
@@ -80,6 +87,8 @@ column = stack_of(32)
 
 
 def gemv_float(load: Any, read: Any, size: int) -> Any:
+    wide = size == 4
+
     @device
     def gemv(p0, w_row, last, x, k):
         p1, p2, p3, p4, p5, p6, p7 = rows_after(p0, w_row, last)
@@ -88,7 +97,8 @@ def gemv_float(load: Any, read: Any, size: int) -> Any:
         whole = k & ~7
         for i in range(0, whole, 8):
             v, at = load_f32(x + 4 * i), i * size
-            prefetch_lines(ahead + 8 * at, 64 * size, near)
+            if not (wide and PREFETCHES_ROWS):
+                prefetch_lines(ahead + 8 * at, 64 * size, near)
             a = fma(load(p0 + at), v, a)
             b = fma(load(p1 + at), v, b)
             c = fma(load(p2 + at), v, c)
@@ -124,21 +134,21 @@ def gemv_pairs(p0, w_row, last, x, k):
     for at in range(0, 2 * whole, 64):
         v = load_pairs(x + at)
         line = ahead + 8 * at  # prefetched one at a time, between the rows
-        prefetch_line(line, near)
+        prefetch_wide(line, near)
         a = add_pairs(load_pairs(p0 + at), v, a)
-        prefetch_line(line + 64, near)
+        prefetch_wide(line + 64, near)
         b = add_pairs(load_pairs(p1 + at), v, b)
-        prefetch_line(line + 128, near)
+        prefetch_wide(line + 128, near)
         c = add_pairs(load_pairs(p2 + at), v, c)
-        prefetch_line(line + 192, near)
+        prefetch_wide(line + 192, near)
         d = add_pairs(load_pairs(p3 + at), v, d)
-        prefetch_line(line + 256, near)
+        prefetch_wide(line + 256, near)
         e = add_pairs(load_pairs(p4 + at), v, e)
-        prefetch_line(line + 320, near)
+        prefetch_wide(line + 320, near)
         f = add_pairs(load_pairs(p5 + at), v, f)
-        prefetch_line(line + 384, near)
+        prefetch_wide(line + 384, near)
         g = add_pairs(load_pairs(p6 + at), v, g)
-        prefetch_line(line + 448, near)
+        prefetch_wide(line + 448, near)
         h = add_pairs(load_pairs(p7 + at), v, h)
     if whole < k:
         at, n, v = 2 * whole, k - whole, load_pairs(x + 2 * whole)
