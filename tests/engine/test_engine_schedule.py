@@ -115,6 +115,15 @@ def test_running_requests_come_first() -> None:
     assert three.computed == 0, "its turn comes when there is room in a step"
 
 
+def test_a_prompt_gets_less_beside_one_that_generates() -> None:
+    desk = Desk(Pages(2000, 8), Budget(tokens=64, outputs=64, sequences=8, beside=16))
+    desk.add(4, goal=7)
+    desk.step()
+    desk.add(150, goal=151)
+    assert [spans(desk.step()) for _ in range(2)] == [[(4, 5), (0, 15)], [(5, 6), (15, 30)]]
+    assert [spans(desk.step()) for _ in range(2)] == [[(30, 94)], [(94, 150)]], "nobody waits for a token"
+
+
 def test_a_token_in_every_step_beside_long_prompts() -> None:
     """Whoever generates gets a token in every step, whatever the others have to read, older or younger."""
     desk = Desk(Pages(2000, 8), Budget(tokens=64, outputs=64, sequences=8))

@@ -10,6 +10,7 @@ from llamina.errors import RequestError
 
 if TYPE_CHECKING:
     from llamina.backends.base import (
+        STEP_TOKENS,
         UNITS,
         Backend,
         Capacity,
@@ -28,6 +29,7 @@ __all__ = [
     "BACKENDS",
     "GPUS",
     "KV_TYPES",
+    "STEP_TOKENS",
     "UNITS",
     "Backend",
     "Capacity",

@@ -21,6 +21,7 @@ from llamina.ops.batch import PAGE, Batch
 from llamina.plan import Plan
 from llamina.plan.fusion import MATRICES
 
+STEP_TOKENS = 512  # of a step in which somebody generates, unless told otherwise
 UNITS: tuple[Unit, ...] = get_args(Unit)
 Progress = Callable[[str, int, int], None]
 Bytes = npt.NDArray[np.uint8]
@@ -273,6 +274,11 @@ class Backend(Protocol):
     @property
     def formats(self) -> frozenset[str]:
         """The formats of matrices that it multiplies."""
+        ...
+
+    @property
+    def step_tokens(self) -> int:
+        """Tokens of prompts that a step takes where nobody waits for it to generate."""
         ...
 
     def free_bytes(self) -> int:

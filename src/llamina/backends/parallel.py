@@ -44,6 +44,10 @@ class ParallelBackend:
     def kv_types(self) -> tuple[KvType, ...]:
         return self.backends[0].kv_types
 
+    @property
+    def step_tokens(self) -> int:
+        return self.backends[0].step_tokens
+
     def free_bytes(self) -> int:
         return min(backend.free_bytes() for backend in self.backends)
 

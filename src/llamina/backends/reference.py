@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from llamina.backends import host
-from llamina.backends.base import Backend, Capacity, Finished, Program, Progress, Tensor, tensors
+from llamina.backends.base import STEP_TOKENS, Backend, Capacity, Finished, Program, Progress, Tensor, tensors
 from llamina.backends.kv_types import FLOATS, KV_TYPES, KvType
 from llamina.backends.states import HostStates, Stored
 from llamina.errors import KernelError, RequestError
@@ -25,6 +25,7 @@ class ReferenceBackend:
     name = "reference"
     formats = frozenset(form.name for form in FORMATS.values())
     kv_types = KV_TYPES
+    step_tokens = STEP_TOKENS
 
     def __init__(self, threads: int | None = None, offload: str = "none", memory_budget: int | None = None) -> None:
         if offload != "none" or memory_budget is not None:

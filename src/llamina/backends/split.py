@@ -31,6 +31,10 @@ class SplitBackend:
     def kv_types(self) -> tuple[KvType, ...]:
         return tuple(kind for kind in self.host.kv_types if kind in self.gpu.kv_types)
 
+    @property
+    def step_tokens(self) -> int:
+        return self.host.step_tokens
+
     def free_bytes(self) -> int:
         return self.host.free_bytes()
 

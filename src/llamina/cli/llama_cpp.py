@@ -51,7 +51,8 @@ def batch_options(function: Function) -> Function:
         type=click.IntRange(min=1),
         metavar="N",
         callback=lambda ctx, param, value: step_tokens(ctx, value),
-        help="Most tokens that one step computes; fewer take less memory.  [default: 512]",
+        help="Most tokens that one step computes; fewer take less memory.  "
+        "[default: 512; on a GPU 2048 of prompts alone]",
     )(function)
     return batch_option(function)
 

@@ -75,6 +75,12 @@ class Core:
             self._land(flight)
             self._tell_news()
 
+    def withdraw(self) -> None:
+        """Forget the step under way, if there is one: it is computed again, and nobody knows more than was told."""
+        flight, self._flight = self._flight, None
+        for s in flight.seated() if flight is not None else ():
+            s.sequence.computed, s.sequence.ahead = s.start, 0
+
     def _launch(self, before: Flight | None = None) -> Flight | None:
         """Begin the next step, behind one that is under way; None if there is nothing to do, or it failed at once."""
         slices = self._schedule()
@@ -174,7 +180,7 @@ class Core:
             sequence.read(s.start + s.outputs.start, rows)
         sequence.logprobs.add_prompt(rows)
         if not caught_up:
-            return sequence.delta()
+            return sequence.delta(computed=s.stop)  # without what the step behind this one computes
         return self._draw(sequence, rows[-1]) if sequence.request.reads is None else self._finish(sequence)
 
     def _reach(self, s: Slice, computed: int) -> None:
@@ -252,6 +258,8 @@ class Core:
 
     def _end(self, sequence: Sequence, reason: FinishReason) -> None:
         sequence.finish_reason, sequence.ahead = reason, 0
+        if sequence.generated:  # nobody keeps what a step behind this one computes of the last token
+            sequence.computed = min(sequence.computed, len(sequence.known) - 1)
         if sequence.queued:
             self.metrics.finish(sequence)
         self.parking.end(sequence, rests=reason == "stop")

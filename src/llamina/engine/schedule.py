@@ -23,6 +23,7 @@ class Budget:
     outputs: int
     sequences: int
     whole: bool = False  # a sequence is computed in one step, for its tokens see each other both ways
+    beside: int | None = None  # the most tokens of a step in which somebody generates, who waits for it
 
 
 class Slice(NamedTuple):
@@ -101,6 +102,8 @@ class _Step:
 
     def grant_prompts(self) -> None:
         """Each prompt gets half of what is left, or more where those behind it cannot use as much."""
+        if self.slices and self.budget.beside is not None:
+            self.tokens_left = max(0, self.tokens_left - self.budget.tokens + self.budget.beside)
         prompts = [r for r in self.running if r not in self.slices]
         behind = sum(r.pending for r in prompts)
         for sequence in prompts:

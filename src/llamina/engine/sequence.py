@@ -182,11 +182,12 @@ class Sequence:
             del self.known[keep : keep + half]
             self.dropped += half
 
-    def delta(self, tokens: tuple[int, ...] = (), text: str = "") -> Delta:
-        """What has just happened to it; `tokens` are the last that were generated."""
+    def delta(self, tokens: tuple[int, ...] = (), text: str = "", computed: int | None = None) -> Delta:
+        """What has just happened to it; `tokens` are the last that were generated, `computed` are all unless given."""
         scored = self.logprobs.tokens
         logprobs = tuple(scored[len(scored) - len(tokens) :]) if self.request.logprobs is not None else None
-        return Delta(self.id, tokens, text, logprobs, self.finish_reason, self.computed, len(self.request.prompt))
+        done = self.computed if computed is None else computed
+        return Delta(self.id, tokens, text, logprobs, self.finish_reason, done, len(self.request.prompt))
 
     def told(self, delta: Delta) -> None:
         """All listeners have been told of a delta. After the last one none is kept: they may refer to the sequence."""

@@ -73,7 +73,11 @@ class ModelDefaults(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
         Count | None, about("Requests that may wait for their turn; beyond, the answer is 503. By default 4096.")
     ] = None
     step_tokens: Annotated[
-        Count | None, about("Most tokens that one step computes; fewer take less memory. By default 512.")
+        Count | None,
+        about(
+            "Most tokens that one step computes; fewer take less memory. "
+            "By default 512, and 2048 of prompts alone on a GPU."
+        ),
     ] = None
     cache_tokens: Annotated[
         Count | None, about("Size of the KV cache in tokens; by default what memory allows, at most all contexts.")

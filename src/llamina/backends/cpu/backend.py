@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from llamina.backends import host
-from llamina.backends.base import Backend, Capacity, Program, Progress, check_kernels
+from llamina.backends.base import STEP_TOKENS, Backend, Capacity, Program, Progress, check_kernels
 from llamina.backends.cpu.layout import MATRIX_FORMATS
 from llamina.backends.cpu.runtime.offload import Offload, Pin
 from llamina.backends.kv_types import KvType
@@ -26,6 +26,7 @@ class CpuBackend:
     """
 
     name = "cpu"
+    step_tokens = STEP_TOKENS
     formats = MATRIX_FORMATS
     kv_types: tuple[KvType, ...] = ("f16", "f32", "bf16", "q8_0", "q4_0")
 

@@ -24,6 +24,7 @@ class CudaBackend:
     """
 
     name = "cuda"
+    step_tokens = 2048  # weights are dequantized once for so many
 
     def __init__(self, device: int = 0, offload: str = "none", stream: int | None = None, exact: bool = False) -> None:
         if offload != "none":

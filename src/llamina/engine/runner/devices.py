@@ -13,7 +13,7 @@ from llamina.plan import Plan
 from llamina.plan.split import count_layers
 
 GpuLayers = int | Literal["auto", "all"]
-RESERVE = 768 << 20  # bytes of a GPU for what a step computes, its logits, and code
+RESERVE = 1280 << 20  # bytes of a GPU for what a step computes, its logits, and code
 
 
 def divide_backend(

@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from threading import RLock
 from typing import Any, Literal
 
 from llamina.adapters import Adapter
-from llamina.backends import Backend, Capacity, KvType, Program, check_kv_type
+from llamina.backends import STEP_TOKENS, Backend, Capacity, KvType, Program, check_kv_type
 from llamina.backends.host import usable_cores
 from llamina.cache import Pages, WindowPool
 from llamina.engine.embedded import Embedded
@@ -27,7 +28,6 @@ from llamina.ops.batch import PAGE, Batch
 from llamina.plan import Plan, record
 from llamina.tokenizer import Tokenizer, template_source, vocabulary_of, with_template
 
-STEP_TOKENS = 512  # of one step, unless told otherwise
 HUGE_FROM = 32 << 20  # bytes of weights; fewer stay in caches
 LOGITS_BYTES = 256 << 20  # address space for one step's logits; only what is used becomes resident
 
@@ -80,9 +80,8 @@ class ModelRunner:
             raise UnsupportedModel(f"{key} is {model.causal}: that variant of the architecture is not known here")
         self.adapters = Adapters(file.metadata, self.plan)
         self.weight_bytes = sum(tensor.nbytes for tensor in file.tensors.values())
-        whole = not model.causal
-        step_tokens = step_tokens or (max(self.context, STEP_TOKENS) if whole else STEP_TOKENS)
-        wanted = Wanted(self.context, max_sequences, step_tokens, kv_type, cache_tokens)
+        whole, beside = not model.causal, step_tokens or STEP_TOKENS
+        wanted = Wanted(self.context, max_sequences, beside, kv_type, cache_tokens)
         how: dict[str, Any] = {"threads": threads, "offload": offload, "memory_budget": memory_budget}
         how |= {"device": device, "stream": stream, "exact": exact}
         how |= {"pin": pin, "prefetch": prefetch}
@@ -95,6 +94,8 @@ class ModelRunner:
             message = f"gpu_layers is {gpu_layers!r} and tensor_parallel is {tensor_parallel}: give one of them"
             raise RequestError(message, "gpu_layers")
         check_kv_type(self.backend, kv_type)
+        step_tokens = step_tokens or (max(self.context, STEP_TOKENS) if whole else self.backend.step_tokens)
+        wanted = replace(wanted, step=step_tokens)
         hosts = picture_hosts or ()
         encoding = (file.source, mmproj, self.backend, model.row_width, progress)
         self.pictures = MediaEncoder("vision", *encoding, hosts)
@@ -111,7 +112,8 @@ class ModelRunner:
         slots = max_sequences + (room.checkpoints or 0)
         self.capacity = Capacity(room.pages, slots, kv_type, room.window_pages)
         outputs = max(1, min(step_tokens, LOGITS_BYTES // (4 * self.plan.vocab)))
-        self.budget = Budget(step_tokens, outputs, min(max_sequences, outputs), whole)  # a token for each in every step
+        sequences = min(max_sequences, outputs)  # a token for each in every step
+        self.budget = Budget(step_tokens, outputs, sequences, whole, None if whole else beside)
         self.batch = Batch(step_tokens, outputs, max_sequences, -(-self.context // PAGE), model.row_width)
         vocab = model.embeddings.shape[0]
         self.limits = Limits(self.context, PAGE * self.pages.total, vocab, outputs if whole else None)
@@ -186,7 +188,7 @@ class ModelRunner:
 
     def check_embedded(self, embedded: Mapping[int, Embedded]) -> None:
         """Raise RequestError for rows that the model cannot take, CapacityError for more than a step holds."""
-        most = self.budget.tokens - (0 if self.budget.whole else self.budget.sequences - 1)
+        most = (self.budget.beside or self.budget.tokens) - (0 if self.budget.whole else self.budget.sequences - 1)
         for part in embedded.values():
             if part.rows.shape[1] != (width := self.model.row_width):
                 message = f"rows have {part.rows.shape[1]} numbers each: the model's embeddings have {width}"

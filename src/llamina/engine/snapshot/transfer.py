@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def take_snapshot(core: "Core", sequence: Sequence) -> Snapshot:
     """The sequence with what is computed of it; of one without a lease, what the prefix tree still has."""
-    core.settle()
+    core.withdraw()
     if sequence.finish_reason is not None:
         core.runner.adapters.equip(sequence)  # others may have their names by now
     header = {

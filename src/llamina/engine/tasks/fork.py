@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def fork(core: "Core", sequence: Sequence, sampling: Sampling | None = None) -> Sequence:
     """A second sequence that goes on from where this one is; they share pages until they differ."""
-    core.settle()
+    core.withdraw()
     core.limits.check_fork(sequence)
     twin = sequence.fork(sequence.request if sampling is None else replace(sequence.request, sampling=sampling))
     core.equip(twin)
@@ -28,7 +28,7 @@ def fork(core: "Core", sequence: Sequence, sampling: Sampling | None = None) -> 
 
 def rewind(core: "Core", sequence: Sequence, n: int, tokens: Iterable[int]) -> None:
     """Put `tokens` in the place of the last n that a sequence generated; one that was done is taken up again."""
-    core.settle()
+    core.withdraw()
     tokens = list(tokens)
     core.limits.check_tokens(tokens, "tokens")
     core.limits.check_rewind(sequence, n, len(tokens))
@@ -50,7 +50,7 @@ def rewind(core: "Core", sequence: Sequence, n: int, tokens: Iterable[int]) -> N
 
 def revise(core: "Core", sequence: Sequence, known: list[int]) -> None:
     """Go on as if it had known these tokens; what they have in common with those it knows stays computed."""
-    core.settle()
+    core.withdraw()
     same = common(sequence.known, known)
     sequence.known[same:] = known[same:]
     if sequence.lease is not None:

@@ -14,7 +14,7 @@ from llamina.ops.rotation import alibi_slopes, hadamard, hadamard_size
 
 ROWS = 64  # of a tile: tokens × heads that share a key head
 MOST_SPLITS = 64  # of the keys of a tile
-LONG = 2048  # positions from which on a token's blocks of keys are larger
+LONG = 1024  # positions from which on a token's blocks of keys are larger
 PROGRAMS = 2  # of attention for each processor, where sequences have one token each
 FEW = 4  # tokens up to which each head of them is rotated by a program of its own
 HEADS = 4  # that one program rotates otherwise
@@ -173,7 +173,7 @@ def tiling(calls: Calls, state: State, group: int) -> Tiling:
     room = (128 if long else 64) if half else 32
     block = max(16, min(room, room * 256 // wide))
     programs = (PROGRAMS if alone else 1) * calls.shared.device.processors // max(1, tiles * kv_heads)
-    splits = min(power(programs), MOST_SPLITS, bucket.context // 64)
+    splits = min(power(programs), MOST_SPLITS, bucket.context // max(64, block))
     if exact:
         splits = bucket.context // PART if programs > 1 else 1
     warps = 8 if rows * wide > 8192 else 2 if alone and splits == 1 and wide <= 128 and not exact else 4
