@@ -40,6 +40,23 @@ def test_rows_and_their_positions() -> None:
     assert error(found[1], found[0]) < 1e-9
 
 
+def test_rows_attend_both_ways() -> None:
+    """Some rows of a prompt to the end of theirs, in one tile and across tiles, beside a sequence of tokens."""
+    rows = RNG.standard_normal((40, WIDTH)).astype(np.float32)
+    until = np.array([0, 1, *[41] * 40, 42], np.int32)
+    axes = np.arange(43, dtype=np.int32)[None].repeat(3, 0)
+    picture = Span([1, 2, *[0] * 40, 3], 0, [4, 5, 6], 0, range(43), rows=[(2, rows)], rotary=axes, until=until)
+    found = []
+    for name in ("reference", "interpreter"):
+        batch = Batch(64, 64, 4, 4, WIDTH)
+        program = backend(name).compile(record(forward, WIDTH), batch, Capacity(8, 4, "f32"))
+        steps = [[picture], [Span([7, 8], 0, [7], 1, range(2)), picture], [picture._replace(until=None)]]
+        found.append([program.launch(batch.fill(step)).result().copy() for step in steps])
+        program.close()
+    assert all(error(got, want) < 1e-9 for want, got in zip(*found, strict=True))
+    assert error(found[0][2], found[0][0]) > 1e-3
+
+
 def elsewhere(span: Span) -> Span:
     """The same tokens in other pages, with the positions that they have anyway."""
     return span._replace(pages=[6], rotary=np.arange(len(span.tokens), dtype=np.int32)[None].repeat(3, 0))

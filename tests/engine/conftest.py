@@ -18,7 +18,7 @@ def stories(golden: Callable[[str], Path]) -> Path:
 @pytest.fixture(scope="module")
 def engine(stories: Path) -> Iterator[Engine]:
     """The tiny model with ample room. Tests leave it idle, with all its pages free."""
-    with llamina.load(stories, threads=1) as found:
+    with llamina.load(stories, threads=1, step_tokens=512) as found:
         yield found
 
 

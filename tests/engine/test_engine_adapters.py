@@ -11,6 +11,7 @@ from llamina import Engine
 from llamina.engine import Request, Session
 from llamina.errors import CapacityError, ModelFileError, ModelNotFound, RequestError, SnapshotError, UnsupportedModel
 from lora_files import Pairs, draw, merge, save
+from skips import on_a_gpu
 
 PROMPT = "Once upon a time, there was a little girl named Lily. She loved to play outside in the park."
 GREEDY = {"temperature": 0.0, "max_tokens": 24, "ignore_eos": True}
@@ -240,7 +241,7 @@ def test_the_reference_backend_agrees(stories: Path, adapters: dict[str, Path], 
         engine.load_adapter(adapters["two"])
         got = engine.logits(tokens, use)
         assert np.array_equal(engine.logits(tokens), plain)
-    assert np.abs(adapted.logits(tokens, use) - got).max() < 1e-3
+    assert np.abs(adapted.logits(tokens, use) - got).max() < (0.05 if on_a_gpu() else 1e-3)  # float16 in attention
 
 
 def test_what_does_not_fit_is_refused(engine: Engine, stories: Path, pairs: dict[str, Pairs], tmp_path: Path) -> None:

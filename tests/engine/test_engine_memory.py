@@ -31,6 +31,7 @@ def test_as_many_contexts_as_sequences(stories: Path) -> None:
 
 
 @pytest.mark.parametrize(("spare", "pages"), [(50, 25), (1000, 16 * 8), (10, 8), (0, 8)])
+@pytest.mark.cpu_only
 def test_a_share_of_what_is_free(stories: Path, free: Callable[[int], None], spare: int, pages: int) -> None:
     """Half of what the weights leave; one context in any case, and no more than all sequences can use."""
     weights = sum(t.nbytes for t in llamina.gguf.open_model(stories).tensors.values())
@@ -42,6 +43,7 @@ def test_a_share_of_what_is_free(stories: Path, free: Callable[[int], None], spa
         assert engine.core.pages.total == 19, "who says how much gets as much"
 
 
+@pytest.mark.cpu_only
 def test_too_little_for_one_context(stories: Path, free: Callable[[int], None]) -> None:
     free(7 * PAGE_BYTES)
     with pytest.raises(CapacityError, match=r"128 tokens takes \d+ bytes .* smaller context"):
@@ -62,6 +64,7 @@ def test_quantized_caches_hold_more(smollm2: Path, free: Callable[[int], None]) 
     assert totals == [20, 40, 75]
 
 
+@pytest.mark.cpu_only
 def test_checkpoints_of_recurrent_states(speaking: Callable[[str], GGUF], free: Callable[[int], None]) -> None:
     model = speaking("mamba2-dense")
     with llamina.load(model, threads=1, context=64, max_sequences=2) as engine:

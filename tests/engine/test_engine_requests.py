@@ -50,7 +50,7 @@ def test_characters_of_several_tokens(engine: Engine) -> None:
     """Byte tokens: no piece holds half a character."""
     tokens = engine.encode("é🦙", add_special=False)
     assert len(tokens) > 2
-    sequence = engine.submit(Request([1], max_tokens=len(tokens)))
+    sequence = engine.submit(Request([1], max_tokens=len(tokens), logprobs=0))  # so the host samples
     script = iter(tokens)
     sequence.sample = lambda logits: [next(script)]  # type: ignore[method-assign]
     deltas = []
@@ -63,7 +63,7 @@ def test_characters_of_several_tokens(engine: Engine) -> None:
 
 def test_half_a_character_at_the_end(engine: Engine) -> None:
     tokens = engine.encode("🦙", add_special=False)[:-1]
-    sequence = engine.submit(Request([1], max_tokens=len(tokens)))
+    sequence = engine.submit(Request([1], max_tokens=len(tokens), logprobs=0))  # so the host samples
     script = iter(tokens)
     sequence.sample = lambda logits: [next(script)]  # type: ignore[method-assign]
     while sequence.finish_reason is None:
@@ -233,7 +233,7 @@ def test_cancel(engine: Engine) -> None:
 
 
 def test_an_error_in_a_step_cancels(engine: Engine) -> None:
-    stream = engine.stream(PROMPT, **GREEDY)
+    stream = engine.stream(PROMPT, **GREEDY, logprobs=0)
     next(stream)
     stream.sequence.sample = lambda logits: 1 // 0  # type: ignore[method-assign]
     with pytest.raises(ZeroDivisionError):

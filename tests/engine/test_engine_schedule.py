@@ -117,11 +117,11 @@ def test_running_requests_come_first() -> None:
 
 def test_a_prompt_gets_less_beside_one_that_generates() -> None:
     desk = Desk(Pages(2000, 8), Budget(tokens=64, outputs=64, sequences=8, beside=16))
-    desk.add(4, goal=7)
+    desk.add(4, goal=4)
     desk.step()
     desk.add(150, goal=151)
     assert [spans(desk.step()) for _ in range(2)] == [[(4, 5), (0, 15)], [(5, 6), (15, 30)]]
-    assert [spans(desk.step()) for _ in range(2)] == [[(30, 94)], [(94, 150)]], "nobody waits for a token"
+    assert [spans(desk.step()) for _ in range(3)] == [[(6, 7), (30, 45)], [(45, 109)], [(109, 150)]], "nobody waits"
 
 
 def test_a_token_in_every_step_beside_long_prompts() -> None:

@@ -30,8 +30,8 @@ def test_tensors(engine: Engine) -> None:
     torch = import_peer("torch")
     logits, vectors = engine.logits_torch(TEXT), engine.embeddings_torch([TEXT, "The end"], pooling="mean")
     assert isinstance(logits, torch.Tensor) and logits.dtype == torch.float32
-    assert np.array_equal(logits.numpy(), engine.logits(TEXT))
-    assert np.array_equal(vectors.numpy(), engine.embed([TEXT, "The end"], pooling="mean"))
+    assert np.array_equal(logits.cpu().numpy(), engine.logits(TEXT))
+    assert np.array_equal(vectors.cpu().numpy(), engine.embed([TEXT, "The end"], pooling="mean"))
     assert engine.logits_torch([1, 5, 9]).shape == (3, engine.tokenizer.vocab_size)
 
 
@@ -87,6 +87,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
     return found
 
 
+@pytest.mark.cpu_only
 def test_a_tensor_is_made_of_the_arrays_memory(engine: Engine, fake: Fake) -> None:
     array = engine.logits(TEXT)
     assert np.shares_memory(torch_tensors.tensor_of(array), array)  # type: ignore[arg-type]
@@ -95,6 +96,7 @@ def test_a_tensor_is_made_of_the_arrays_memory(engine: Engine, fake: Fake) -> No
     assert fake.waits == []
 
 
+@pytest.mark.cpu_only
 def test_logits_are_taken_from_a_device(stories: Path, fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are copied there in every step, after its work and before the next; others get theirs as ever."""
     tokens = [1, *range(5, 40)]

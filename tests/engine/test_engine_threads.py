@@ -28,11 +28,13 @@ def allowed(stories: Path) -> list[set[int]]:
 
 
 @linux
+@pytest.mark.cpu_only
 def test_threads_may_run_anywhere(stories: Path) -> None:
     assert allowed(stories) == [os.sched_getaffinity(0)] * 2
 
 
 @linux
+@pytest.mark.cpu_only
 def test_threads_stay_on_cores_if_asked_to(stories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLAMINA_PIN", "1")
     own, places = os.sched_getaffinity(0), cores.places()
@@ -51,6 +53,7 @@ def test_siblings_come_after_all_cores(tmp_path: Path, monkeypatch: pytest.Monke
     assert cores.places() == [0, 3, 4, 2]  # of the last nothing is known
 
 
+@pytest.mark.cpu_only
 def test_what_is_not_understood_is_an_error(stories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLAMINA_PIN", "yes")
     with pytest.raises(RequestError, match="LLAMINA_PIN is 'yes': it must be 0 or 1"):

@@ -47,7 +47,7 @@ def test_a_long_prompt_stalls_nobody(small_steps: Engine, engine: Engine) -> Non
         made = [delta.id for delta in small_steps.step() if delta.tokens]
         assert made == [s.id for s in others]
         steps += 1
-    assert steps == 19 and long.computed == steps * (CHUNK - 2), "the rest of every step"
+    assert steps == 19 and 0 <= long.computed - steps * (CHUNK - 2) <= 2, "the rest of every step"
     run(small_steps)
     for sequence in (*others, long):
         assert alone(engine, sequence.request) == sequence.generated

@@ -187,6 +187,8 @@ class Sequence:
         scored = self.logprobs.tokens
         logprobs = tuple(scored[len(scored) - len(tokens) :]) if self.request.logprobs is not None else None
         done = self.computed if computed is None else computed
+        if self.generated:  # the last token is computed by the next step, which may be under way
+            done = min(done, len(self.known) - 1)
         return Delta(self.id, tokens, text, logprobs, self.finish_reason, done, len(self.request.prompt))
 
     def told(self, delta: Delta) -> None:

@@ -14,7 +14,7 @@ ALIGN = 64
 HEADER = 16  # words in front of what the host says, of which the first is the number of the step
 BLOCK = 1024  # words that one program fetches
 VECTORS = ("counts", "tokens", "positions", "sequences", "outputs", "slots", "starts")
-ROWS = ("given", "rotary")
+ROWS = ("given", "rotary", "until")
 ADAPTERS = ("adapter_starts", "adapter_slots", "adapter_scales", "adapter_positions")
 
 

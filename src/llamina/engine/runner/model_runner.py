@@ -16,7 +16,7 @@ from llamina.engine.embedded import Embedded
 from llamina.engine.limits import Limits
 from llamina.engine.runner.adapters import Adapters
 from llamina.engine.runner.devices import GpuLayers, choose_backend, divide_backend, parts_of
-from llamina.engine.runner.encoders import HOSTS, MediaEncoder
+from llamina.engine.runner.encoders import MediaEncoder
 from llamina.engine.runner.memory import Wanted, find_room
 from llamina.engine.runner.programs import Programs
 from llamina.engine.samplers import Samplers
@@ -193,9 +193,6 @@ class ModelRunner:
             if part.rows.shape[1] != (width := self.model.row_width):
                 message = f"rows have {part.rows.shape[1]} numbers each: the model's embeddings have {width}"
                 raise RequestError(message, "prompt")
-            if part.both_ways and self.backend.name not in HOSTS:
-                message = f"backend={self.backend.name!r} cannot compute rows that attend to each other both ways"
-                raise RequestError(f"{message}: use backend='cpu'", "prompt")
             if part.whole and len(part) > most:
                 message = f"{len(part)} rows must be computed in one step, which has room for {most}"
                 raise CapacityError(f"{message}: load the model with more step_tokens")

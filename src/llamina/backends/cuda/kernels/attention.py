@@ -37,7 +37,7 @@ def tile_of(number, starts, sequences, spans, TILE: tl.constexpr, SEQUENCES: tl.
 
 
 @triton.jit
-def look(b, low, last, table, keys, values, query, rest, head, position, token, alive, slopes, biases, biases_row,
+def look(b, low, last, table, keys, values, query, rest, head, position, end, token, alive, slopes, biases, biases_row,
          distances, seen, seen_row, seen_head, kv_head, behind, ahead, chunk, seen_block, scale, cap, top, total,
          result, KV_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, VALUE_ROW: tl.constexpr,
          KEY: tl.constexpr, MORE: tl.constexpr, VALUE: tl.constexpr, BLOCK: tl.constexpr, MASKED: tl.constexpr,
@@ -76,7 +76,7 @@ def look(b, low, last, table, keys, values, query, rest, head, position, token, 
     if MASKED:
         visible = known[None, :] & alive[:, None]
         if ahead is None:
-            visible = visible & (n[None, :] <= position[:, None])
+            visible = visible & (n[None, :] <= end[:, None])
         else:
             visible = visible & (n[None, :] <= position[:, None] + ahead)
         if behind is not None:
@@ -111,7 +111,7 @@ def join(top, total, result, t, s, r):
 
 
 @triton.jit
-def attend(q, q_row, q_head, keys, values, tables, tables_row, positions, sequences, starts, spans, out, out_row,
+def attend(q, q_row, q_head, keys, values, tables, tables_row, positions, until, sequences, starts, spans, out, out_row,
            out_head, sinks, slopes, biases, biases_row, distances, seen, seen_row, seen_head, partials, arrived, x8, xd,
            xs, behind, ahead, chunk, seen_block, scale, cap,
            KV_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, VALUE_ROW: tl.constexpr,
@@ -125,6 +125,8 @@ def attend(q, q_row, q_head, keys, values, tables, tables_row, positions, sequen
 
     With PADDED columns, which needs tiles of one token, the split that is done last merges them all, into 8-bit blocks.
 
+    With `until`, a token sees keys up to there, which may be behind its own.
+
     A head's key is taken in two parts, KEY elements and MORE (0: none); GROUP heads share a key head. What is None is
     not there: the window (`behind`), what is after a token (`ahead`), `chunk`, `cap`. Scores are logarithms of base 2.
     """
@@ -137,6 +139,10 @@ def attend(q, q_row, q_head, keys, values, tables, tables_row, positions, sequen
     token, head, alive = (first + r // GROUP).to(tl.int64), kv_head * GROUP + r % GROUP, r < tokens * GROUP
     position = tl.load(positions + token, mask=alive, other=0)
     start, last = tl.load(positions + first), tl.load(positions + first + tokens - 1)
+    end = position
+    if until is not None:
+        end = tl.load(until + token, mask=alive, other=0)
+        last = tl.max(end, 0)
     if ahead is not None:
         last = tl.minimum(last + ahead, tl.load(positions + tl.load(starts + sequence + 1) - 1))
     low = 0
@@ -183,14 +189,14 @@ def attend(q, q_row, q_head, keys, values, tables, tables_row, positions, sequen
             every = tl.maximum(begun, tl.minimum((start + 1) // BLOCK - low, stop))  # all tokens see all of these keys
             for b in range(begun, every):
                 top, total, result = look(
-                    b, low, last, table, keys, values, query, rest, head, position, token, alive, slopes, biases,
+                    b, low, last, table, keys, values, query, rest, head, position, end, token, alive, slopes, biases,
                     biases_row, distances, seen, seen_row, seen_head, kv_head, behind, ahead, chunk, seen_block, scale,
                     cap, top, total, result, KV_HEADS, KEY_DIM, VALUE_DIM, VALUE_ROW, KEY, MORE, VALUE, BLOCK, False,
                     KIND,
                 )  # fmt: skip
         for b in range(every, stop):
             top, total, result = look(
-                b, low, last, table, keys, values, query, rest, head, position, token, alive, slopes, biases,
+                b, low, last, table, keys, values, query, rest, head, position, end, token, alive, slopes, biases,
                 biases_row, distances, seen, seen_row, seen_head, kv_head, behind, ahead, chunk, seen_block, scale, cap,
                 top, total, result, KV_HEADS, KEY_DIM, VALUE_DIM, VALUE_ROW, KEY, MORE, VALUE, BLOCK, True, KIND,
             )  # fmt: skip

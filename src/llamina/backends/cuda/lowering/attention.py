@@ -14,7 +14,7 @@ from llamina.ops.rotation import alibi_slopes, hadamard, hadamard_size
 
 ROWS = 64  # of a tile: tokens × heads that share a key head
 MOST_SPLITS = 64  # of the keys of a tile
-LONG = 1024  # positions from which on a token's blocks of keys are larger
+LONG = 2048  # positions from which on a token's blocks of keys are larger
 PROGRAMS = 2  # of attention for each processor, where sequences have one token each
 FEW = 4  # tokens up to which each head of them is rotated by a program of its own
 HEADS = 4  # that one program rotates otherwise
@@ -63,7 +63,7 @@ def _attend(calls: Calls, step: Step) -> None:
         "attention.attend", (shape.tiles, kv_heads, shape.splits), shape.warps, shape.stages, q=q.ref, q_row=q.row,
         q_head=q.head, keys=stores[0], values=stores[-1], VALUE_ROW=dim if state.kind == "kv" else key,
         **_where(calls, state), spans=calls.sequences, **{name: refs[name] for name in BATCH}, **writing(out),
-        sinks=_sinks(calls, step), **_biases(calls, step),
+        until=refs["until"] if step.attrs.get("until") else None, sinks=_sinks(calls, step), **_biases(calls, step),
         slopes=calls.array(alibi_slopes(q.outer, params.alibi)) if params.alibi else None, **_seen(seen),
         partials=partials, KV_HEADS=kv_heads, KEY_DIM=key, VALUE_DIM=dim, behind=params.behind or None,
         ahead=params.ahead or None, chunk=params.chunk or None, seen_block=params.block, scale=float(params.scale),
@@ -173,7 +173,7 @@ def tiling(calls: Calls, state: State, group: int) -> Tiling:
     room = (128 if long else 64) if half else 32
     block = max(16, min(room, room * 256 // wide))
     programs = (PROGRAMS if alone else 1) * calls.shared.device.processors // max(1, tiles * kv_heads)
-    splits = min(power(programs), MOST_SPLITS, bucket.context // max(64, block))
+    splits = min(power(programs), MOST_SPLITS, bucket.context // 64)
     if exact:
         splits = bucket.context // PART if programs > 1 else 1
     warps = 8 if rows * wide > 8192 else 2 if alone and splits == 1 and wide <= 128 and not exact else 4
