@@ -1,11 +1,15 @@
 """Check and time backend='cuda' on this machine's GPU; writes gpu.json and gpu.md.
 
-    python benchmarks/gpu.py --out DIR [--only ops,formats,golden,exact,speed,engine] [--golden DIR] [--model FILE]
+    python benchmarks/gpu.py --out DIR [--only ops,formats,golden,exact] [--golden DIR]
+    python benchmarks/gpu.py --out DIR --only speed,engine,serving,start --model FILE
+    python benchmarks/gpu.py --out DIR --only perplexity --real qwen2.5-coder-0.5b
 
 `ops`: every operation against its NumPy meaning. `formats`: products and embeddings of every format. `golden`: every
 architecture's tiny model against llama.cpp's logits, at once and in pieces. `speed`: decode and prefill of a model by
 its program alone. `engine`: the same by the whole engine. `exact`: with exact=True, bits of logits are the
 same in chunks of any size and beside other sequences, for every architecture and for the model; `--exact` times that.
+`perplexity`: of real files, beside the CPU's. `serving`: 64 streams through `llamina serve`, beside the engine alone.
+`start`: the time to the first token of `llamina run`, with an empty kernel cache and with a full one.
 """
 
 import argparse
@@ -23,6 +27,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests" / "backends")]
 
+import gpu_whole  # noqa: E402
 import numpy as np  # noqa: E402
 
 EXACT, ROUNDED = 1e-8, 2e-4  # normalised mean squared errors: of float32, and where activations are rounded
@@ -334,7 +339,10 @@ def profile(program: Any, batch: Any) -> list[Row]:
     return rows
 
 
-SECTIONS = {"ops": ops, "formats": formats, "golden": golden, "exact": exact, "speed": speed, "engine": engine}
+SECTIONS = {
+    "ops": ops, "formats": formats, "golden": golden, "exact": exact, "speed": speed, "engine": engine,
+    "perplexity": gpu_whole.perplexity, "serving": gpu_whole.serving, "start": gpu_whole.start,
+}  # fmt: skip
 
 
 def main() -> None:
@@ -344,6 +352,7 @@ def main() -> None:
     parser.add_argument("--golden", type=Path, default=ROOT / "tests" / "golden")
     parser.add_argument("--match", default="", help="part of the names of architectures")
     parser.add_argument("--model", help="a GGUF file to time")
+    parser.add_argument("--real", nargs="+", default=[], help="files whose perplexity is measured")
     parser.add_argument("--backend", default="cuda")
     parser.add_argument("--profile", action="store_true", help="with speed: the time of each kernel")
     parser.add_argument("--exact", action="store_true", help="with speed and engine: bits do not depend on the step")

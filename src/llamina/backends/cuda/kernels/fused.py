@@ -17,11 +17,12 @@ from llamina.backends.cuda.kernels.calls import Argument, Call, Input, Shape, we
 from llamina.backends.cuda.kernels.layout import Layout
 
 PROCESSORS = 132
+LONG = 64  # tiles of a row
 
 
 def fits(layout: Layout, tokens: int) -> bool:
-    """Whether programs hold the activations of whole rows."""
-    if layout.form is None:
+    """Whether programs hold the activations of whole rows; long ones are quantized once rather than by each of them."""
+    if layout.form is None or layout.tiles > LONG:
         return False
     return Shape.of(layout, tokens, "f32").whole(layout)
 

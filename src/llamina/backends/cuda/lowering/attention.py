@@ -166,7 +166,7 @@ def tiling(calls: Calls, state: State, group: int) -> Tiling:
     bucket, wide, half = calls.bucket, power(max(key, dim)), calls.capacity.kv_type != "f32"
     alone, exact = bucket.tokens == bucket.sequences, calls.shared.exact  # alone: a token of each sequence
     most = max(1, ROWS // power(group))
-    tile = 1 if alone else most
+    tile = 1 if alone and not exact else most  # kernels of other constants may round otherwise
     tiles = min(bucket.tokens, bucket.tokens // tile + bucket.sequences)
     rows = max(16, power((most if exact else tile) * group))
     long = alone and not exact and wide <= 128 and bucket.context >= LONG
@@ -196,7 +196,7 @@ def _turn_and_keep(calls: Calls, step: Step) -> None:
         (from_q, angles), (from_k, _) = calls.turning.pop(q.id), calls.turning.pop(k.id)
         out, v, (keys, values) = calls.output(q), calls.place(step.inputs[2]), calls.shared.states.refs[state]
         kv_heads, key, dim = state.shape
-        some = 1 if calls.rows(q) <= FEW else HEADS
+        some = 1 if calls.rows(q) <= FEW and not calls.shared.exact else HEADS
         groups = -(-out.outer // some) + 2 * -(-kv_heads // some)
         calls.emit(
             "endings.turn_and_keep", (calls.rows(q), groups, 1), some, count=calls.count(q),
