@@ -3,8 +3,8 @@
 A test may skip for hardware that this machine lacks, or for a peer that is not installed or reachable. It says so with
 `skip`, `needs` or `import_peer`. With CI=true any other skip is a failure.
 
-With LLAMINA_BACKEND=cuda, models are computed on a GPU where a test does not say on what; `ON_A_GPU` says which tests
-are left out then.
+With LLAMINA_BACKEND=cuda, models are computed on a GPU where a test does not say on what, with `exact` bits; tests that
+are marked `cpu_only` are left out then.
 """
 
 import importlib
@@ -17,10 +17,7 @@ import pytest
 
 Lack = Literal["hardware", "peer"]
 ALLOWED = ("hardware: ", "peer: ")
-ON_A_GPU = {  # marks of tests that are skipped there, and why
-    "exact_bits": "on a GPU a token's bits may depend on what is computed beside it",
-    "cpu_only": "it is about the CPU backend",
-}
+CPU_ONLY = "it is about the CPU backend"
 
 
 def skip(lack: Lack, why: str) -> NoReturn:
@@ -42,8 +39,7 @@ def import_peer(name: str) -> Any:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    for name, why in ON_A_GPU.items():
-        config.addinivalue_line("markers", f"{name}: skipped where LLAMINA_BACKEND is a GPU: {why}")
+    config.addinivalue_line("markers", f"cpu_only: skipped where LLAMINA_BACKEND is a GPU: {CPU_ONLY}")
     if on_a_gpu():
         from llamina.engine.runner import devices
 
@@ -63,9 +59,8 @@ def _exact(name: str, **options: Any) -> Any:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items if on_a_gpu() else ():
-        for name in ON_A_GPU:
-            if item.get_closest_marker(name):
-                item.add_marker(pytest.mark.skip(reason=f"hardware: {ON_A_GPU[name]}"))
+        if item.get_closest_marker("cpu_only"):
+            item.add_marker(pytest.mark.skip(reason=f"hardware: {CPU_ONLY}"))
 
 
 def reason(report: pytest.TestReport | pytest.CollectReport) -> str:

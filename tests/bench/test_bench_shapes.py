@@ -136,7 +136,7 @@ def test_a_file_is_written_once_and_completely(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setitem(SHAPES, "tiny", TINY)
     told: list[tuple[str, int, int]] = []
     path = shape_file("tiny:Q8_0", lambda *step: told.append(step))
-    assert path == tmp_path / "shapes" / "tiny-Q8_0-v1.gguf" and told[-1][1] == told[-1][2]
+    assert path == tmp_path / "shapes" / "tiny-Q8_0-v2.gguf" and told[-1][1] == told[-1][2]
     written = path.stat().st_mtime_ns
     assert shape_file("tiny:q8_0") == path and path.stat().st_mtime_ns == written
 
@@ -146,7 +146,7 @@ def test_a_file_is_written_once_and_completely(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(KeyboardInterrupt):
         shape_file("tiny:Q4_0", fail)
     assert not list(path.parent.glob("*Q4_0*.part")) and not list(path.parent.glob("*Q4_0*.gguf"))
-    left = path.parent / ".tiny-Q4_0-v1.gguf.0123.part"  # of a process that was killed
+    left = path.parent / ".tiny-Q4_0-v2.gguf.0123.part"  # of a process that was killed
     left.touch()
     assert shape_file("tiny:Q4_0").exists() and not left.exists()
 

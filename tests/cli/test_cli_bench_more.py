@@ -93,11 +93,11 @@ def test_energy(invoke: Invoke, stories: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_shape_in_the_place_of_a_model(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SHAPES, "tiny", Shape("llama", 1, 64, 96, 2, 1, 32, 300, 1e4))
-    written = tmp_path / "shapes" / "tiny-Q8_0-v1.gguf"
+    written = tmp_path / "shapes" / "tiny-Q8_0-v2.gguf"
     monkeypatch.setattr("llamina.bench.synthetic.cache_dir", lambda: tmp_path)
     found = invoke("bench", "--shape", "tiny:Q8_0", "-p", 8, "-n", 2, "-r", 1, "-t", 1, "--csv")
     assert found.exit_code == 0, found.stderr
-    assert written.exists() and "writing tiny-Q8_0-v1.gguf" in found.stderr
+    assert written.exists() and "writing tiny-Q8_0-v2.gguf" in found.stderr
     assert {row["file"] for row in csv.DictReader(io.StringIO(found.stdout))} == {written.name}
     found = invoke("bench", "latency", "--shape", "tiny:Q8_0", "-p", 8, "-n", 2, "-r", 1, "-t", 1)
     assert found.exit_code == 0 and "writing" not in found.stderr

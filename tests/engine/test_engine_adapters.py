@@ -52,7 +52,6 @@ def test_merged_weights_say_the_same(adapted: Engine, stories: Path, pairs: dict
     assert adapted.generate(PROMPT, **GREEDY).text != said.text
 
 
-@pytest.mark.exact_bits
 def test_a_mixed_batch_has_the_bits_of_each_alone(stories: Path, adapters: dict[str, Path], engine: Engine) -> None:
     """Requests without adapters have those of an engine that knows of none."""
     uses: list[dict[str, float]] = [{}, {"one": 1.0}, {"two": 0.7, "one": -0.3}, {"one": 0.0}, {"wide": 2.0}, {}]
@@ -74,7 +73,6 @@ def test_a_mixed_batch_has_the_bits_of_each_alone(stories: Path, adapters: dict[
             assert np.array_equal(np.concatenate(sequence.rows), alone.logits(known, use))
 
 
-@pytest.mark.exact_bits
 def test_hidden_states_are_adapted(stories: Path, adapters: dict[str, Path], engine: Engine) -> None:
     """Loaded before the first embedding, and after it: the program of hidden states follows."""
     tokens = engine.encode(PROMPT)
@@ -96,7 +94,6 @@ def test_hidden_states_are_adapted(stories: Path, adapters: dict[str, Path], eng
         assert np.array_equal(hidden(late, wide=1.0), hidden(early, one=1.0))
 
 
-@pytest.mark.exact_bits
 def test_readings_are_adapted(adapted: Engine, engine: Engine) -> None:
     """All of them are those of the adapted logits and hidden states; without names, those of the model alone."""
     use, tokens = {"one": 0.5, "two": 1.5}, engine.encode(PROMPT)

@@ -127,7 +127,6 @@ def test_a_step_that_fails_for_nobody_in_particular(stories: Path, monkeypatch: 
         assert engine.generate(PROMPT, **GREEDY).tokens
 
 
-@pytest.mark.exact_bits
 def test_threads_share_an_engine(engine: Engine) -> None:
     """Eight threads, each as if alone; generations, readings and conversations of steps at a time."""
     prompts = [PROMPT, "The dog", "Lily", "One day", "A big", "Tom saw", "In the", "She"]

@@ -133,7 +133,6 @@ def test_a_beam_search_beside_others(stories: Path, engine: Engine) -> None:
     play(stories, scene)
 
 
-@pytest.mark.exact_bits
 def test_readings_beside_generations(stories: Path, engine: Engine) -> None:
     """Computed in the same steps; a reading that is not wanted any more ends."""
     texts = [" ".join(PROMPTS[i:]) for i in range(3)]

@@ -36,7 +36,6 @@ def llama(speaking: Callable[[str], GGUF]) -> Iterator[Engine]:
         yield engine
 
 
-@pytest.mark.exact_bits
 def test_rows_compute_what_their_tokens_do(model: Engine) -> None:
     rows = table(model)
     for cut in ((0, 20), (0, 7), (5, 12), (13, 20)):

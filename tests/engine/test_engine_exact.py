@@ -9,7 +9,6 @@ import pytest
 import llamina
 from llamina import Completion, Engine, Request, Sampling
 
-pytestmark = pytest.mark.exact_bits
 TEXT = "Once upon a time, in a land far away, there lived a small dragon who was afraid of the dark and of"
 MADE = 16  # tokens of each generation
 PROMPTS = ["Once upon a time", "Lily and Tom went to the", TEXT, "The", "One day, a big dog saw a ball in"]

@@ -16,7 +16,6 @@ from llamina.errors import ContextTooLong, RequestError
 from llamina.gguf import GGUF
 
 TOKENS = [1, *[3 + 7 * i % 500 for i in range(50)]]
-pytestmark = pytest.mark.exact_bits
 
 
 @pytest.fixture

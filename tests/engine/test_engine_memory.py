@@ -52,6 +52,7 @@ def test_too_little_for_one_context(stories: Path, free: Callable[[int], None]) 
         assert engine.core.pages.total == 7
 
 
+@pytest.mark.cpu_only
 def test_quantized_caches_hold_more(smollm2: Path, free: Callable[[int], None]) -> None:
     weights = sum(t.nbytes for t in llamina.gguf.open_model(smollm2).tensors.values())
     free(

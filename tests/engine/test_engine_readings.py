@@ -99,7 +99,6 @@ def test_what_cannot_be_read(engine: Engine) -> None:
     assert not engine.core.running and not engine.core.waiting
 
 
-@pytest.mark.exact_bits
 def test_a_request_that_was_preempted_is_read_once(golden: Callable[[str], Path]) -> None:
     """It is computed again from the start, and what it had read before is forgotten."""
     with llamina.load(golden("stories260K.gguf"), step_tokens=16, cache_tokens=64) as small:

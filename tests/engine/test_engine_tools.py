@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
@@ -44,7 +45,7 @@ def scripted(smol: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str
     def say(request: Request, leader: Sequence | None = None) -> Sequence:
         assert smol.tokenizer.eos is not None
         tokens = iter([*smol.encode(answers.pop(0), add_special=False), smol.tokenizer.eos])
-        sequence = prepare(request, leader)
+        sequence = prepare(replace(request, logprobs=0), leader)  # so that no device samples
         sequence.sample = lambda logits: [next(tokens)]  # type: ignore[method-assign]
         return sequence
 

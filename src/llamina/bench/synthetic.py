@@ -19,11 +19,11 @@ from llamina.tokenizer.pieces import byte_letters
 
 Bytes = npt.NDArray[np.uint8]
 Progress = Callable[[str, int, int], None]
-VERSION = 1  # of the weights and the vocabulary: files of another version are not used
+VERSION = 2  # of the weights and the vocabulary: files of another version are not used
 POOL_ROWS = 32  # rows that are really random; every tensor is made of their blocks
 UNIT = 32  # numbers that stay together, if a block has fewer
 PART = 1 << 25  # bytes that are made at a time
-NORMAL, CONTROL, UNUSED = 1, 3, 5  # types of tokens
+NORMAL, CONTROL = 1, 3  # types of tokens
 
 
 def shape_file(text: str, progress: Progress | None = None, compiling: Progress | None = None) -> Path:
@@ -115,7 +115,7 @@ def _metadata(shape: Shape, mix: str, name: str) -> dict[str, Any]:
     special = ["<|begin|>", "<|end|>"]
     known = [*special, *letters, *words]
     tokens = [*known, *(f"<|unused_{i}|>" for i in range(shape.vocab - len(known)))]
-    types = [CONTROL] * len(special) + [NORMAL] * (len(known) - len(special)) + [UNUSED] * (shape.vocab - len(known))
+    types = [CONTROL] * len(special) + [NORMAL] * (shape.vocab - len(special))  # so servers have text to send
     return {
         **shape.metadata,
         "general.name": f"random weights in the shape of {name}",

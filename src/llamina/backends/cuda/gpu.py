@@ -56,6 +56,9 @@ class Gpu:
         self.early, self.fp8 = self.target >= 90, self.target >= 89
         self.enter()
         self.stream: int = stream or self._driver.make("cuStreamCreate", STREAM_NON_BLOCKING)
+        # Engines of other threads go on with their work while one is recording.
+        self._recording: int = self._driver.make("cuStreamCreate", STREAM_NON_BLOCKING)
+        self._lock = threading.Lock()
         self._loaded: dict[Kernel, tuple[int, Code]] = {}
         self._pinned: list[int] = []
         self._staging = [(self.pinned(STAGING), GpuMark(self)) for _ in range(2)]
@@ -92,12 +95,13 @@ class Gpu:
         flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
         for start in range(0, flat.nbytes, STAGING):
             part = flat[start : start + STAGING]
-            block, mark = self._staging[0]
-            self._staging.reverse()
-            mark.wait()
-            block[: part.nbytes] = part
-            self.upload(block[: part.nbytes], at + start)
-            mark.set()
+            with self._lock:
+                block, mark = self._staging[0]
+                self._staging.reverse()
+                mark.wait()
+                block[: part.nbytes] = part
+                self.upload(block[: part.nbytes], at + start)
+                mark.set()
 
     def read(self, at: int, nbytes: int) -> npt.NDArray[np.uint8]:
         self.synchronize()
@@ -148,6 +152,9 @@ class Gpu:
             self._loaded[kernel] = function, code
 
     def run(self, launches: Sequence[Launch]) -> None:
+        self._launch(launches, self.stream)
+
+    def _launch(self, launches: Sequence[Launch], stream: int) -> None:
         self.enter()
         for launch in launches:
             function, code = self._loaded[launch.kernel]
@@ -155,20 +162,20 @@ class Gpu:
             values = [_value(launch.args[name], types[name]) for name in code.params]
             values += [c_void_p(0), c_void_p(0)]  # Triton's scratch memory, of which there is none
             pointers = (c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
-            self._driver.launch(
-                function, launch.grid, code.threads, code.shared, self.stream, launch.kernel.early, pointers
-            )
+            self._driver.launch(function, launch.grid, code.threads, code.shared, stream, launch.kernel.early, pointers)
 
     def record(self, launches: Sequence[Launch]) -> "GpuGraph":
         self.enter()
-        self._driver.call("cuStreamBeginCapture_v2", c_void_p(self.stream), CAPTURE_RELAXED)
-        try:
-            self.run(launches)
-        except KernelError:
-            with suppress(KernelError):  # a capture must be ended, and says once more that it failed
-                self._driver.make_second("cuStreamEndCapture", c_void_p(self.stream))
-            raise
-        return GpuGraph(self, self._driver.make_second("cuStreamEndCapture", c_void_p(self.stream)))
+        stream = c_void_p(self._recording)
+        with self._lock:
+            self._driver.call("cuStreamBeginCapture_v2", stream, CAPTURE_RELAXED)
+            try:
+                self._launch(launches, self._recording)
+            except KernelError:
+                with suppress(KernelError):  # a capture must be ended, and says once more that it failed
+                    self._driver.make_second("cuStreamEndCapture", stream)
+                raise
+            return GpuGraph(self, self._driver.make_second("cuStreamEndCapture", stream))
 
     def mark(self) -> "GpuMark":
         mark = GpuMark(self)
