@@ -380,14 +380,6 @@ class Core:
         """The first tokens that are never dropped."""
         return max(sequence.request.n_keep, int(sequence.known[0] == self.runner.tokenizer.bos))
 
-    def check_unused(self, adapter: str) -> None:
-        """Raise RequestError if a sequence uses an adapter."""
-        users = sum(adapter in sequence.request.adapters for sequence in (*self.running, *self.waiting))
-        if users:
-            raise RequestError(
-                f"{users} requests use adapter {adapter!r}: wait until they are done, or cancel them", "name"
-            )
-
     def _gauges(self) -> dict[str, float]:
         pages = self.pages
         used = {"pages": pages.total, "pages_used": pages.total - pages.free, "pages_kept": pages.kept}

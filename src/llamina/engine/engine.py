@@ -357,7 +357,7 @@ def _install_adapter(core: Core, name: str, adapter: Adapter, programs: dict[Any
 
 def _unload_adapter(core: Core, name: str) -> None:
     core.settle()
-    core.check_unused(name)
+    core.limits.check_unused(name, (*core.running, *core.waiting))
     core.runner.remove_adapter(name)
 
 

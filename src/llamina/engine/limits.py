@@ -61,6 +61,15 @@ class Limits:
             why = "makes no tokens" if sequence.request.reads is not None else f"is done ({sequence.finish_reason})"
             raise RequestError(f"the request {why}: one that is generating can be forked", "request")
 
+    @staticmethod
+    def check_unused(adapter: str, sequences: Iterable[Sequence]) -> None:
+        """Raise RequestError if a sequence uses an adapter."""
+        users = sum(adapter in sequence.request.adapters for sequence in sequences)
+        if users:
+            raise RequestError(
+                f"{users} requests use adapter {adapter!r}: wait until they are done, or cancel them", "name"
+            )
+
     def check_rewind(self, sequence: Sequence, n: int, more: int) -> None:
         """Whether `more` tokens can take the place of the last n."""
         made, most = len(sequence.generated), sequence.request.max_tokens
