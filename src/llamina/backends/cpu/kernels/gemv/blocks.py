@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from llamina.backends.cpu.features import HAS_BF16, PREFETCHES_ROWS
+from llamina.backends.cpu.features import HAS_BF16, HAS_VNNI, PREFETCHES_ROWS
 from llamina.backends.cpu.kernels.device import device
 from llamina.backends.cpu.kernels.formats.blocks import BLOCKS_32, Block32, gather_min
 from llamina.backends.cpu.kernels.vector.brain import add_pairs, fold, load_pairs, load_pairs_part, zero_sums
 from llamina.backends.cpu.kernels.vector.loads import load_bf16, load_f16
 from llamina.backends.cpu.kernels.vector.memory import bf16, f16, f32, i32, prefetch, prefetch_l2, set_f32, stack_of
 from llamina.backends.cpu.kernels.vector.products import (
+    add_dot,
     high_nibbles,
     lookup_of,
     low_nibbles,
@@ -36,6 +37,7 @@ from llamina.backends.cpu.kernels.vector.simd import (
     splat_f32,
     splat_i32,
     zero_f32,
+    zero_i32,
 )
 
 NEAR = 12 << 10  # bytes of eight rows that can wait in the first-level cache while the eight before them are read
@@ -166,12 +168,20 @@ def gemv_pairs(p0, w_row, last, x, k):
 # ---- blocks of 32 (64, 128) against q32 activations ---------------------------------------------------------
 
 
+def bias(form: Block32) -> int:
+    """By how much levels are made larger, so that an instruction for unsigned elements can multiply them."""
+    return 128 if HAS_VNNI and form.signed and form.four_bits else 0
+
+
 def sums_of_runs(form: Block32) -> Any:
     """Run j of eight rows times 32 bytes of a token → eight integers."""
     values, product = form.values, mul_i8_i8 if form.signed else mul_u8_i8
+    at_once = HAS_VNNI and not form.signed
 
     @device
     def dot(p, j, v):
+        if at_once:
+            return add_dot(zero_i32(), values(p, j), v)
         return madd(product(values(p, j), v), ones_i16())
 
     @device
@@ -188,7 +198,8 @@ def sums_of_runs(form: Block32) -> Any:
 def sums_of_nibbles(form: Block32) -> Any:
     """The same for blocks of 16 bytes that hold two elements each: two rows to a register, and half the summing."""
     at, product = form.packed_at, mul_i8_i8 if form.signed else mul_u8_i8
-    mapped, levels, fits = bool(form.levels), lookup_of(form.levels), 4 * 127 * form.most < 2**15
+    mapped, fits = bool(form.levels), 4 * 127 * form.most < 2**15
+    levels = lookup_of(tuple(level + bias(form) for level in form.levels))
 
     @device
     def two_rows(p, q, low, high):
@@ -197,6 +208,8 @@ def sums_of_nibbles(form: Block32) -> Any:
         v, w = low_nibbles(both), high_nibbles(both)
         if mapped:
             v, w = levels(v), levels(w)
+        if HAS_VNNI:
+            return add_dot(add_dot(zero_i32(), v, low), w, high)
         if fits:
             return madd(product(v, low) + product(w, high), ones_i16())
         return madd(product(v, low), ones_i16()) + madd(product(w, high), ones_i16())
@@ -214,7 +227,7 @@ def sums_of_nibbles(form: Block32) -> Any:
 
 def gemv_32(form: Block32) -> Any:
     """d · (dot - offset · Σx) per run of 32, plus m · Σx where the format has a min."""
-    nbytes, offset, runs, has_min = form.nbytes, form.offset, form.runs, form.has_min
+    nbytes, offset, runs, has_min = form.nbytes, form.offset + bias(form), form.runs, form.has_min
     gather = form.gather
     sums_of = sums_of_nibbles(form) if form.four_bits else sums_of_runs(form)
 

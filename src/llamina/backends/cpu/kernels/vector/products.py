@@ -133,6 +133,15 @@ def _mul_i8_i8(b: Any, w: Any, x: Any) -> Any:
 mul_i8_i8 = op(i16x16, (i8x32, i8x32), _mul_i8_i8)
 
 
+def _add_dot(b: Any, total: Any, u: Any, s: Any) -> Any:
+    """total + the sums of four neighbouring products, in 32 bits; of AVX-512's VNNI."""
+    operands = [total, b.bitcast(u, i32x8.ir), b.bitcast(s, i32x8.ir)]
+    return intrinsic_call(b, "llvm.x86.avx512.vpdpbusd.256", i32x8.ir, operands)
+
+
+add_dot = op(i32x8, (i32x8, i8x32, i8x32), _add_dot)
+
+
 def lower_lookup(b: Any, table: tuple[int, ...], index: Any) -> Any:
     """The table's entries for the lower halves of bytes below 128."""
     if HAS_AVX2:
