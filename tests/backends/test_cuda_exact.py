@@ -12,8 +12,10 @@ from llamina.ops import Attention
 from skips import import_peer
 
 import_peer("triton")
-from cuda_runs import interpret  # noqa: E402 (Triton's kernels)
+from cuda_runs import compiled, interpret  # noqa: E402 (Triton's kernels)
 
+from llamina.backends.cuda.backend import InterpreterBackend  # noqa: E402
+from llamina.backends.cuda.bucket import Bucket  # noqa: E402
 from llamina.backends.cuda.lowering import attention  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # a GPU's arithmetic does not warn
@@ -43,6 +45,21 @@ def test_a_window_begins_in_the_middle_of_a_part() -> None:
     want = run("reference", plan, [[whole(tokens)]])
     assert error(interpret(plan, [[whole(tokens)]], exact=True), want) < 1e-9
     assert error(interpret(plan, pieces(tokens, 49), exact=True), want) < 1e-9
+
+
+@pytest.mark.parametrize("count", [1, 3, 8])
+def test_attention_has_one_kernel_for_any_number_of_tokens(count: int) -> None:
+    """A compiler may round otherwise where constants differ; only the number of splits does."""
+    names = ("attention.attend", "endings.turn_and_keep")
+    found = []
+    for tokens, sequences in ((64, 1), (count, 1), (count, count)):
+        program, batch = compiled(block("F16"), backend=InterpreterBackend(exact=True))
+        bucket = Bucket.fit(batch, tokens, 1, sequences, 64)
+        launches = program._lower(bucket, program._readers).launches
+        mine = [dict(x.kernel.constants) | {"warps": x.kernel.warps} for x in launches if x.kernel.name in names]
+        found.append([{key: value for key, value in each.items() if key != "SPLITS"} for each in mine])
+        program.close()
+    assert len(found[0]) > 1 and found[0] == found[1] == found[2]
 
 
 @pytest.mark.parametrize("kind", ["Q8_0", "F16", "F32"])

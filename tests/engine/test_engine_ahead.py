@@ -195,7 +195,7 @@ def test_a_prompt_in_chunks_is_launched_ahead(engine: Engine, open_ahead: Open) 
 
 
 def test_what_is_done_between_two_steps(engine: Engine, open_ahead: Open) -> None:
-    """A fork, a snapshot and a rewind find all tokens known; a cancelled sequence is told nothing more."""
+    """A fork, a snapshot and a rewind forget the step under way; a cancelled sequence is told nothing more."""
     other, _ = open_ahead()
     want = engine.generate(PROMPT, max_tokens=24, **PLAIN).tokens
     streams = [other.stream(PROMPT, max_tokens=24, **PLAIN) for _ in range(2)]
@@ -213,6 +213,22 @@ def test_what_is_done_between_two_steps(engine: Engine, open_ahead: Open) -> Non
     other.stepper.wait(lambda: all(s.finish_reason for s in (first, twin, back)))
     assert [s.generated for s in (first, twin, back)] == [list(want)] * 3
     assert len(second.generated) == made < 24
+
+
+def test_what_is_taken_back_is_what_was_told(engine: Engine, open_ahead: Open) -> None:
+    """Also what a snapshot has: nobody knows of the token that is being sampled."""
+    other, device = open_ahead()
+    found = []
+    for e in (engine, other):
+        stream = e.stream(PROMPT, max_tokens=20, **PLAIN)
+        heard = [token for _ in range(5) for token in next(stream).tokens]
+        if e is other:
+            assert stream.sequence.ahead == 1 and device.ahead > 0
+        info = llamina.snapshot_info(e.snapshot(stream.sequence))
+        e.rewind(stream.sequence, 2, [70])
+        assert stream.sequence.generated == [*heard[:3], 70] and info.generated_tokens == 5
+        found.append((info.computed_tokens, told(stream.result())))
+    assert found[0] == found[1]
 
 
 def test_a_device_that_fails_once(engine: Engine, open_ahead: Open) -> None:
