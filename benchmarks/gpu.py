@@ -152,7 +152,7 @@ def check_model(name: str, args: argparse.Namespace) -> Row:
                     got = engine.logits(tokens)
                     yield float(np.sum((got - want) ** 2, dtype=np.float64) / np.sum(want**2, dtype=np.float64))
 
-    row = checked(name, 1e-6, lambda: list(errors()))
+    row = checked(name, 1e-5, lambda: list(errors()))
     path.unlink()
     return row
 
