@@ -56,7 +56,7 @@ HAS_VBMI = HAS_AVX512 and _has("avx512vbmi", "gfni")
 HAS_BF16 = HAS_AVX512 and _has("avx512bf16")
 HAS_AMX = HAS_VNNI and _has("amx-tile", "amx-int8") and _allowed() >= 3 and _tiles_granted()
 HAS_SDOT = MACHINE in ("arm64", "aarch64") and _has("dotprod") and _allowed() >= 1
-PREFETCHES_ROWS = llvm.get_host_cpu_name() == "znver5"
+PREFETCHES_ROWS = HAS_AVX2 and llvm.get_host_cpu_name() == "znver5"
 """Whether the CPU prefetches eight rows by itself when their loads are as wide as registers. Others were not faster."""
 
 
