@@ -12,7 +12,7 @@ from live_server import Live, Scripted, done, said
 import skips
 from llamina.server.model.frames import Chunk, Logprob
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+NAMES = ("chromium", "chromium-browser", "chromium-headless-shell", "google-chrome", "google-chrome-stable", "chrome")
 PHONE = {"width": 390, "height": 844}
 DESK = {"width": 1280, "height": 860}
 TIMEOUT = 20_000
