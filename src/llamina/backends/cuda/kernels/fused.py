@@ -15,9 +15,9 @@ from collections.abc import Sequence
 
 from llamina.backends.cuda.kernels.calls import Argument, Call, Input, Shape, weight_names
 from llamina.backends.cuda.kernels.layout import Layout
+from llamina.backends.cuda.kernels.products import LONG
 
 PROCESSORS = 132
-LONG = 64  # tiles of a row
 
 
 def fits(layout: Layout, tokens: int) -> bool:
