@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from llamina.backends.cuda import gpu as module
+from llamina.backends.cuda.device import Kernel, Launch
 from llamina.backends.cuda.gpu import Gpu
 
 
@@ -76,6 +77,16 @@ def test_work_goes_on_while_another_thread_records(driver: Driver) -> None:
     (recorded,) = driver.streams("cuStreamBeginCapture_v2")
     assert driver.streams("cuStreamEndCapture") == {recorded}
     assert driver.streams("cuEventRecord") == driver.streams("cuGraphLaunch") == {gpu.stream} != {recorded}
+
+
+def test_a_capture_is_ended_whatever_happens(driver: Driver) -> None:
+    """Otherwise nothing could be recorded any more."""
+    gpu = Gpu()
+    unknown = Launch(Kernel("file.kernel", (), ()), (1, 1, 1), {}, 0)
+    with pytest.raises(KeyError):
+        gpu.record([unknown])
+    assert [name for name, _ in driver.log][-2:] == ["cuStreamBeginCapture_v2", "cuStreamEndCapture"]
+    gpu.record([]).replay()
 
 
 def test_a_callers_stream_does_the_work(driver: Driver) -> None:

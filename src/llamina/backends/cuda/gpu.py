@@ -171,7 +171,7 @@ class Gpu:
             self._driver.call("cuStreamBeginCapture_v2", stream, CAPTURE_RELAXED)
             try:
                 self._launch(launches, self._recording)
-            except KernelError:
+            except BaseException:
                 with suppress(KernelError):  # a capture must be ended, and says once more that it failed
                     self._driver.make_second("cuStreamEndCapture", stream)
                 raise
