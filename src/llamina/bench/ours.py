@@ -67,7 +67,7 @@ def enter(setup: Setup, progress: Progress) -> Llamina:
         threads=None if setup.gpu else setup.threads,
         context=context,
         kv_type=setup.kv_type,
-        step_tokens=STEP,
+        step_tokens=None if setup.gpu else STEP,  # a GPU takes more of a prompt at once
         max_sequences=setup.sequences,
         cache_tokens=setup.sequences * (context + PAGE),
         progress=progress,
