@@ -163,16 +163,20 @@ def exact(args: argparse.Namespace) -> list[Row]:
 
 
 def check_exact(name: str, args: argparse.Namespace) -> Row:
-    """How many logits of a tiny model differ in chunks of 64, 7 and 1 tokens, and beside others."""
+    """How many logits of a tiny model differ in chunks of 64, 7, 3 and 1 tokens, and beside others."""
     import llamina
 
     path = written(name, args)
     tokens = [int(t) for t in np.load(args.golden / "arch_logits.npz")[f"{name}.tokens"]]
 
     def errors() -> Iterator[float]:
-        want = None
-        for size in (64, 7, 1):
-            with llamina.load(path, backend=args.backend, exact=True, step_tokens=size, context=64) as engine:
+        for kv_type in ("f16", "f32"):
+            yield from of_cache(kv_type)
+
+    def of_cache(kv_type: Any) -> Iterator[float]:
+        want, how = None, dict[str, Any](backend=args.backend, kv_type=kv_type, context=64)
+        for size in (64, 7, 3, 1):
+            with llamina.load(path, exact=True, step_tokens=size, **how) as engine:
                 if not engine.runner.model.causal:
                     return
                 got = engine.logits(tokens)

@@ -17,6 +17,7 @@ from llamina.backends.base import Choice
 from llamina.backends.cpu import CpuBackend
 from llamina.engine.runner import devices
 from llamina.ops.batch import Batch
+from skips import on_a_gpu
 
 STAGES = frozenset(("bias", "penalties", "mask", "top_k", "top_p", "min_p", "temperature"))
 
@@ -184,7 +185,7 @@ def test_an_embedding_in_the_same_step(engine: Engine, open_ahead: Open) -> None
         streams = [e.stream(PROMPT, max_tokens=8, **PLAIN) for _ in range(2)]
         vector = e.embed("A cat sat.", pooling="mean")
         found.append(([told(stream.result()) for stream in streams], np.asarray(vector)))
-    assert found[0][0] == found[1][0] and np.abs(found[0][1] - found[1][1]).max() < 1e-3
+    assert found[0][0] == found[1][0] and np.abs(found[0][1] - found[1][1]).max() <= (1e-3 if on_a_gpu() else 0)
 
 
 def test_a_prompt_in_chunks_is_launched_ahead(engine: Engine, open_ahead: Open) -> None:
