@@ -52,7 +52,7 @@ def batch_options(function: Function) -> Function:
         metavar="N",
         callback=lambda ctx, param, value: step_tokens(ctx, value),
         help="Most tokens that one step computes; fewer take less memory.  "
-        "[default: 512; on a GPU 2048 of prompts alone]",
+        "[default: 512; on a GPU 2048 while nobody generates]",
     )(function)
     return batch_option(function)
 

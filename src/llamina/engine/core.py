@@ -76,9 +76,9 @@ class Core:
             self._tell_news()
 
     def withdraw(self) -> None:
-        """Forget the step under way, if there is one: it is computed again, and nobody knows more than was told."""
+        """Discard the step in flight, if there is one: it is computed again, and nobody knows more than was told."""
         flight, self._flight = self._flight, None
-        for s in flight.seated() if flight is not None else ():
+        for s in flight.leased() if flight is not None else ():
             s.sequence.computed, s.sequence.ahead = s.start, 0
 
     def _launch(self, before: Flight | None = None) -> Flight | None:

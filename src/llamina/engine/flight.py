@@ -83,11 +83,11 @@ class Flight:
         span = span_of(s, pages)
         return span._replace(tokens=[-1 - self._places[s.sequence]]) if s.start == len(s.sequence.known) else span
 
-    def seated(self) -> list[Slice]:
+    def leased(self) -> list[Slice]:
         """The slices of sequences that have not ended or lost their pages since."""
-        return [s for s in self.slices if self._seated(s)]
+        return [s for s in self.slices if self._leased(s)]
 
-    def _seated(self, s: Slice) -> bool:
+    def _leased(self, s: Slice) -> bool:
         return s.sequence.lease is not None and s.sequence.lease is self._leases[s.sequence]
 
     def land(self) -> Iterator[tuple[Slice, Rows | int]]:
@@ -97,7 +97,7 @@ class Flight:
 
     def _brought(self, tokens: list[int]) -> Iterator[tuple[Slice, Rows | int]]:
         for s in self.slices:
-            if self._seated(s):  # looked at one by one: what one brings may end another
+            if self._leased(s):  # looked at one by one: what one brings may end another
                 place = self._places.get(s.sequence)
                 yield s, self._rows.get(s.sequence, NOTHING) if place is None else tokens[place]
 

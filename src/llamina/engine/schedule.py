@@ -23,7 +23,7 @@ class Budget:
     outputs: int
     sequences: int
     whole: bool = False  # a sequence is computed in one step, for its tokens see each other both ways
-    beside: int | None = None  # the most tokens of a step in which somebody generates, who waits for it
+    beside: int | None = None  # the most tokens of a step in which somebody generates (chunked prefill); None: all
 
 
 class Slice(NamedTuple):

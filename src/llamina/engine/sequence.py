@@ -183,7 +183,10 @@ class Sequence:
             self.dropped += half
 
     def delta(self, tokens: tuple[int, ...] = (), text: str = "", computed: int | None = None) -> Delta:
-        """What has just happened to it; `tokens` are the last that were generated, `computed` are all unless given."""
+        """What has just happened to it; `tokens` are the last that were generated.
+
+        `computed` is how far its prompt is computed, where a step behind this one computes more of it.
+        """
         scored = self.logprobs.tokens
         logprobs = tuple(scored[len(scored) - len(tokens) :]) if self.request.logprobs is not None else None
         done = self.computed if computed is None else computed

@@ -76,7 +76,7 @@ class ModelDefaults(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
         Count | None,
         about(
             "Most tokens that one step computes; fewer take less memory. "
-            "By default 512, and 2048 of prompts alone on a GPU."
+            "By default 512; on a GPU 2048 while nobody generates."
         ),
     ] = None
     cache_tokens: Annotated[

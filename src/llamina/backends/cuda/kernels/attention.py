@@ -125,7 +125,7 @@ def attend(q, q_row, q_head, keys, values, tables, tables_row, positions, until,
 
     With PADDED columns, which needs tiles of one token, the split that is done last merges them all, into 8-bit blocks.
 
-    With `until`, a token sees keys up to there, which may be behind its own.
+    With `until`, a token sees keys up to that position, which may come after its own.
 
     A head's key is taken in two parts, KEY elements and MORE (0: none); GROUP heads share a key head. What is None is
     not there: the window (`behind`), what is after a token (`ahead`), `chunk`, `cap`. Scores are logarithms of base 2.

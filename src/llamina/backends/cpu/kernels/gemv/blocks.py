@@ -168,7 +168,7 @@ def gemv_pairs(p0, w_row, last, x, k):
 # ---- blocks of 32 (64, 128) against q32 activations ---------------------------------------------------------
 
 
-def bias(form: Block32) -> int:
+def unsigned_offset(form: Block32) -> int:
     """By how much levels are made larger, so that an instruction for unsigned elements can multiply them."""
     return 128 if HAS_VNNI and form.signed and form.four_bits else 0
 
@@ -199,7 +199,7 @@ def sums_of_nibbles(form: Block32) -> Any:
     """The same for blocks of 16 bytes that hold two elements each: two rows to a register, and half the summing."""
     at, product = form.packed_at, mul_i8_i8 if form.signed else mul_u8_i8
     mapped, fits = bool(form.levels), 4 * 127 * form.most < 2**15
-    levels = lookup_of(tuple(level + bias(form) for level in form.levels))
+    levels = lookup_of(tuple(level + unsigned_offset(form) for level in form.levels))
 
     @device
     def two_rows(p, q, low, high):
@@ -227,7 +227,7 @@ def sums_of_nibbles(form: Block32) -> Any:
 
 def gemv_32(form: Block32) -> Any:
     """d · (dot - offset · Σx) per run of 32, plus m · Σx where the format has a min."""
-    nbytes, offset, runs, has_min = form.nbytes, form.offset + bias(form), form.runs, form.has_min
+    nbytes, offset, runs, has_min = form.nbytes, form.offset + unsigned_offset(form), form.runs, form.has_min
     gather = form.gather
     sums_of = sums_of_nibbles(form) if form.four_bits else sums_of_runs(form)
 
