@@ -47,7 +47,7 @@ def serving(args: argparse.Namespace) -> list[Row]:
     from serving import ours, over_http, own_rate
 
     rates: dict[str, list[float]] = {"engine": [], "server": []}
-    sizes = {"context": 512, "max_sequences": STREAMS}
+    sizes = {"context": 1024, "max_sequences": STREAMS}  # prompts are tried with texts of 685 tokens first
     with (
         llamina.load(args.model, backend=args.backend, **sizes) as engine,  # type: ignore[arg-type]
         ours(Path(args.model), STREAMS, sizes["context"], os.cpu_count() or 1) as (url, _),
