@@ -55,7 +55,7 @@ if "x86" in triple:
     os.environ["NUMBA_CPU_NAME"], os.environ["NUMBA_CPU_FEATURES"] = cpu, machine_features
 import llvmlite.binding as llvm
 from llamina.backends.cpu import features
-for name in ("HAS_AVX2", "HAS_AVX512", "HAS_VNNI", "HAS_VBMI", "HAS_AMX", "HAS_SDOT"):
+for name in [name for name in vars(features) if name.startswith("HAS_")]:
     setattr(features, name, name in flags.split(","))
 from llamina.backends.cpu.kernels.gemm import lanes
 from llamina.backends.cpu.jit.codegen import kernel_ir
@@ -108,13 +108,13 @@ def test_every_format_and_operation(isa: str, rungs: list[str]) -> None:
 
 
 def test_every_rung_gives_the_same_bits(rungs: list[str], tmp_path: Path) -> None:
-    """All but BF16, whose activations are rounded where the CPU multiplies pairs of bfloat16."""
+    """All but BF16, whose activations are rounded where the CPU multiplies pairs of bfloat16, and F16 by AMX."""
     for isa in rungs:
         python(OUTPUTS, str(tmp_path / f"{isa}.npz"), LLAMINA_ISA=isa)
     lowest, *others = (dict(np.load(tmp_path / f"{isa}.npz")) for isa in rungs)
     for isa, outputs in zip(rungs[1:], others, strict=True):
         odd = [name for name in lowest if not np.array_equal(lowest[name], outputs[name])]
-        assert [name for name in odd if not name.startswith("BF16")] == [], isa
+        assert [name for name in odd if not name.startswith(("BF16", "F16" if isa == "amx" else "BF16"))] == [], isa
         assert all(error(outputs[name], lowest[name]) < 1e-5 for name in odd), isa
 
 
@@ -125,6 +125,8 @@ def test_an_unknown_instruction_set_is_refused() -> None:
 
 ICE_LAKE = "+avx,+avx2,+fma,+f16c,+avx512f,+avx512bw,+avx512vl,+avx512dq,+avx512vnni,+avx512vbmi,+gfni"
 SAPPHIRE = f"{ICE_LAKE},+amx-tile,+amx-int8"
+GRANITE = f"{SAPPHIRE},+avx512bf16,+amx-bf16,+amx-fp16"
+MATRICES = "HAS_AVX2,HAS_AVX512,HAS_VNNI,HAS_VBMI,HAS_BF16,HAS_AMX,HAS_AMX_BF16,HAS_AMX_FP16"
 
 
 @pytest.mark.parametrize(
@@ -135,6 +137,8 @@ SAPPHIRE = f"{ICE_LAKE},+amx-tile,+amx-int8"
             "linear.Q4_K",
             ("tdpbusd", "tdpbssd", "tdpbuud", "vpdpwssd", "vpdpbusd"),
         ),
+        (("graniterapids", "x86_64-unknown-linux-gnu", MATRICES, GRANITE), "linear.BF16", ("tdpbf16ps",)),
+        (("graniterapids", "x86_64-unknown-linux-gnu", MATRICES, GRANITE), "linear.F16", ("tdpfp16ps",)),
         (
             ("icelake-server", "x86_64-unknown-linux-gnu", "HAS_AVX2,HAS_AVX512,HAS_VNNI,HAS_VBMI", ICE_LAKE),
             "linear.IQ2_XS",
@@ -142,7 +146,7 @@ SAPPHIRE = f"{ICE_LAKE},+amx-tile,+amx-int8"
         ),
         (("neoverse-n1", "aarch64-unknown-linux-gnu", "HAS_SDOT", "+dotprod,+neon"), "linear.Q4_K", ("sdot",)),
     ],
-    ids=["amx", "vbmi", "neon"],
+    ids=["amx", "amx-bf16", "amx-fp16", "vbmi", "neon"],
 )
 def test_kernels_for_other_cpus(target: tuple[str, str, str, str], kernel: str, instructions: tuple[str, ...]) -> None:
     """Compiled, not run: the assembly has the instructions that the kernel was written for."""

@@ -55,6 +55,8 @@ HAS_VNNI = HAS_AVX512 and _has("avx512vnni")
 HAS_VBMI = HAS_AVX512 and _has("avx512vbmi", "gfni")
 HAS_BF16 = HAS_AVX512 and _has("avx512bf16")
 HAS_AMX = HAS_VNNI and _has("amx-tile", "amx-int8") and _allowed() >= 3 and _tiles_granted()
+HAS_AMX_BF16 = HAS_AMX and HAS_BF16 and _has("amx-bf16")
+HAS_AMX_FP16 = HAS_AMX_BF16 and _has("amx-fp16")
 HAS_SDOT = MACHINE in ("arm64", "aarch64") and _has("dotprod") and _allowed() >= 1
 PREFETCHES_ROWS = HAS_AVX2 and llvm.get_host_cpu_name() == "znver5"
 """Whether the CPU prefetches eight rows by itself when their loads are as wide as registers. Others were not faster."""
@@ -62,4 +64,15 @@ PREFETCHES_ROWS = HAS_AVX2 and llvm.get_host_cpu_name() == "znver5"
 
 def used() -> list[bool]:
     """What kernels depend on of the CPU, as part of their fingerprint."""
-    return [HAS_AVX2, HAS_AVX512, HAS_VNNI, HAS_VBMI, HAS_BF16, HAS_AMX, HAS_SDOT, PREFETCHES_ROWS]
+    return [
+        HAS_AVX2,
+        HAS_AVX512,
+        HAS_VNNI,
+        HAS_VBMI,
+        HAS_BF16,
+        HAS_AMX,
+        HAS_AMX_BF16,
+        HAS_AMX_FP16,
+        HAS_SDOT,
+        PREFETCHES_ROWS,
+    ]

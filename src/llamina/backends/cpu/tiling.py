@@ -3,7 +3,7 @@
 Without numba, so that a warm start stays quick.
 """
 
-from llamina.backends.cpu.features import HAS_VNNI
+from llamina.backends.cpu.features import HAS_AMX_BF16, HAS_VNNI
 
 LANES = 16 if HAS_VNNI else 8
 """Rows of a tile: one for each 32 bits of a register."""
@@ -38,6 +38,13 @@ AMX_L2_BYTES = 5 << 18
 AMX_PAD = 2 * (8192 + 10240 + 256 + 64 * AMX_TOKENS)
 """Bytes of registers as stored, of unpacked blocks and their scales, and of results."""
 
+AMX_STEPS = 16
+"""Times 32 elements: a part of a row of float weights. What is summed in which order depends on it."""
+AMX_FLOAT_ROWS = 128
+"""Rows of float weights that all tokens pass by: their part and their sums stay in the second-level cache."""
+AMX_FLOAT_TOKENS, AMX_FLOAT_BYTES = 512, 4 << 20
+"""Tokens that pass by them, and their bytes, at the most (but 32 may)."""
+
 
 def tile_bytes(k: int, width: int) -> int:
     """A tile's rows unpacked: their elements of 1 or 2 bytes, and room for the scales of either block size."""
@@ -54,9 +61,17 @@ def amx_group(k: int) -> int:
     return 16 * ((k + 63) & ~63) + 5 * k + 128
 
 
+def amx_float_bytes(k: int) -> int:
+    """What a thread needs for float weights in matrix registers: a panel, sums, and tokens, all of two parts."""
+    panel, sums = AMX_FLOAT_ROWS * 64 * 2 * AMX_STEPS, 4 * AMX_FLOAT_ROWS * AMX_FLOAT_TOKENS
+    return panel + sums + max(AMX_FLOAT_BYTES, 32 * 64 * 2 * ((k + 31) // 32))
+
+
 def scratch_bytes(k: int, numbers: int) -> int:
     """What a thread needs to multiply matrices of rows up to k long, with a list of so many 32-bit numbers behind."""
     amx = AMX_PAD + AMX_TOKENS // 16 * amx_group(k)
     tiles = 2 * tile_bytes(min(k, PART), 2) + TILE_TOKENS // 4 * (RESULTS + group_bytes(k, 2))
     floats = PANEL_BYTES + PANEL * (4 * 7 + 4 * 6) + 32 * PANEL * FLOAT_TOKENS
+    if HAS_AMX_BF16:
+        floats = max(floats, amx_float_bytes(k))
     return -(-(max(tiles, amx, floats) + 4 * numbers) // 64) * 64 + 128

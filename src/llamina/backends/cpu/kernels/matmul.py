@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from llamina.backends.cpu.features import HAS_AMX
+from llamina.backends.cpu.features import HAS_AMX, HAS_AMX_BF16, HAS_AMX_FP16
 from llamina.backends.cpu.kernels.device import device, kernel, routine
 from llamina.backends.cpu.kernels.formats.blocks import BLOCKS_32, SUPERBLOCKS, Block32, SuperBlock
 from llamina.backends.cpu.kernels.gemm import floats, gemm
@@ -13,6 +13,11 @@ from llamina.backends.cpu.kernels.vector.math import first
 from llamina.backends.cpu.kernels.vector.memory import i32, i64, set_i32
 from llamina.backends.cpu.kernels.vector.simd import store_f32, store_f32_part
 
+FLOATS: dict[str, Any] = {}  # that matrix registers multiply, for one token as for many
+if HAS_AMX_BF16:
+    from llamina.backends.cpu.kernels.amx import floats as amx_floats
+
+    FLOATS = {"BF16": amx_floats.BF16} | ({"F16": amx_floats.F16} if HAS_AMX_FP16 else {})
 GEMM = gemm.GEMM | floats.GEMM | {"NVFP4": gemm_nvfp4.GEMM}
 MANY, MANY_ALONE = 5, 3  # tokens from which unpacking pays; sooner where fewer do not share it by fours
 
@@ -71,6 +76,8 @@ def tiles_or_amx(tiles: Any, matrices: Any, least: int) -> Any:
 
 def many_of(name: str) -> Any | None:
     """The GEMM of a format; None if it has none."""
+    if name in FLOATS:
+        return FLOATS[name]
     if not HAS_AMX or name not in BLOCKS_32 | SUPERBLOCKS:
         return GEMM.get(name)
     from llamina.backends.cpu.kernels.amx.gemm import AMX
@@ -165,7 +172,9 @@ def experts_kernel(few: Any, many: Any | None, least: int) -> Any:
 GEMV = blocks.GEMV | superblocks.GEMV | {"NVFP4": gemv_nvfp4.gemv}
 GEMV_4 = superblocks.GEMV_4 | {"NVFP4": gemv_nvfp4.four}
 MULTIPLY = {name: gemv_rows(gemv, GEMV_4.get(name)) for name, gemv in GEMV.items()}
-LEAST = {name: MANY if name in GEMV_4 else MANY_ALONE for name in MULTIPLY}
+LEAST = {name: 1 if name in FLOATS else MANY if name in GEMV_4 else MANY_ALONE for name in MULTIPLY}
 KERNELS = {f"linear.{name}": linear_kernel(few, many_of(name), LEAST[name]) for name, few in MULTIPLY.items()}
 KERNELS |= {f"experts.{name}": experts_kernel(few, many_of(name), LEAST[name]) for name, few in MULTIPLY.items()}
 KERNELS |= {f"linear.{name}.words": words_kernel(many) for name, many in gemm.WORDS.items()}
+if HAS_AMX_BF16:
+    KERNELS["linear.BF16.split"] = words_kernel(amx_floats.BF16_SPLIT)

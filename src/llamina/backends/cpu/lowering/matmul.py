@@ -30,32 +30,39 @@ def activations(e: Emitter, value: Value, kind: str | None) -> tuple[Ref, int]:
 
 
 def rounding(name: str) -> str | None:
-    """What activations are rounded to for weights of a format: blocks of 8-bit numbers, bfloat16, or nothing."""
+    """What activations become for weights of a format: blocks of 8-bit numbers, 16-bit floats, or nothing else."""
     if name in PLAIN:
-        from llamina.backends.cpu.features import HAS_BF16  # which asks LLVM
+        from llamina.backends.cpu.features import HAS_AMX_FP16, HAS_BF16  # which ask LLVM
 
+        if name == "F16" and HAS_AMX_FP16:
+            return "f16x2"
         return "bf16" if name == "BF16" and HAS_BF16 else None
     return "q256" if name in BY_256 else "q32"
 
 
-def in_words(e: Emitter, w: Weight) -> bool:
-    """Whether float weights become 16-bit integers with a scale for each block of 32, as activations do then.
+def by_sequences(e: Emitter, w: Weight) -> tuple[str, str] | None:
+    """How float weights are multiplied where no token is computed alone, and what activations become for it.
 
-    Their products take half as many instructions as those of float32. For a lone token it would be more of them, so it
-    is for plans whose tokens are computed together: encoders.
+    There is no decode step with the same bits to think of: weights and activations may become 16-bit integers with a
+    scale for each block of 32, or activations two bfloat16 numbers instead of one.
     """
-    if e.decodes or w.format.name not in ("F16", "BF16") or w.shape[-1] % 32:
-        return False
-    from llamina.backends.cpu.features import HAS_VNNI  # which asks LLVM
+    if e.decodes or w.format.name not in ("F16", "BF16"):
+        return None
+    from llamina.backends.cpu.features import HAS_AMX_BF16, HAS_AMX_FP16, HAS_VNNI  # which ask LLVM
 
-    return HAS_VNNI
+    if HAS_AMX_BF16 and w.format.name == "BF16":
+        return "split", "bf16x2"
+    if HAS_AMX_FP16:
+        return None
+    return ("words", "i16") if HAS_VNNI and w.shape[-1] % 32 == 0 else None
 
 
 def quantized(e: Emitter, value: Value, kind: str) -> tuple[Ref, int]:
-    """A value as integers of 8 bits with a scale for each block of 256 or 32, of 16 bits (by 32), or as bfloat16."""
+    """Integers of 8 bits with a scale for each block of 256 or 32, of 16 bits (by 32), or as 16-bit floats."""
     x = e.place(value)
     n = x.inner
     sizes = {"q256": n + n // 256 * 36, "q32": n + n // 8 + n // 4, "i16": 2 * n + n // 8, "bf16": 64 * -(-n // 32)}
+    sizes |= {"bf16x2": 2 * sizes["bf16"], "f16x2": 2 * sizes["bf16"] + 64}
     item = sizes[kind]
     ref = e.new(item * x.outer * e.rows(value) + 64)  # matrix registers read whole lines
     e.emit(
@@ -68,8 +75,8 @@ def quantized(e: Emitter, value: Value, kind: str) -> tuple[Ref, int]:
 def linear(e: Emitter, step: Step) -> None:
     w, value, out = step.weights[0], step.inputs[0], e.output(step.outputs[0])
     kernel, kind = f"linear.{w.format.name}", rounding(w.format.name)
-    if in_words(e, w):
-        kernel, kind = f"{kernel}.words", "i16"
+    if found := by_sequences(e, w):
+        kernel, kind = f"{kernel}.{found[0]}", found[1]
     x, item = activations(e, value, kind)
     e.emit(
         kernel, count=e.count(value), x=x, x_item=item, outer=e.place(value).outer,

@@ -356,7 +356,7 @@ def gemm_rows(unpack: Any, begin_and_end: Any, gather: Any, depth: int) -> Any:
     def run(w, w_row, low, high, x, x_item, items, out, out_item, k, scratch, order, share):
         groups, size = scratch + AMX_PAD, group_bytes(k)
         resident = 16 * max(2, min(AMX_TOKENS // 16, AMX_L2_BYTES // size & ~1))
-        set_up(depth)
+        set_up(depth, 16)
         for i in range(MINS, CELL_BYTES, 8):
             set_i64(scratch + CELL + i, 0)
             set_i64(scratch + CELL + CELL_BYTES + i, 0)

@@ -46,14 +46,16 @@ def store_tile(n: int) -> Any:
 
 
 def tile_dot(kinds: str, total: int, w: int, x: int) -> Any:
-    """Register `total` += w · x, kinds being u or s for either."""
-    return _asm(f"tdpb{kinds}d %tmm{x}, %tmm{w}, %tmm{total}", "~{memory}", 0)
+    """Register `total` += w · x, kinds being u or s for either of bytes, bf16 or fp16 for pairs of such numbers."""
+    name = f"tdp{kinds}ps" if kinds in ("bf16", "fp16") else f"tdpb{kinds}d"
+    return _asm(f"{name} %tmm{x}, %tmm{w}, %tmm{total}", "~{memory}", 0)
 
 
 configure = _asm("ldtilecfg ($0)", "r,~{memory}", 1)
 release = _asm("tilerelease", "~{memory}", 0)
 zero_0, zero_1, zero_2, zero_3 = (_asm(f"tilezero %tmm{n}", "~{memory}", 0) for n in range(4))
 load_4, load_5, load_6, load_7 = (load_tile(n) for n in range(4, 8))
+load_0, load_1, load_2, load_3 = (load_tile(n) for n in range(4))
 store_0, store_1, store_2, store_3 = (store_tile(n) for n in range(4))
 us_046, ss_156, us_247, ss_357 = (
     tile_dot("us", 0, 4, 6), tile_dot("ss", 1, 5, 6), tile_dot("us", 2, 4, 7), tile_dot("ss", 3, 5, 7)
@@ -66,16 +68,22 @@ config = stack_of(64)
 
 
 @device
-def set_up(depth):
-    """Registers 0 to 3 hold sums; 4 and 5 `depth` bytes of 16 rows; 6 and 7 as many of 16 tokens, by fours."""
+def set_up(depth, tokens):
+    """Registers 0 to 3 hold sums; 4 and 5 `depth` bytes of 16 rows; 6 and 7 as many of up to 16 tokens, by fours."""
     c = config()
     for i in range(0, 64, 8):
         set_i64(c + i, 0)
     set_i8(c, 1)
     for n in range(8):
-        set_i8(c + 16 + 2 * n, 64 if n < 4 or n >= 6 else depth)
+        set_i8(c + 16 + 2 * n, 4 * tokens if n < 4 or n >= 6 else depth)
         set_i8(c + 48 + n, depth // 4 if n >= 6 else 16)
     configure(c)
+
+
+def dots_of(kind: str) -> tuple[Any, Any, Any, Any]:
+    """Registers 4 and 5 times 6, onto 0 and 1; times 7, onto 2 and 3."""
+    first, second, third, fourth = (tile_dot(kind, *n) for n in ((0, 4, 6), (1, 5, 6), (2, 4, 7), (3, 5, 7)))
+    return first, second, third, fourth
 
 
 # ---- vectors of 16 ------------------------------------------------------------------------------------------

@@ -11,10 +11,8 @@ from llamina.backends.cpu.kernels.vector.simd import (
     I16,
     I32,
     Vec,
-    constant,
     f32x8,
     fill_of,
-    i16x8,
     i32x8,
     intrinsic_call,
     loader,
@@ -59,18 +57,3 @@ def lower_fold(b: Any, x: Any) -> Any:
 
 fold = op(f32x8, (f32x16,), lower_fold)
 """The halves of 16 sums, added."""
-
-
-def _store_rounded(b: Any, address: Any, x: Any) -> None:
-    """Eight numbers to the nearest bfloat16, to the even one of two; what is no number stays none."""
-    bits = b.bitcast(x, i32x8.ir)
-    one, half = constant(i32x8, [1] * 8), constant(i32x8, [0x7FFF] * 8)
-    sixteen = constant(i32x8, [16] * 8)
-    odd = b.and_(b.lshr(bits, sixteen), one)
-    rounded = b.lshr(b.add(bits, b.add(half, odd)), sixteen)
-    quiet = b.or_(b.lshr(bits, sixteen), constant(i32x8, [0x40] * 8))
-    value = b.trunc(b.select(b.fcmp_unordered("uno", x, x), quiet, rounded), i16x8.ir)
-    b.store(value, pointer(b, address, i16x8.ir)).align = 1
-
-
-store_bf16 = op(types.void, (types.intp, f32x8), _store_rounded)

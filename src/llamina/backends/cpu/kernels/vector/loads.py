@@ -70,6 +70,25 @@ def _store_bf16(b: Any, address: Any, value: Any) -> None:
     b.store(round_bf16(b, value), pointer(b, address, i16x8.ir)).align = 1
 
 
+def _store_two_bf16(b: Any, rounded_at: Any, left_at: Any, value: Any) -> None:
+    rounded = round_bf16(b, value)
+    whole = b.bitcast(b.shl(b.zext(rounded, _ints(f32x8)), _all(f32x8, 16)), f32x8.ir)
+    for bits, address in ((rounded, rounded_at), (round_bf16(b, b.fsub(value, whole)), left_at)):
+        b.store(bits, pointer(b, address, i16x8.ir)).align = 1
+
+
+def _store_two_f16(b: Any, rounded_at: Any, left_at: Any, value: Any) -> None:
+    half8 = ir.VectorType(ir.HalfType(), 8)
+    rounded = b.fptrunc(value, half8)
+    left = b.fptrunc(b.fsub(value, b.fpext(rounded, f32x8.ir)), half8)
+    for halves, address in ((rounded, rounded_at), (left, left_at)):
+        b.store(halves, pointer(b, address, half8)).align = 1
+
+
 load_f16, load_bf16 = f16_loader(f32x8), bf16_loader(f32x8)
 store_f16 = op(types.void, (types.intp, f32x8), _store_f16)
 store_bf16 = op(types.void, (types.intp, f32x8), _store_bf16)
+store_two_bf16, store_two_f16 = (
+    op(types.void, (types.intp, types.intp, f32x8), body) for body in (_store_two_bf16, _store_two_f16)
+)
+"""Numbers as bfloat16 or float16, and what rounding left of them as such numbers, too."""
