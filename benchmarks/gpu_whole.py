@@ -50,7 +50,7 @@ def serving(args: argparse.Namespace) -> list[Row]:
     sizes = {"context": 1024, "max_sequences": STREAMS}  # prompts are tried with texts of 685 tokens first
     with (
         llamina.load(args.model, backend=args.backend, **sizes) as engine,  # type: ignore[arg-type]
-        ours(Path(args.model), STREAMS, sizes["context"], os.cpu_count() or 1) as (url, _),
+        ours(Path(args.model), STREAMS, sizes["context"], os.cpu_count() or 1, args.backend) as (url, _),
     ):
         for turn in range(TURNS + 1):  # the first warms both up
             total = WAVES * STREAMS

@@ -85,8 +85,9 @@ def process(command: list[str]) -> Iterator[tuple[str, int]]:
         server.wait(20)
 
 
-def ours(path: Path, sequences: int, context: int, threads: int) -> Any:
+def ours(path: Path, sequences: int, context: int, threads: int, backend: str = "cpu") -> Any:
     command = [sys.executable, "-m", "llamina", "serve", str(path), "--port", "0", "-t", str(threads)]
+    command += ["--backend", backend]
     most = str(4 * sequences)  # a stream that ends and the next one may be under way together
     return process([*command, "-np", str(sequences), "-c", str(context), "--max-concurrent", most])
 
@@ -146,7 +147,7 @@ def throughput(path: Path, api: str, streams: int, tokens: int, given: argparse.
     context, threads, total = CONTEXT, given.threads, given.waves * streams
     runs: dict[str, list[float]] = {"engine": [], "llamina serve": [], "llama-server": []}
     with ExitStack() as stack:
-        engine = stack.enter_context(load(path, context=context, max_sequences=streams, threads=threads))
+        engine = stack.enter_context(load(path, backend="cpu", context=context, max_sequences=streams, threads=threads))
         mine, _ = stack.enter_context(ours(path, streams, context, threads))
         peer = stack.enter_context(theirs(given.llama_server, path, streams, context, threads))
         for url in (mine, peer):

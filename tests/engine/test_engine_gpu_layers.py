@@ -18,6 +18,7 @@ from llamina.backends.split import SplitBackend, SplitProgram
 from llamina.engine.runner import devices
 from llamina.errors import CapacityError, RequestError
 from llamina.gguf import GGUF
+from llamina.server.model.describe import describe
 from lora_files import draw, save
 
 Files = Callable[[str], Path]
@@ -36,6 +37,9 @@ class Gpu(CpuBackend):
 
     def free_bytes(self) -> int:
         return self._free
+
+    def describe(self) -> dict[str, str]:
+        return {"backend": self.name, "device": "a GPU"}
 
 
 @pytest.fixture
@@ -160,6 +164,9 @@ def test_as_many_layers_as_fit(stories: Path, gpu: Found, layers: int, name: str
             assert engine.runner.backend.name == name
             assert engine.runner.backend.describe().get("gpu_layers", "6" if name == "cuda" else "0") == str(layers)
             assert engine.core.pages.total >= 4
+            told, size = describe(engine), devices.weight_bytes(engine.runner.plan)
+            assert told.gpu_bytes == (devices.weight_bytes(part) if 0 < layers < 6 else size if layers else 0)
+            assert told.device == {6: "a GPU", 3: "3 layers on a GPU, the others on the CPU", 0: "CPU"}[layers]
 
 
 @pytest.mark.parametrize("options", [{}, {"gpu_layers": "auto"}], ids=str)

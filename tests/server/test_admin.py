@@ -112,6 +112,7 @@ def test_load_use_unload_delete(opened: Protected, golden: Callable[[str], Path]
     assert wait_for(lambda: of(opened, "tiny")["status"] == "ready", 60)
     loaded = of(opened, "tiny")["loaded"]
     assert loaded["context"] == 256 and loaded["pid"] and loaded["mem_bytes"] > loaded["weight_bytes"] > 0
+    assert loaded["device"] == "CPU" and loaded["gpu_bytes"] == 0
     assert of(opened, "tiny")["last_used"] is None
     answer = opened.ask("/v1/completions", {"model": "tiny", "prompt": "Once", "max_tokens": 3})
     assert answer.status_code == 200 and abs(of(opened, "tiny")["last_used"] - time.time()) < 60

@@ -24,9 +24,9 @@ def test_loaded_models_are_listed(live: Live) -> None:
     rows = {row["name"]: row for row in json.loads(llamina("ps", "--json", "--url", live.url).stdout)}
     row = rows["smollm2"]
     assert row["status"] == "ready" and row["context"] == 2048 and row["size"] > 90_000_000 and row["memory"] > 0
-    assert row["requests"] == 0 and row["unloaded"] is None
+    assert row["requests"] == 0 and row["unloaded"] is None and row["device"] == "CPU"
     lines = llamina("ps", LLAMINA_URL=f"{live.url}/v1/").stdout.splitlines()
-    assert lines[0].split() == ["NAME", "SIZE", "MEMORY", "CONTEXT", "REQUESTS", "UNLOADED"]
+    assert lines[0].split() == ["NAME", "SIZE", "MEMORY", "DEVICE", "CONTEXT", "REQUESTS", "UNLOADED"]
     assert any(line.split()[0] == "stories" and line.endswith("never") for line in lines)
 
 

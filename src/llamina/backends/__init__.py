@@ -49,7 +49,6 @@ __all__ = [
 
 BACKENDS = ("auto", "cpu", "cuda", "reference")  # the default first
 GPUS = ("cuda", "interpreter")  # those that have memory of their own, beside the host's
-CPU_OPTIONS = ("threads", "memory_budget")  # whoever gives one of these means the CPU
 
 
 def __getattr__(name: str) -> Any:
@@ -65,7 +64,8 @@ def backend(name: str, **options: Any) -> "Backend":
     """The backend of a name. Options that are None are left to it.
 
     `auto` is $LLAMINA_BACKEND if that is set; else a GPU where one can be used, unless an option is given that only the
-    CPU has; else the CPU. Raises RequestError for a name that is none of `BACKENDS`, or an option that it has not.
+    CPU has; else the CPU. (Threads are those of the CPU, also beside a GPU.) Raises RequestError for a name that is
+    none of `BACKENDS`, or an option that it has not.
     """
     given = {option: value for option, value in options.items() if value is not None}
     exact = given.pop("exact", False)
@@ -105,7 +105,7 @@ def best(given: "dict[str, Any]") -> str:
         return named
     if "device" in given or "stream" in given:
         return "cuda"
-    if any(option in given for option in CPU_OPTIONS) or given.get("offload", "none") != "none":
+    if "memory_budget" in given or given.get("offload", "none") != "none":
         return "cpu"
     from llamina.backends.cuda.found import find_gpus
 

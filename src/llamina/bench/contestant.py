@@ -1,5 +1,6 @@
 """The engines that are timed: llamina, and llama.cpp in three ways. `enter` loads one in the calling process."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -11,6 +12,11 @@ from llamina.errors import RequestError
 
 Progress = Callable[[str, int, int], None]
 STEP = 512  # most tokens of one step: the batch and micro-batch size of every engine
+
+
+def measured_backend() -> str:
+    """The CPU, also beside a GPU, unless $LLAMINA_BACKEND names another: what the peers compute on."""
+    return os.environ.get("LLAMINA_BACKEND") or "cpu"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from llamina.backends import KvType
-from llamina.bench.contestant import Progress
+from llamina.bench.contestant import Progress, measured_backend
 from llamina.bench.machine import header
 from llamina.bench.percentiles import percentiles
 from llamina.engine import Engine, Request, Sequence, load
@@ -69,6 +69,7 @@ def open_engine(path: Path, sequences: int, asked: Waiting, progress: Progress) 
     context = asked.reach + 2
     return load(
         path,
+        backend=measured_backend(),
         threads=asked.threads,
         context=context,
         kv_type=asked.kv_type,

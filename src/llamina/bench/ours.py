@@ -2,7 +2,7 @@
 
 import time
 
-from llamina.bench.contestant import STEP, Progress, Setup
+from llamina.bench.contestant import STEP, Progress, Setup, measured_backend
 from llamina.bench.task import Task, Tokens
 from llamina.engine import Engine, Request, Sequence, load
 from llamina.errors import CapacityError
@@ -63,7 +63,7 @@ def enter(setup: Setup, progress: Progress) -> Llamina:
     context = setup.context + 2  # the token after the last, and a context that never is full
     engine = load(
         setup.path,
-        backend="cuda" if setup.gpu else "auto",
+        backend="cuda" if setup.gpu else measured_backend(),
         threads=None if setup.gpu else setup.threads,
         context=context,
         kv_type=setup.kv_type,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from llamina.bench.contestant import Progress
+from llamina.bench.contestant import Progress, measured_backend
 from llamina.bench.model import Options, measure_model
 from llamina.bench.scenarios import scenarios
 from llamina.bench.task import Task
@@ -40,7 +40,13 @@ def measure_serving(
         result["speedup"] = result["rate"] / alone[result["engine"]]  # over one request after the other
     room = max(ROOM, asked.prefix + ROOM // 2)
     with load(
-        path, threads=options.threads, context=room, max_sequences=2, kv_type=options.kv_type, progress=progress
+        path,
+        backend=measured_backend(),
+        threads=options.threads,
+        context=room,
+        max_sequences=2,
+        kv_type=options.kv_type,
+        progress=progress,
     ) as engine:
         record["results"] += scenarios(engine, asked.prefix, asked.tokens, options.repeats, tick)
     settings = {**record["settings"], "requests": asked.requests, "prefix": asked.prefix}

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from llamina.backends import KvType
-from llamina.bench.contestant import Progress
+from llamina.bench.contestant import Progress, measured_backend
 from llamina.bench.machine import header
 from llamina.bench.scenarios import PROSE
 from llamina.engine import Engine, load
@@ -64,6 +64,7 @@ def measure_speculation(
     room = 2 * sweep.tokens + 128  # a text and its copy; the beginnings of prose have fewer tokens than letters
     with load(
         path,
+        backend=measured_backend(),
         threads=sweep.threads,
         context=room,
         max_sequences=1,

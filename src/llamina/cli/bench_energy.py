@@ -1,5 +1,6 @@
 """`llamina bench energy`: tokens per joule."""
 
+import os
 from typing import Any
 
 import click
@@ -51,13 +52,12 @@ def energy_command(model: str | None, hf: str | None, shape: str | None, **given
       llamina bench energy -m model.gguf -p 0 -n 128 -b 1,8 --seconds 30 --csv
       llamina bench energy -m model.gguf --gpu
     """
-    from llamina.backends import best
     from llamina.bench import Options, grid
     from llamina.bench.efficiency import measure_efficiency
     from llamina.bench.energy import find_meters
     from llamina.errors import CapacityError
 
-    gpu = given["gpu"] or best({"threads": cores()}) == "cuda"  # LLAMINA_BACKEND may say so
+    gpu = given["gpu"] or os.environ.get("LLAMINA_BACKEND") == "cuda"
     if gpu and given["threads"]:
         raise click.UsageError("-t has no effect on a GPU (--gpu, or LLAMINA_BACKEND=cuda): leave one of them out")
     meters, missing = find_meters(gpu)

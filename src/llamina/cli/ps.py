@@ -19,8 +19,8 @@ from llamina.cli.terminal import bytes_text, note
 def command(url: str, api_key: str | None, as_json: bool) -> None:
     """List the models that a running server has loaded, or is loading.
 
-    SIZE is that of the weights, MEMORY what the model's process has now. UNLOADED is when it makes room if nobody asks
-    for it until then (`keep_alive`).
+    SIZE is that of the weights, MEMORY what the model's process has now, DEVICE what computes it. UNLOADED is when it
+    makes room if nobody asks for it until then (`keep_alive`).
 
     \b
     Examples:
@@ -32,7 +32,9 @@ def command(url: str, api_key: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows, indent=2))
     elif rows:
-        Table(["NAME", "SIZE", "MEMORY", "CONTEXT", "REQUESTS", "UNLOADED"], [_cells(row) for row in rows]).show()
+        Table(
+            ["NAME", "SIZE", "MEMORY", "DEVICE", "CONTEXT", "REQUESTS", "UNLOADED"], [_cells(row) for row in rows]
+        ).show()
     else:
         note(f"no model is loaded at {server.url}: the first request for one loads it")
 
@@ -47,6 +49,7 @@ def _row(model: dict[str, Any]) -> dict[str, Any]:
         "progress": meta.get("progress"),
         "size": meta.get("size"),
         "memory": meta.get("memory"),
+        "device": meta.get("device"),
         "context": meta.get("n_ctx"),
         "requests": meta.get("requests"),
         "unloaded": until.isoformat(timespec="seconds") if until is not None else None,
@@ -55,10 +58,10 @@ def _row(model: dict[str, Any]) -> dict[str, Any]:
 
 def _cells(row: dict[str, Any]) -> list[str]:
     if row["status"] == "loading":
-        return [row["name"], "-", "-", "-", "-", _progress(row["progress"] or {})]
+        return [row["name"], "-", "-", "-", "-", "-", _progress(row["progress"] or {})]
     sizes = [bytes_text(row[name]) if row[name] is not None else "-" for name in ("size", "memory")]
     counts = [str(row[name]) if row[name] is not None else "-" for name in ("context", "requests")]
-    return [row["name"], *sizes, *counts, _until(row)]
+    return [row["name"], *sizes, row["device"] or "-", *counts, _until(row)]
 
 
 def _progress(progress: dict[str, Any]) -> str:

@@ -81,4 +81,5 @@ async def _load_first(models: Models, tell: Callable[[str], None]) -> None:
     except Exception as error:
         tell(f"{entry.id} cannot be loaded: {error}")
     else:
-        tell(f"{entry.id} is ready: {model.info.architecture}, context of {model.info.context} tokens")
+        info = model.info
+        tell(f"{entry.id} is ready: {info.architecture} on {info.device}, context of {info.context} tokens")

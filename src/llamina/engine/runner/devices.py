@@ -122,3 +122,10 @@ def parts_of(backend: Backend, plan: Plan, whole: int) -> list[Part]:
     if len(parts) == 1:
         return [Part(plan, backend.free_bytes(), backend.weight_bytes(whole))]
     return [Part(part, one.free_bytes(), one.weight_bytes(weight_bytes(part))) for one, part in parts]
+
+
+def gpu_weight_bytes(backend: Backend, plan: Plan, whole: int) -> int:
+    """Bytes of a plan's weights, `whole` in the file, that are in the memory of GPUs."""
+    parts = backend.parts(plan)
+    shares = [whole] if len(parts) == 1 else [weight_bytes(part) for _, part in parts]
+    return sum(one.weight_bytes(share) for (one, _), share in zip(parts, shares, strict=True) if one.name in GPUS)

@@ -80,6 +80,8 @@ def described(entry: Entry) -> ModelState:
             "parameters": info.parameters,
             "mem_bytes": entry.memory,  # what its process has now
             "weight_bytes": info.weight_bytes,
+            "device": info.device,
+            "gpu_bytes": info.gpu_bytes,
             "pid": model.pid if isinstance(model, WorkerModel) else None,
         }
     return found

@@ -47,6 +47,8 @@ class LoadedModel(TypedDict):
     parameters: int
     mem_bytes: int  # what its process has now
     weight_bytes: int
+    device: str  # what computes, in words
+    gpu_bytes: int  # of its weights, in the memory of GPUs
     pid: int | None
 
 

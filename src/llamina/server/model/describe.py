@@ -5,6 +5,7 @@ from math import prod
 from typing import Any
 
 from llamina.engine import Engine
+from llamina.engine.runner.devices import gpu_weight_bytes
 from llamina.server.model.frames import ModelInfo
 
 LONGEST = 4096  # characters of a metadata value that is told; vocabularies and templates are longer
@@ -25,6 +26,8 @@ def describe(engine: Engine) -> ModelInfo:
         vocab=runner.plan.vocab,
         parameters=sum(prod(tensor.shape) for tensor in runner.file.tensors.values()),
         weight_bytes=runner.weight_bytes,
+        device=_device(runner.backend.describe()),
+        gpu_bytes=gpu_weight_bytes(runner.backend, runner.plan, runner.weight_bytes),
         causal=runner.model.causal,
         has_template=bool(template),
         template=template,
@@ -39,6 +42,15 @@ def describe(engine: Engine) -> ModelInfo:
         sees=runner.pictures.there,
         hears=runner.sounds.there,
     )
+
+
+def _device(backend: dict[str, str]) -> str:
+    """What computes, in words: `CPU`, `NVIDIA H200`, `2 x NVIDIA H200`, `20 layers on …, the others on the CPU`."""
+    name = backend.get("device") or {"cpu": "CPU"}.get(backend["backend"], backend["backend"])
+    if ranks := backend.get("tensor_parallel"):
+        return f"{ranks} x {name}"
+    layers = backend.get("gpu_layers")
+    return name if layers is None else f"{layers} layers on {name}, the others on the CPU"
 
 
 def _plain(value: Any) -> Any:

@@ -174,6 +174,8 @@ class ModelInfo(msgspec.Struct, omit_defaults=True, frozen=True):
     eos: str = ""
     sees: bool = False  # whether it can be shown pictures
     hears: bool = False  # whether it can be given sounds
+    device: str = ""  # what computes, in words
+    gpu_bytes: int = 0  # of its weights, in the memory of GPUs
 
 
 class Ready(Frame, frozen=True):

@@ -68,7 +68,7 @@ def _running(entry: Entry) -> RunningModel:
         "digest": named["digest"],
         "details": named["details"],
         "size": info.weight_bytes if info is not None else entry.memory,
-        "size_vram": 0,
+        "size_vram": info.gpu_bytes if info is not None else 0,
         "context_length": info.context if info is not None else 0,
         "expires_at": _time(datetime.now(UTC) + left),
     }

@@ -32,6 +32,7 @@ def described(entry: Entry) -> Model:
         trained = info.metadata.get(f"{info.architecture}.context_length", info.context)
         meta |= {"n_ctx_train": trained, "n_embd": info.embedding_width}
         meta |= {"memory": entry.memory, "requests": entry.users, "idle_seconds_left": entry.idle_seconds_left}
+        meta["device"] = info.device
         model["architecture"] = {"input_modalities": ["text"], "output_modalities": ["text"]}
         if info.sees:
             model["architecture"]["input_modalities"].append("image")

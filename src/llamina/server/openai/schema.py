@@ -261,6 +261,7 @@ class ModelMeta(TypedDict):
     memory: NotRequired[int]
     requests: NotRequired[int]
     idle_seconds_left: NotRequired[float | None]
+    device: NotRequired[str]
 
 
 class Modalities(TypedDict):
