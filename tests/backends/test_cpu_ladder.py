@@ -13,14 +13,16 @@ from llamina.backends.cpu.features import LADDER
 from skips import skip
 
 FOLDER = Path(__file__).parent
-# Not run on every rung: embeddings and quantized KV caches, whose code is the same on all, and the experts of other
-# formats, whose rows and tiles are those of `linear`.
+# Not run on every rung: quantized KV caches, whose code is the same on all, and the experts of other formats, whose
+# rows and tiles are those of `linear`.
 TESTS = [
     "test_cpu_matmul.py::test_linear",
     "test_cpu_matmul.py::test_long_rows_have_the_bits_of_one_token",
     "test_cpu_matmul.py::test_what_is_no_number_stays_none",
+    "test_cpu_matmul.py::test_embedding_rows_are_decoded_exactly",
     "test_cpu_matmul.py::test_many_tokens_through_experts_have_the_bits_of_one[Q4_K]",
     "test_cpu_ops.py::test_equals_its_meaning",
+    "test_cpu_pointwise.py",
 ]
 RUN = """
 import sys

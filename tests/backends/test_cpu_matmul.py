@@ -6,7 +6,7 @@ import pytest
 from plans import block_weight, error, float_weight, run, whole
 
 from llamina.backends.cpu.lowering.matmul import BY_256, PLAIN, rounding
-from llamina.backends.cpu.tiling import FEW, FLOAT_PART, FLOAT_TOKENS, PART, TILE_TOKENS
+from llamina.backends.cpu.tiling import FEW, FLOAT_PART, FLOAT_TOKENS, PANEL, PART, TILE_TOKENS
 from llamina.ops import Routing, Value, Weight, embed, expert_linear, flat, head_linear, heads, linear, pick, route
 from llamina.quant import FORMATS, decode, encode, format_of
 
@@ -81,6 +81,19 @@ def test_long_rows_have_the_bits_of_one_token(kind: str) -> None:
     assert len(TOKENS) <= FEW < 2 * len(TOKENS)
     many = (TOKENS * TILE_TOKENS)[: max(TILE_TOKENS, FLOAT_TOKENS) + 5]  # more than pass by a tile at once
     assert np.array_equal(run("cpu", forward, [[whole(many)]], max_tokens=len(many), pages=64), alone[many])
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+def test_sums_of_a_whole_panel_wait_for_other_parts(kind: str) -> None:
+    """Rows that are cut in two, as many as a panel has, and more tokens than pass by it at once."""
+    width, tokens = 3300, (TOKENS * FLOAT_TOKENS)[: FLOAT_TOKENS + 5]
+    x, w = table(width), weight(kind, PANEL + 7, width)
+
+    def forward(tokens: Value, positions: Value) -> Value:
+        return pick(linear(embed(tokens, float_weight("token_embd.weight", x)), w))
+
+    alone = np.concatenate([run("cpu", forward, [[whole([token])]]) for token in range(10)])
+    assert np.array_equal(run("cpu", forward, [[whole(tokens)]], max_tokens=len(tokens), pages=64), alone[tokens])
 
 
 @pytest.mark.parametrize("kind", PLAIN)

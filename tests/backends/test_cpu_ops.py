@@ -72,11 +72,11 @@ def elementwise(function: Callable[[Value], Value]) -> Forward:
     return lambda tokens, positions: pick(flat(function(start(tokens))))
 
 
-def _attention(params: Attention, sinks: bool = False, dim: int = 12, group: int = 2) -> Forward:
+def _attention(params: Attention, sinks: bool = False, dim: int = 12, group: int = 2, value_dim: int = 20) -> Forward:
     def forward(tokens: Value, positions: Value) -> Value:
         x = start(tokens)
         q, k, v = (heads(project(x, n, name), h) for name, n, h in
-                   (("q", 2 * group * dim, 2 * group), ("kk", 2 * dim, 2), ("vvv", 2 * 20, 2)))  # fmt: skip
+                   (("q", 2 * group * dim, 2 * group), ("kk", 2 * dim, 2), ("vvv", 2 * value_dim, 2)))  # fmt: skip
         biases = constant("biases", 2 * group, 2 * params.distances) if params.distances else None
         out = attend(q, k, v, 0, params, constant("sinks", 2 * group) if sinks else None, biases=biases)
         return pick(flat(out))
@@ -313,12 +313,17 @@ def test_rounded_keys_and_values(name: str, kv_type: str) -> None:
 
 
 @pytest.mark.parametrize("kv_type", KEPT)
-@pytest.mark.parametrize("dim", [20, 64])
-def test_many_rows_have_the_bits_of_one(kv_type: str, dim: int) -> None:
+@pytest.mark.parametrize(
+    ("dim", "value_dim", "group", "window"),
+    [(20, 20, 3, 0), (64, 64, 3, 0), (64, 112, 1, 0), (33, 72, 5, 40), (128, 12, 2, 0), (8, 40, 16, 0)],
+)
+def test_many_rows_have_the_bits_of_one(kv_type: str, dim: int, value_dim: int, group: int, window: int) -> None:
     """Many tokens and heads share a chunk that is made float32 once; one token reads it as it is kept."""
-    plan, tokens = _attention(Attention(0.3), dim=dim, group=3), np.random.default_rng(2).integers(0, 32, 150).tolist()
+    plan = _attention(Attention(0.3, window=window), dim=dim, group=group, value_dim=value_dim)
+    tokens = np.random.default_rng(2).integers(0, 32, 150).tolist()
     together = run("cpu", plan, [[whole(tokens)]], kv_type=kv_type, max_tokens=150)
     assert np.array_equal(together, run("cpu", plan, pieces(tokens, 1), kv_type=kv_type))
+    assert np.array_equal(together, run("cpu", plan, pieces(tokens, 47), kv_type=kv_type))
 
 
 @pytest.mark.parametrize("kv_type", KEPT)

@@ -3,7 +3,7 @@
 Without numba, so that a warm start stays quick.
 """
 
-from llamina.backends.cpu.features import HAS_AMX_BF16, HAS_VNNI
+from llamina.backends.cpu.features import FAST_512, HAS_AMX_BF16, HAS_VNNI
 
 LANES = 16 if HAS_VNNI else 8
 """Rows of a tile: one for each 32 bits of a register."""
@@ -28,6 +28,8 @@ FLOAT_TOKENS = 600
 """Tokens that pass by float weights, at the most."""
 FLOAT_PART = 4096
 """Elements of a row of float weights in a tile, at the most."""
+FLOAT_PART_BYTES = 6144 if FAST_512 else 1 << 14
+"""Bytes of a token that go with it: where products outrun the second-level cache, six tokens' stay in the first."""
 PANEL, PANEL_BYTES = 64, 1 << 18
 """Rows of float weights that all tokens pass by, and their bytes, at the most: they stay in the second-level cache."""
 
@@ -71,7 +73,7 @@ def scratch_bytes(k: int, numbers: int) -> int:
     """What a thread needs to multiply matrices of rows up to k long, with a list of so many 32-bit numbers behind."""
     amx = AMX_PAD + AMX_TOKENS // 16 * amx_group(k)
     tiles = 2 * tile_bytes(min(k, PART), 2) + TILE_TOKENS // 4 * (RESULTS + group_bytes(k, 2))
-    floats = PANEL_BYTES + PANEL * (4 * 7 + 4 * 6) + 32 * PANEL * FLOAT_TOKENS
+    floats = PANEL_BYTES + PANEL * (4 * 7 + 4 * 6) + 64 * PANEL * FLOAT_TOKENS
     if HAS_AMX_BF16:
         floats = max(floats, amx_float_bytes(k))
     return -(-(max(tiles, amx, floats) + 4 * numbers) // 64) * 64 + 128

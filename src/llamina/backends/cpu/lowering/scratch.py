@@ -15,7 +15,7 @@ def scratch_size(plan: Plan, batch: Batch) -> int:
     items = max(items, *(w.shape[0] for w in weights if len(w.shape) == 3), 1)
     shapes = [step.states[0].shape for step in plan.steps if step.op == "attend"]
     key_dim, value_dim = (max((shape[i] + 7 & ~7 for shape in shapes), default=0) for i in (1, 2))
-    attention = MOST_ROWS * partial_bytes(value_dim) + 4 * CHUNK * PAGE * (key_dim + value_dim)
+    attention = MOST_ROWS * partial_bytes(value_dim) + 4 * CHUNK * PAGE * (key_dim + value_dim) + 64
     scores = max((4 * step.attrs["params"].context + 64 for step in plan.steps if step.op == "select"), default=0)
     numbers = (experts + 2 + items * len(batch.tokens)) if experts else 0
     return max(attention, scores, scratch_bytes(widest, numbers))

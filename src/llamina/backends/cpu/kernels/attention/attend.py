@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from llamina.backends.cpu.kernels.attention.kv_cache import KV_LAYOUTS, KvLayout
+from llamina.backends.cpu.kernels.attention.many import score_many, unpack_chunk, weigh_many
 from llamina.backends.cpu.kernels.attention.rows import (
     AT,
     BIASES,
@@ -27,6 +28,7 @@ from llamina.backends.cpu.kernels.attention.rows import (
     QUERY,
     SCORES,
     SCORES_BYTES,
+    SEEN,
     SELECTED,
     SLOPE,
     SUM,
@@ -35,7 +37,6 @@ from llamina.backends.cpu.kernels.attention.rows import (
     chunk_pages,
     clear_outputs,
     divide_by_sums,
-    mask_unselected,
     merge,
     none_selected,
     partial_size,
@@ -43,8 +44,8 @@ from llamina.backends.cpu.kernels.attention.rows import (
     row_cells,
     row_scores,
     score_rows,
-    softmax_scores,
-    unpack_page,
+    see,
+    softmax_rows,
     weigh_rows,
 )
 from llamina.backends.cpu.kernels.device import device, kernel, routine
@@ -54,7 +55,7 @@ from llamina.backends.cpu.kernels.walk import fetch_add
 from llamina.backends.cpu.layout import CHUNK, MOST_ROWS
 from llamina.ops.batch import PAGE
 
-TOKENS = 8  # of one task, at the most
+TOKENS = 32  # of one task, at the most
 MANY_ROWS = 16  # from so many on, a chunk is made float32 once, instead of by each four of them
 
 
@@ -114,8 +115,7 @@ def attend_kernel(layout: KvLayout, latent: bool) -> Any:
         read_values(layout),
     )
     page_bytes, step_bytes = layout.page, layout.step
-    unpack, score_plain, weigh_plain = unpack_page(layout), score_rows(PLAIN), weigh_rows(PLAIN)
-    many, plain_bytes, plain_step = MANY_ROWS if layout is not PLAIN and not latent else 1 << 30, PLAIN.page, PLAIN.step
+    unpack, plain_step, many = unpack_chunk(layout), PLAIN.step, 1 << 30 if latent else MANY_ROWS
 
     @routine
     def begin_rows(
@@ -175,31 +175,28 @@ def attend_kernel(layout: KvLayout, latent: bool) -> Any:
             cells, rows, keys, values, table, kv_heads, kv_head, key_dim, value_dim, first_page(chunk, lowest),
             last_one, late // PAGE, block, pages, pad,
         )  # fmt: skip
+        for r in range(rows):
+            set_i64(cells + r * CELL + PARTIAL, partials + r * partial_size(value_dim))
+            set_i64(cells + r * CELL + SEEN, n)
+        if rows >= many and n:
+            pad = pad + 63 & ~63
+            values_pad = pad + 4 * CHUNK * PAGE * key_dim
+            unpack(pages, n, pad, values_pad, key_dim, value_dim)
+            see(cells, rows, pages, n)
+            score_many(cells, rows, n, pad, key_dim)
+            softmax_rows(cells, rows, pages, block, scale, cap, value_dim)
+            weigh_many(cells, rows, pages, values_pad, plain_step(value_dim), value_dim, lowest, late)
+            return
         # Pages lie apart, so the hardware does not prefetch them; we do, a cache line at a time.
         fetch_values = 0 if latent else page_bytes(value_dim) // key_dim
         fetch_keys = page_bytes(key_dim) // value_dim
-        for r in range(rows):
-            set_i64(cells + r * CELL + PARTIAL, partials + r * partial_size(value_dim))
-        if rows >= many:
-            for i in range(n):
-                unpack(pages + ENTRY * i, pad, pad + plain_bytes(key_dim), key_dim, value_dim)
-                pad += plain_bytes(key_dim) + plain_bytes(value_dim)
         for r in range(0, rows, 4):
             c0, c1, c2, c3 = four_rows(cells, r, rows)
-            if rows >= many:
-                score_plain(c0, c1, c2, c3, pages, n, key_dim, 0)
-            else:
-                score(c0, c1, c2, c3, pages, n, key_dim, fetch_values if r == 0 else 0)
-        for r in range(rows):
-            if i64(cells + SELECTED):
-                mask_unselected(cells + r * CELL, pages, n, block)
-            softmax_scores(cells + r * CELL, pages, n, scale, cap, value_dim)
+            score(c0, c1, c2, c3, pages, n, key_dim, fetch_values if r == 0 else 0)
+        softmax_rows(cells, rows, pages, block, scale, cap, value_dim)
         for r in range(0, rows, 4):
             c0, c1, c2, c3 = four_rows(cells, r, rows)
-            if rows >= many:
-                weigh_plain(c0, c1, c2, c3, pages, n, plain_step(value_dim), value_dim, lowest, late, 0)
-            else:
-                weigh(c0, c1, c2, c3, pages, n, step, value_dim, lowest, late, fetch_keys if r == 0 else 0)
+            weigh(c0, c1, c2, c3, pages, n, step, value_dim, lowest, late, fetch_keys if r == 0 else 0)
 
     @routine
     def all_chunks(

@@ -7,6 +7,7 @@ whatever the others are.
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 from numba.core import types
 
 from llamina.backends.cpu.kernels.attention.kv_cache import KV_LAYOUTS, RUN, KvLayout, part
@@ -15,6 +16,7 @@ from llamina.backends.cpu.kernels.vector.loads import WIDE, wide
 from llamina.backends.cpu.kernels.vector.math import exp8, exp_of, tanh8
 from llamina.backends.cpu.kernels.vector.memory import f32, i64, prefetch, set_f32, set_i64, stack_of, u32
 from llamina.backends.cpu.kernels.vector.simd import (
+    I32,
     Vec,
     cvt_f32,
     f32x8,
@@ -28,6 +30,7 @@ from llamina.backends.cpu.kernels.vector.simd import (
     load_f32,
     loader,
     max_f32,
+    op,
     splat_f32,
     splat_i32,
     splat_of,
@@ -41,7 +44,9 @@ from llamina.backends.cpu.layout import CHUNK, MOST_ROWS, partial_bytes
 from llamina.ops.batch import PAGE
 
 CELL = 128  # a row: where it stands, and what it has selected so far
-QUERY, OUT, PARTIAL, SCORES, POSITION, LOWEST, HIGHEST, SELECTED, TOP, SUM, SLOPE, BIASES = (8 * i for i in range(12))
+QUERY, OUT, PARTIAL, SCORES, POSITION, LOWEST, HIGHEST, SELECTED, TOP, SUM, SLOPE, BIASES, SEEN = (
+    8 * i for i in range(13)
+)
 ENTRY = 32  # a page of the chunk: its keys, its values, its first position, the keys of the page a chunk later
 KEYS, VALUES, AT, NEXT = 0, 8, 16, 24
 SCORES_BYTES = CHUNK * PAGE * 4  # a row's scores of a chunk, and then its weights
@@ -58,7 +63,16 @@ PLAIN = KV_LAYOUTS["f32"]  # of latent values, once they are read
 TOGETHER = 2 * WIDE // PAGE  # pages whose keys two registers hold,
 FAR = WIDE % PAGE  # and where in a page the second one's begin
 zero, splat, wide_fma, wide_exp = fill_of(wide, 0.0), splat_of(wide, types.float32), fma_of(wide), exp_of(wide)
-load_wide, put_wide = loader(wide), storer(wide)
+load_wide, put_wide, wide_minus_inf = loader(wide), storer(wide), fill_of(wide, float("-inf"))
+wide_max = op(wide, (wide, wide), lambda b, x, y: b.select(b.fcmp_ordered(">", x, y), x, y))
+half_max = op(f32x8, (wide,), lambda b, x: _half_max(b, x))
+
+
+def _half_max(b: Any, x: Any) -> Any:
+    if WIDE == 8:
+        return x
+    low, high = (b.shuffle_vector(x, x, ir.Constant(ir.VectorType(I32, 8), [*range(n, n + 8)])) for n in (0, 8))
+    return b.select(b.fcmp_ordered(">", low, high), low, high)
 
 
 @device
@@ -113,31 +127,69 @@ def put_two(address, x, y):
     put_wide(address + 4 * WIDE, y)
 
 
+@device
+def seen_pages(cell, pages, n):
+    """How many of a chunk's pages a row sees the beginning of."""
+    highest = i64(cell + HIGHEST)
+    while n > 0 and i64(pages + ENTRY * (n - 1) + AT) > highest:
+        n -= 1
+    return n
+
+
 @routine
-def softmax_scores(cell, pages, n, scale, cap, value_dim):
-    """The softmax of a chunk's scores, which become weights; its top and sum go to the row's partial result."""
+def see(cells, rows, pages, n):
+    """Note for each row how many of a chunk's pages any of the four rows sees that are computed together."""
+    for r in range(0, rows, 4):
+        most = 0
+        for i in range(r, min(r + 4, rows)):
+            most = max(most, seen_pages(cells + i * CELL, pages, n))
+        for i in range(r, min(r + 4, rows)):
+            set_i64(cells + i * CELL + SEEN, most)
+
+
+@routine
+def shape_row(cell, pages, block, scale, cap, value_dim):
+    """Scale and mask a row's scores of a chunk; the largest goes to its partial result."""
     position, lowest, highest, slope = i64(cell + POSITION), i64(cell + LOWEST), i64(cell + HIGHEST), f32(cell + SLOPE)
-    scores, tops, biases = i64(cell + SCORES), MINUS_INF(), i64(cell + BIASES)
-    plain = slope == np.float32(0) and cap == np.float32(0) and biases == 0
+    scores, n, biases = i64(cell + SCORES), i64(cell + SEEN), i64(cell + BIASES)
+    if i64(cell + SELECTED):
+        mask_unselected(cell, pages, n, block)
+    plain, tops, most = slope == np.float32(0) and cap == np.float32(0) and biases == 0, MINUS_INF(), wide_minus_inf()
     for i in range(n):
-        at, here = i64(pages + ENTRY * i + AT), scores + 4 * PAGE * i
-        s0, s1 = load_f32(here), load_f32(here + 32)
+        at, page = i64(pages + ENTRY * i + AT), scores + 4 * PAGE * i
         if plain and lowest <= at and at + PAGE - 1 <= highest:  # the same bits, in fewer operations
-            s0, s1 = s0 * splat_f32(scale), s1 * splat_f32(scale)
+            for here in range(page, page + 4 * PAGE, 4 * WIDE):
+                s = load_wide(here) * splat(scale)
+                put_wide(here, s)
+                most = wide_max(most, s)
         else:
-            s0 = shape_scores(s0, at, position, lowest, highest, scale, cap, slope, biases)
-            s1 = shape_scores(s1, at + 8, position, lowest, highest, scale, cap, slope, biases)
-        store_two(here, s0, s1)
-        tops = max_f32(tops, max_f32(s0, s1))
-    top, total = hmax_f32(tops), zero_f32()
+            s0 = shape_scores(load_f32(page), at, position, lowest, highest, scale, cap, slope, biases)
+            s1 = shape_scores(load_f32(page + 32), at + 8, position, lowest, highest, scale, cap, slope, biases)
+            store_two(page, s0, s1)
+            tops = max_f32(tops, max_f32(s0, s1))
+    set_f32(i64(cell + PARTIAL) + partial_size(value_dim) - 8, hmax_f32(max_f32(tops, half_max(most))))
+
+
+@routine
+def weigh_row(cell, value_dim):
+    """A row's scores of a chunk become weights, e**(score - largest); their sum goes to its partial result."""
+    scores, end, total = i64(cell + SCORES), i64(cell + PARTIAL) + partial_size(value_dim), zero_f32()
+    top = f32(end - 8)
     least = splat(top if top > np.float32(-np.inf) else np.float32(0))  # a masked chunk weighs nothing
-    for page in range(scores, scores + 4 * PAGE * n, 4 * PAGE):
+    for page in range(scores, scores + 4 * PAGE * i64(cell + SEEN), 4 * PAGE):
         for here in range(page, page + 4 * PAGE, 4 * WIDE):
             put_wide(here, wide_exp(load_wide(here) - least))
         total = total + (load_f32(page) + load_f32(page + 32))
-    end = i64(cell + PARTIAL) + partial_size(value_dim)
-    set_f32(end - 8, top)
     set_f32(end - 4, hsum_f32(total))
+
+
+@routine
+def softmax_rows(cells, rows, pages, block, scale, cap, value_dim):
+    """The softmax of each row's scores of a chunk; first all the maxima, so that rows need not wait for theirs."""
+    for cell in range(cells, cells + rows * CELL, CELL):
+        shape_row(cell, pages, block, scale, cap, value_dim)
+    for cell in range(cells, cells + rows * CELL, CELL):
+        weigh_row(cell, value_dim)
 
 
 def score_rows(layout: KvLayout) -> Any:
@@ -278,36 +330,6 @@ def put_part(x, i, dim, value):
         store_f32_part(x + 4 * i, value, dim - i)
 
 
-def unpack_page(layout: KvLayout) -> Any:
-    key, scale, scaled, value, step_bytes = (
-        layout.wide.key,
-        layout.wide.scale,
-        layout.scaled,
-        layout.eight.value,
-        layout.step,
-    )
-    plain_step = PLAIN.step
-
-    @routine
-    def run(entry, keys, values, key_dim, value_dim):
-        """A page as float32, of which its entry tells then."""
-        from_keys, from_values = i64(entry + KEYS), i64(entry + VALUES)
-        for start in range(0, key_dim, RUN):
-            for half in range(0, PAGE, WIDE):
-                s = scale(from_keys, start, half)
-                for i in range(min(RUN, key_dim - start)):
-                    k = key(from_keys, start, i, half)
-                    put_wide(keys + 4 * ((start + i) * PAGE + half), k * s if scaled else k)
-        for j in range(PAGE):
-            for i in range(0, value_dim, 8):
-                v = value(from_values + j * step_bytes(value_dim), i, value_dim)
-                store_f32(values + j * plain_step(value_dim) + 4 * i, v)
-        set_i64(entry + KEYS, keys)
-        set_i64(entry + VALUES, values)
-
-    return run
-
-
 def read_values(layout: KvLayout) -> Any:
     key, scale, scaled = layout.eight.key, layout.eight.scale, layout.scaled
 
@@ -341,16 +363,20 @@ def clear_outputs(cells, rows, dim):
 @routine
 def merge(cells, rows, partials, dim):
     """Merge a chunk's partial result into that of the chunks before: out ← out × a + partial × b."""
+    whole = dim & -WIDE
     for cell in range(cells, cells + rows * CELL, CELL):
         end = partials + partial_size(dim)
         before, top, out = f32(cell + TOP), f32(end - 8), i64(cell + OUT)
         if top > np.float32(-np.inf):
             most = max(before, top)
-            a, b = exp8(splat_f32(before - most)), exp8(splat_f32(top - most))
+            a, b = first_f32(exp8(splat_f32(before - most))), first_f32(exp8(splat_f32(top - most)))
             set_f32(cell + TOP, most)
-            set_f32(cell + SUM, f32(cell + SUM) * first_f32(a) + f32(end - 4) * first_f32(b))
-            for i in range(0, dim, 8):
-                put_part(out, i, dim, fma(part(partials, i, dim), b, part(out, i, dim) * a))
+            set_f32(cell + SUM, f32(cell + SUM) * a + f32(end - 4) * b)
+            for i in range(0, whole, WIDE):
+                x = load_wide(out + 4 * i) * splat(a)
+                put_wide(out + 4 * i, wide_fma(load_wide(partials + 4 * i), splat(b), x))
+            for i in range(whole, dim, 8):
+                put_part(out, i, dim, fma(part(partials, i, dim), splat_f32(b), part(out, i, dim) * splat_f32(a)))
         partials = end
 
 

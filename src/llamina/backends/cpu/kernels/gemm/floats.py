@@ -48,7 +48,7 @@ from llamina.backends.cpu.kernels.vector.simd import (
     store_f32_part,
     zero_f32,
 )
-from llamina.backends.cpu.tiling import FLOAT_PART, FLOAT_TOKENS, PANEL, PANEL_BYTES
+from llamina.backends.cpu.tiling import FLOAT_PART, FLOAT_PART_BYTES, FLOAT_TOKENS, PANEL, PANEL_BYTES
 
 ROWS = 8  # of a tile
 REGISTERS = 4  # of weights that are multiplied together
@@ -215,7 +215,8 @@ def gemm_float(form: Form) -> Any:
     alone, first_of, last_of, one_of = (
         multiplier(form, first, last) for first, last in ((True, True), (True, False), (False, True), (False, False))
     )
-    tile_step, sums_size, most = line * ROWS, line * ROWS * TOKENS, FLOAT_PART // form.elements
+    tile_step, sums_size = line * ROWS, line * ROWS * TOKENS
+    longest = min(FLOAT_PART // elements, FLOAT_PART_BYTES // line)
 
     @device
     def multiply(tile, steps, sums, totals, first, last, x):
@@ -259,6 +260,8 @@ def gemm_float(form: Form) -> Any:
     @routine
     def run(w, w_row, low, high, x, x_item, items, out, out_item, k, scratch, order, share):
         steps = k // elements if has_rest else (k + elements - 1) // elements
+        parts = max(1, (steps + longest - 1) // longest)
+        most = max(1, (steps + parts - 1) // parts)
         whole, tile = steps * elements, tile_step * min(steps, most)
         most_rows = ROWS * max(1, min(PANEL // ROWS, PANEL_BYTES // max(tile, 1)))
         totals, rest = scratch, scratch + 4 * PANEL * TOKENS

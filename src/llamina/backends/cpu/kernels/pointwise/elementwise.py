@@ -4,46 +4,51 @@ import math
 from typing import Any
 
 import numpy as np
+from numba.core import types
 
 from llamina.backends.cpu.kernels.device import device, kernel
-from llamina.backends.cpu.kernels.vector.math import HALF, ONE, exp8, first, sigmoid8, softplus8, tanh8
+from llamina.backends.cpu.kernels.pointwise.rows import add, along, along_two, copy_row, same
+from llamina.backends.cpu.kernels.vector.loads import WIDE, wide
+from llamina.backends.cpu.kernels.vector.math import exp_of, first, sigmoid_of, softplus_of, tanh_of
 from llamina.backends.cpu.kernels.vector.memory import f32, i32, i64, set_f32
 from llamina.backends.cpu.kernels.vector.simd import (
-    f32x8,
+    constant,
     fill_of,
-    fma,
-    load_f32,
-    load_f32_part,
-    max_f32,
-    min_f32,
-    splat_f32,
-    store_f32,
-    store_f32_part,
+    fma_of,
+    intrinsic_call,
+    math_of,
+    max_of,
+    min_of,
+    op,
+    splat_of,
 )
+
+splat, fma, larger, smaller = splat_of(wide, types.float32), fma_of(wide), max_of(wide), min_of(wide)
+size, root = math_of(wide, "fabs"), math_of(wide, "sqrt")
+exp, sigmoid, softplus, tanh = exp_of(wide), sigmoid_of(wide), softplus_of(wide), tanh_of(wide)
+ZERO, HALF, ONE = fill_of(wide, 0.0), fill_of(wide, 0.5), fill_of(wide, 1.0)
+GELU_A, GELU_B, QUICK = fill_of(wide, 0.7978845608028654), fill_of(wide, 0.044715), fill_of(wide, 1.702)
+SEVEN, MINUS_SEVEN, LEAST = fill_of(wide, 7.0), fill_of(wide, -7.0), fill_of(wide, 1e-6)
 
 
 def unary(function: Any) -> Any:
-    """A kernel that applies `function(vector, constant)`."""
+    """A kernel that applies `function(register, constant)`."""
+    row_of = along(function)
 
     @kernel(writes=("out",))
     def run(thread, threads, count, x, x_row, x_head, out, out_row, out_head, outer, inner, constant: float):
-        c = splat_f32(np.float32(constant))
+        c = splat(np.float32(constant))
         end = first(i64(count) * outer, thread + 1, threads)
         for item in range(first(i64(count) * outer, thread, threads), end):
             row, head = item // outer, item % outer
-            source, target = x + row * x_row + head * x_head, out + row * out_row + head * out_head
-            whole = inner & ~7
-            for i in range(0, whole, 8):
-                store_f32(target + 4 * i, function(load_f32(source + 4 * i), c))
-            if whole < inner:
-                value = function(load_f32_part(source + 4 * whole, inner - whole), c)
-                store_f32_part(target + 4 * whole, value, inner - whole)
+            row_of(x + row * x_row + head * x_head, out + row * out_row + head * out_head, inner, c)
 
     return run
 
 
 def binary(function: Any) -> Any:
     """A kernel that applies `function(x, y)`; y repeats where its strides are 0 (`y_step` 0: one number per head)."""
+    row_of, row_of_one = along_two(function), along(function)
 
     @kernel(writes=("out",))
     def run(thread, threads, count, x, x_row, x_head, y, y_row, y_head, y_step, out, out_row, out_head, outer, inner):
@@ -52,78 +57,66 @@ def binary(function: Any) -> Any:
             row, head = item // outer, item % outer
             a, b = x + row * x_row + head * x_head, y + row * y_row + head * y_head
             target = out + row * out_row + head * out_head
-            same = splat_f32(f32(b))
-            whole = inner & ~7
-            for i in range(0, whole, 8):
-                other = load_f32(b + 4 * i) if y_step else same
-                store_f32(target + 4 * i, function(load_f32(a + 4 * i), other))
-            if whole < inner:
-                left = inner - whole
-                other = load_f32_part(b + 4 * whole, left) if y_step else same
-                store_f32_part(target + 4 * whole, function(load_f32_part(a + 4 * whole, left), other), left)
+            if y_step:
+                row_of(a, b, target, inner)
+            else:
+                row_of_one(a, target, inner, splat(f32(b)))
 
     return run
 
 
-GELU_A, GELU_B = fill_of(f32x8, 0.7978845608028654), fill_of(f32x8, 0.044715)
-QUICK, ZERO = fill_of(f32x8, 1.702), fill_of(f32x8, 0.0)
-SEVEN, MINUS_SEVEN = fill_of(f32x8, 7.0), fill_of(f32x8, -7.0)
-
-
 @device
 def silu(x):
-    return x * sigmoid8(x)
+    return x * sigmoid(x)
 
 
 @device
 def gelu(x):
     inner = GELU_A() * x * fma(GELU_B() * x, x, ONE())
-    return HALF() * x * (ONE() + tanh8(inner))
+    return HALF() * x * (ONE() + tanh(inner))
 
 
 @device
 def gelu_quick(x):
-    return x * sigmoid8(QUICK() * x)
+    return x * sigmoid(QUICK() * x)
 
 
 @device
 def relu(x):
-    return max_f32(x, ZERO())
+    return larger(x, ZERO())
 
 
 @device
 def relu_sqr(x):
-    y = max_f32(x, ZERO())
+    y = larger(x, ZERO())
     return y * y
 
 
-@device
-def tanh(x):
-    return tanh8(x)
+def _signed(b: Any, size: Any, x: Any) -> Any:
+    """A size with x's sign; x itself where it is 0 or no number."""
+    signed = intrinsic_call(b, f"llvm.copysign.v{WIDE}f32", wide.ir, [size, x])
+    return b.select(b.fcmp_unordered("==", x, constant(wide, [0.0] * WIDE)), x, signed)
 
 
-@device
-def sigmoid(x):
-    return sigmoid8(x)
-
-
-VECTOR = {"silu": silu, "gelu": gelu, "gelu_quick": gelu_quick, "relu": relu, "relu_sqr": relu_sqr}
-VECTOR |= {"tanh": tanh, "sigmoid": sigmoid, "softplus": softplus8, "exp": exp8}
-
-
-@device
-def gelu_erf(x):
-    wide = np.float64(x)
-    return np.float32(0.5 * wide * (1.0 + math.erf(wide * 0.7071067811865476)))
+signed = op(wide, (wide, wide), _signed)
 
 
 @device
 def signed_sqrt(x):
-    root = np.float32(math.sqrt(max(abs(x), np.float32(1e-6))))
-    return root if x > np.float32(0) else -root if x < np.float32(0) else x
+    return signed(root(larger(size(x), LEAST())), x)
 
 
-SCALAR = {"gelu_erf": gelu_erf, "signed_sqrt": signed_sqrt}
+VECTOR = {"silu": silu, "gelu": gelu, "gelu_quick": gelu_quick, "relu": relu, "relu_sqr": relu_sqr}
+VECTOR |= {"tanh": tanh, "sigmoid": sigmoid, "softplus": softplus, "exp": exp, "signed_sqrt": signed_sqrt}
+
+
+@device
+def gelu_erf(x):
+    y = np.float64(x)
+    return np.float32(0.5 * y * (1.0 + math.erf(y * 0.7071067811865476)))
+
+
+SCALAR = {"gelu_erf": gelu_erf}
 
 
 def scalar_unary(function: Any) -> Any:
@@ -158,11 +151,6 @@ def _gate(function: Any) -> Any:
 
 
 @device
-def add(x, y):
-    return x + y
-
-
-@device
 def mul(x, y):
     return x * y
 
@@ -174,27 +162,30 @@ def div(x, y):
 
 @device
 def softcap(x, cap):
-    return tanh8(x / cap) * cap
+    return tanh(x / cap) * cap
 
 
 @device
 def at_most(x, limit):
-    return min_f32(x, limit)
+    return smaller(x, limit)
 
 
 @device
 def at_least(x, limit):
-    return max_f32(x, limit)
+    return larger(x, limit)
 
 
 @device
 def swiglu_oai(x, y):
-    return gelu_quick(min_f32(x, SEVEN())) * (max_f32(min_f32(y, SEVEN()), MINUS_SEVEN()) + ONE())
+    return gelu_quick(smaller(x, SEVEN())) * (larger(smaller(y, SEVEN()), MINUS_SEVEN()) + ONE())
 
 
 @device
-def same(x, c):
-    return x
+def constantly(x, c):
+    return c
+
+
+multiply_row, fill_row = along(mul), along(constantly)
 
 
 @kernel(writes=("out",))
@@ -208,17 +199,15 @@ def temper(
         row, head = item // outer, item % outer
         source, target = x + row * x_row + head * x_head, out + row * out_row + head * out_head
         stretches = math.floor((i32(positions + 4 * row) + offset) / length)
-        by = np.float32(1.0 + factor * math.log1p(stretches))
-        for i in range(inner):
-            set_f32(target + 4 * i, f32(source + 4 * i) * by)
+        multiply_row(source, target, inner, splat(np.float32(1.0 + factor * math.log1p(stretches))))
 
 
 @kernel(writes=("out",))
 def fill(thread, threads, count, out, out_row, inner, constant: float):
     """The first `inner` elements of each row become the constant."""
     for row in range(first(i64(count), thread, threads), first(i64(count), thread + 1, threads)):
-        for i in range(inner):
-            set_f32(out + row * out_row + 4 * i, np.float32(constant))
+        target = out + row * out_row
+        fill_row(target, target, inner, splat(np.float32(constant)))
 
 
 @kernel(writes=("out",))
@@ -226,17 +215,14 @@ def given(thread, threads, count, where, x, x_row, rows, rows_row, out, out_row,
     """A row of `rows` where there is a 1, else the row of x."""
     for row in range(first(i64(count), thread, threads), first(i64(count), thread + 1, threads)):
         source = rows + row * rows_row if i32(where + 4 * row) else x + row * x_row
-        for i in range(inner):
-            set_f32(out + row * out_row + 4 * i, f32(source + 4 * i))
+        copy_row(source, out + row * out_row, inner)
 
 
 @kernel(writes=("out",))
 def pick(thread, threads, count, rows, x, x_row, out, out_row, inner):
     """Rows by their numbers."""
     for i in range(first(i64(count), thread, threads), first(i64(count), thread + 1, threads)):
-        source, target = x + i32(rows + 4 * i) * x_row, out + i * out_row
-        for j in range(inner):
-            set_f32(target + 4 * j, f32(source + 4 * j))
+        copy_row(x + i32(rows + 4 * i) * x_row, out + i * out_row, inner)
 
 
 KERNELS = {"add": binary(add), "mul": binary(mul), "div": binary(div), "scale": unary(mul), "softcap": unary(softcap)}

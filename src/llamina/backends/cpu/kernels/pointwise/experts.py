@@ -1,12 +1,19 @@
 """Routing to experts, and mixing what they return."""
 
 import math
+from typing import Any
 
 import numpy as np
+from numba.core import types
 
 from llamina.backends.cpu.kernels.device import device, kernel
+from llamina.backends.cpu.kernels.pointwise.rows import REGISTERS, add_row
+from llamina.backends.cpu.kernels.vector.loads import WIDE, wide
 from llamina.backends.cpu.kernels.vector.math import first
 from llamina.backends.cpu.kernels.vector.memory import f32, i32, i64, set_f32, set_i32
+from llamina.backends.cpu.kernels.vector.simd import fill_of, splat_of
+
+zero, splat = fill_of(wide, 0.0), splat_of(wide, types.float32)
 
 
 @device
@@ -102,17 +109,34 @@ def route(
             set_f32(weights + 4 * k, f32(weights + 4 * k) / total * np.float32(factor))
 
 
+def mix_of(load: Any, store: Any) -> Any:
+    """A register of a weighted sum over the experts used."""
+
+    @device
+    def run(x, x_head, by, step, target, used, n):
+        total = zero()
+        for k in range(used):
+            total = total + load(x + k * x_head, n) * splat(f32(by + k * step))
+        store(target, total, n)
+
+    return run
+
+
+mix_whole, mix_part = (mix_of(*access) for access in REGISTERS)
+
+
 @kernel(writes=("out",))
 def mix(thread, threads, count, x, x_row, x_head, weights, weights_row, out, out_row, out_head, used, sums, inner):
     """Weighted sums over the experts used, in their order; the weights are [used, sums]."""
+    step, whole = 4 * sums, inner & -WIDE
     for row in range(first(i64(count), thread, threads), first(i64(count), thread + 1, threads)):
+        source = x + row * x_row
         for j in range(sums):
             by, target = weights + row * weights_row + 4 * j, out + row * out_row + j * out_head
-            for i in range(inner):
-                total = np.float32(0)
-                for k in range(used):
-                    total += f32(x + row * x_row + k * x_head + 4 * i) * f32(by + 4 * k * sums)
-                set_f32(target + 4 * i, total)
+            for i in range(0, 4 * whole, 4 * WIDE):
+                mix_whole(source + i, x_head, by, step, target + i, used, WIDE)
+            if whole < inner:
+                mix_part(source + 4 * whole, x_head, by, step, target + 4 * whole, used, inner - whole)
 
 
 @kernel(writes=("out",))
@@ -149,9 +173,7 @@ def expert_bias(thread, threads, count, x, x_row, x_head, ids, ids_row, bias, ou
     for row in range(first(i64(count), thread, threads), first(i64(count), thread + 1, threads)):
         for k in range(outer):
             own = bias + i32(ids + row * ids_row + 4 * k) * inner * 4
-            source, target = x + row * x_row + k * x_head, out + row * out_row + k * out_head
-            for i in range(inner):
-                set_f32(target + 4 * i, f32(source + 4 * i) + f32(own + 4 * i))
+            add_row(x + row * x_row + k * x_head, own, out + row * out_row + k * out_head, inner)
 
 
 KERNELS = {"route": route, "mix": mix, "sinkhorn": sinkhorn, "expert_bias": expert_bias}

@@ -7,11 +7,25 @@ from numba.core import types
 
 from llamina.backends.cpu.features import HAS_AVX512
 from llamina.backends.cpu.kernels.vector.memory import pointer, round_bf16
-from llamina.backends.cpu.kernels.vector.simd import F32, I8, I32, Vec, f32x8, i16x8, op
+from llamina.backends.cpu.kernels.vector.simd import (
+    F32,
+    I8,
+    I32,
+    Vec,
+    f32x8,
+    i16x8,
+    loader,
+    op,
+    part_loader,
+    part_storer,
+    storer,
+)
 
 WIDE = 16 if HAS_AVX512 else 8
 wide = Vec(f"f32x{WIDE}", F32, WIDE) if WIDE != 8 else f32x8
 """The widest register of float32."""
+load_wide, load_wide_part = loader(wide), part_loader(wide)
+store_wide, store_wide_part = storer(wide), part_storer(wide)
 
 
 def _raw(b: Any, address: Any, element: ir.Type, n: int) -> Any:

@@ -17,7 +17,8 @@ from numba.extending import intrinsic, lower_builtin, register_model
 from llamina.backends.cpu.features import HAS_AVX2
 from llamina.backends.cpu.kernels.vector.memory import pointer
 
-I8, I16, I32, I64, F32 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
+I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+F32, F64 = ir.FloatType(), ir.DoubleType()
 
 
 class Vec(types.Type):  # type: ignore[misc]
@@ -25,7 +26,7 @@ class Vec(types.Type):  # type: ignore[misc]
 
     def __init__(self, name: str, elem: ir.Type, n: int) -> None:
         self.ir = ir.VectorType(elem, n)
-        self.is_float = elem is F32
+        self.is_float = elem in (F32, F64)
         super().__init__(name=f"vec_{name}")
 
 
@@ -37,7 +38,8 @@ class _VecModel(models.PrimitiveModel):  # type: ignore[misc]
 
 i8x32, i8x16 = Vec("i8x32", I8, 32), Vec("i8x16", I8, 16)
 i16x16, i16x8 = Vec("i16x16", I16, 16), Vec("i16x8", I16, 8)
-i32x8, i32x4, f32x8 = Vec("i32x8", I32, 8), Vec("i32x4", I32, 4), Vec("f32x8", F32, 8)
+i32x8, i32x4 = Vec("i32x8", I32, 8), Vec("i32x4", I32, 4)
+f32x8, f64x8 = Vec("f32x8", F32, 8), Vec("f64x8", F64, 8)
 
 
 def constant(vec: Vec, lanes: list[int] | list[float]) -> ir.Constant:
@@ -115,28 +117,38 @@ load_i32x8, load_f32 = loader(i32x8), loader(f32x8)
 store_f32, store_i8x32, store_i16x16, store_i32x8 = (storer(v) for v in (f32x8, i8x32, i16x16, i32x8))
 
 
-def _lane_mask(b: Any, n: Any) -> Any:
+def _lane_mask(b: Any, n: Any, lanes: int) -> Any:
     """i1 lanes 0..n-1 set."""
-    count = b.trunc(n, I32)
-    undef = ir.Constant(i32x8.ir, ir.Undefined)
-    splat = b.shuffle_vector(b.insert_element(undef, count, I32(0)), undef, ir.Constant(i32x8.ir, [0] * 8))
-    return b.icmp_signed("<", constant(i32x8, list(range(8))), splat)
+    ints = ir.VectorType(I32, lanes)
+    undef = ir.Constant(ints, ir.Undefined)
+    count = b.insert_element(undef, b.trunc(n, I32), I32(0))
+    splat = b.shuffle_vector(count, undef, ir.Constant(ints, [0] * lanes))
+    return b.icmp_signed("<", ir.Constant(ints, list(range(lanes))), splat)
 
 
-def _load_part(b: Any, address: Any, n: Any) -> Any:
-    ptr = pointer(b, address, f32x8.ir)
-    zeros = constant(f32x8, [0.0] * 8)
-    return intrinsic_call(b, "llvm.masked.load.v8f32.p0", f32x8.ir, [ptr, I32(1), _lane_mask(b, n), zeros])
+def part_loader(vec: Vec) -> Any:
+    """(address, n) → the first n lanes of float32 from memory, zeros in the others."""
+    lanes = vec.ir.count
+
+    def body(b: Any, address: Any, n: Any) -> Any:
+        args = [pointer(b, address, vec.ir), I32(1), _lane_mask(b, n, lanes), constant(vec, [0.0] * lanes)]
+        return intrinsic_call(b, f"llvm.masked.load.v{lanes}f32.p0", vec.ir, args)
+
+    return op(vec, (types.intp, types.intp), body)
 
 
-def _store_part(b: Any, address: Any, value: Any, n: Any) -> None:
-    ptr = pointer(b, address, f32x8.ir)
-    intrinsic_call(b, "llvm.masked.store.v8f32.p0", ir.VoidType(), [value, ptr, I32(1), _lane_mask(b, n)])
+def part_storer(vec: Vec) -> Any:
+    """(address, register, n): its first n lanes of float32 to memory."""
+    lanes = vec.ir.count
+
+    def body(b: Any, address: Any, value: Any, n: Any) -> None:
+        args = [value, pointer(b, address, vec.ir), I32(1), _lane_mask(b, n, lanes)]
+        intrinsic_call(b, f"llvm.masked.store.v{lanes}f32.p0", ir.VoidType(), args)
+
+    return op(types.void, (types.intp, vec, types.intp), body)
 
 
-load_f32_part = op(f32x8, (types.intp, types.intp), _load_part)
-"""The first n lanes from memory, zeros in the others."""
-store_f32_part = op(types.void, (types.intp, f32x8, types.intp), _store_part)
+load_f32_part, store_f32_part = part_loader(f32x8), part_storer(f32x8)
 
 
 # ---- lanes --------------------------------------------------------------------------------------------------
@@ -152,8 +164,23 @@ def splat_of(vec: Vec, scalar: Any) -> Any:
     return op(vec, (scalar,), body)
 
 
+def math_of(vec: Vec, name: str, params: int = 1) -> Any:
+    """One of LLVM's functions of float32, such as `sqrt`."""
+    name = f"llvm.{name}.v{vec.ir.count}f32"
+    return op(vec, (vec,) * params, lambda b, *args: intrinsic_call(b, name, vec.ir, list(args)))
+
+
 def fma_of(vec: Vec) -> Any:
-    return op(vec, (vec,) * 3, lambda b, *args: intrinsic_call(b, f"llvm.fma.v{vec.ir.count}f32", vec.ir, list(args)))
+    return math_of(vec, "fma", 3)
+
+
+def max_of(vec: Vec) -> Any:
+    """(x, y) → x if it is greater, else y."""
+    return op(vec, (vec, vec), lambda b, x, y: b.select(b.fcmp_ordered(">", x, y), x, y))
+
+
+def min_of(vec: Vec) -> Any:
+    return op(vec, (vec, vec), lambda b, x, y: b.select(b.fcmp_ordered("<", x, y), x, y))
 
 
 def fill_of(vec: Vec, value: float) -> Any:
@@ -195,13 +222,15 @@ def _htop(b: Any, value: Any) -> Any:
 
 splat_f32, splat_i32 = splat_of(f32x8, types.float32), splat_of(i32x8, types.int32)
 zero_f32, zero_i32 = fill_of(f32x8, 0.0), fill_of(i32x8, 0)
+zero_f64, splat_f64 = fill_of(f64x8, 0.0), splat_of(f64x8, types.float64)
 cvt_f32 = op(f32x8, (i32x8,), lambda b, x: b.sitofp(x, f32x8.ir))
+to_f64 = op(f64x8, (f32x8,), lambda b, x: b.fpext(x, f64x8.ir))
+first_f64 = op(f64x8, (f64x8, types.intp), lambda b, x, n: b.select(_lane_mask(b, n, 8), x, constant(f64x8, [0.0] * 8)))
+"""The first n lanes, zeros in the others."""
 widen_i8 = op(i16x16, (i8x16,), lambda b, x: b.sext(x, i16x16.ir))
 fma = fma_of(f32x8)
-abs_f32 = op(f32x8, (f32x8,), lambda b, x: intrinsic_call(b, "llvm.fabs.v8f32", f32x8.ir, [x]))
-round_f32 = op(f32x8, (f32x8,), lambda b, x: intrinsic_call(b, "llvm.rint.v8f32", f32x8.ir, [x]))
-max_f32 = op(f32x8, (f32x8, f32x8), lambda b, x, y: b.select(b.fcmp_ordered(">", x, y), x, y))
-min_f32 = op(f32x8, (f32x8, f32x8), lambda b, x, y: b.select(b.fcmp_ordered("<", x, y), x, y))
+abs_f32, round_f32 = math_of(f32x8, "fabs"), math_of(f32x8, "rint")
+max_f32, min_f32 = max_of(f32x8), min_of(f32x8)
 top_f32 = op(f32x8, (f32x8, f32x8), lambda b, x, y: b.bitcast(_greater(b, x, y), f32x8.ir))
 """The greater of numbers without a sign, NaN being greater than all: as integers they are in that order."""
 to_i32 = op(i32x8, (f32x8,), lambda b, x: b.fptosi(x, i32x8.ir))
@@ -234,7 +263,7 @@ narrow_i8 = op(i8x32, (i32x8,) * 4, _narrow)
 
 def _hsum(b: Any, value: Any) -> Any:
     """A fixed tree: lanes 4 apart, 2 apart, 1 apart."""
-    undef = ir.Constant(f32x8.ir, ir.Undefined)
+    undef = ir.Constant(value.type, ir.Undefined)
     for step in (4, 2, 1):
         index = ir.Constant(i32x8.ir, [(i + step) % 8 for i in range(8)])
         value = b.fadd(value, b.shuffle_vector(value, undef, index))
@@ -253,7 +282,7 @@ def _extreme(order: str) -> Any:
     return body
 
 
-hsum_f32 = op(types.float32, (f32x8,), _hsum)
+hsum_f32, hsum_f64 = op(types.float32, (f32x8,), _hsum), op(types.float64, (f64x8,), _hsum)
 hmax_f32 = op(types.float32, (f32x8,), _extreme(">"))
 hmin_f32 = op(types.float32, (f32x8,), _extreme("<"))
 htop_f32 = op(types.float32, (f32x8,), _htop)
