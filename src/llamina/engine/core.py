@@ -307,7 +307,7 @@ class Core:
         """
         self.runner.check_open()
         sequence = Sequence(request, leader)
-        self.limits.check_tokens((token for token in request.prompt if token >= 0 or not request.embedded), "prompt")
+        self.limits.check_tokens([t for t in request.prompt if t >= 0] if request.embedded else request.prompt, "prompt")
         self.limits.check_tokens(request.stop_tokens, "stop_tokens")
         self.runner.check_embedded(request.embedded)
         self.speculation.check(request)

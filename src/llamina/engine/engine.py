@@ -80,9 +80,10 @@ class Engine:
             return self.tokenizer.encode(prompt, add_special=add_special, parse_special=parse_special)
         if isinstance(prompt, Prompt):
             return prompt
-        if isinstance(prompt, abc.Sequence) and any(isinstance(part, Embedded) for part in prompt):
+        kinds = {*map(type, prompt)} if isinstance(prompt, abc.Sequence) else set()
+        if any(issubclass(kind, Embedded) for kind in kinds):
             return Prompt(cast(abc.Sequence[int | Embedded], prompt))
-        if isinstance(prompt, abc.Sequence) and any(isinstance(part, abc.Mapping) for part in prompt):
+        if any(issubclass(kind, abc.Mapping) for kind in kinds):
             return shown_prompt(self, prompt, add_special, parse_special)
         return list(Request(cast(abc.Sequence[int], prompt)).prompt) if _counted(prompt) else []
 

@@ -22,7 +22,8 @@ class Limits:
         return min(self.context - 1, self.cache)
 
     def check_tokens(self, tokens: Iterable[int], param: str) -> None:
-        if any(not 0 <= t < self.vocab for t in tokens):
+        kept = tuple(tokens)
+        if kept and not 0 <= min(kept) <= max(kept) < self.vocab:
             raise RequestError(f"the {param} has a token outside the vocabulary of {self.vocab}", param)
 
     def check_keep(self, keep: int) -> None:

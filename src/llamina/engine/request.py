@@ -131,6 +131,8 @@ def _tokens(given: object, name: str = "prompt") -> tuple[int, ...]:
     if isinstance(given, str | bytes) or not hasattr(given, "__iter__"):
         raise RequestError(f"{noun} is {_kind(given)}: it must be token ids", name)
     tokens = tuple(given)
+    if {*map(type, tokens)} <= {int}:
+        return tokens
     for token in tokens:
         if isinstance(token, bool) or not hasattr(token, "__index__"):
             raise RequestError(f"{noun} has {token!r} in it: token ids are whole numbers", name)

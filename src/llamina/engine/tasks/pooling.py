@@ -37,13 +37,10 @@ def rows_of(pooling: Pooling, causal: bool, n: int) -> range:
 
 
 def pool(rows: Array, pooling: Pooling) -> Array:
-    """[positions, width] → [width]; sums go by position, so that they do not depend on how rows came."""
+    """[positions, width] → [width]."""
     if pooling == "max":
         return np.asarray(rows.max(0), np.float32)
-    total = np.zeros(rows.shape[1])
-    for row in rows:
-        total += row
-    return (total / len(rows)).astype(np.float32)
+    return np.asarray(rows.sum(0, dtype=np.float64) / len(rows), np.float32)
 
 
 def normalized(vector: Array) -> Array:

@@ -48,7 +48,7 @@ def outputs(engine: "Engine", reading: Reading, tokens: Sequence[int], adapters:
 
 def read(engine: "Engine", requests: Sequence[Request]) -> list[Array]:
     """The outputs that each request reads; nothing of them is left if one cannot be computed."""
-    return [np.concatenate(parts) for parts in read_parts(engine, requests)]
+    return [parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in read_parts(engine, requests)]
 
 
 def read_parts(engine: "Engine", requests: Sequence[Request], sink: Sink | None = None) -> list[list[Any]]:
