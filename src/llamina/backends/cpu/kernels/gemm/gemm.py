@@ -285,11 +285,11 @@ def gemm_rows(form: Block32 | SuperBlock, unpack: Any, multiply: Any, gather: An
                             x_slice = x_part + g * group_size + s // run * run_bytes
                             n_slice = min(length - s, SLICE)
                             multiply(p + e, q + e, p + c, q + c, n_slice, x_slice, results + g * RESULTS)
-                for g in range(fours):
-                    here = results + g * RESULTS
-                    put_tile(out, out_item, order, first + 4 * g, items, r, high, here)
-                    if two:
-                        put_tile(out, out_item, order, first + 4 * g, items, r + LANES, high, here + 4 * UNIT)
+                        if end == k:  # the stores of one group wait while the next is multiplied
+                            here = results + g * RESULTS
+                            put_tile(out, out_item, order, first + 4 * g, items, r, high, here)
+                            if two:
+                                put_tile(out, out_item, order, first + 4 * g, items, r + LANES, high, here + 4 * UNIT)
 
     return multiply_rows
 
