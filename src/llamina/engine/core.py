@@ -307,8 +307,7 @@ class Core:
         """
         self.runner.check_open()
         sequence = Sequence(request, leader)
-        self.limits.check_tokens([t for t in request.prompt if t >= 0] if request.embedded else request.prompt, "prompt")
-        self.limits.check_tokens(request.stop_tokens, "stop_tokens")
+        self.limits.check_request(request)
         self.runner.check_embedded(request.embedded)
         self.speculation.check(request)
         if request.truncate or request.context_shift:

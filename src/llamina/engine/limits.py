@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from llamina.engine.request import Request
 from llamina.engine.sequence import Sequence
 from llamina.errors import CapacityError, ContextTooLong, RequestError
 
@@ -25,6 +26,11 @@ class Limits:
         kept = tuple(tokens)
         if kept and not 0 <= min(kept) <= max(kept) < self.vocab:
             raise RequestError(f"the {param} has a token outside the vocabulary of {self.vocab}", param)
+
+    def check_request(self, request: Request) -> None:
+        """The tokens of a prompt, without what stands for rows in it, and those that end the answer."""
+        self.check_tokens([t for t in request.prompt if t >= 0] if request.embedded else request.prompt, "prompt")
+        self.check_tokens(request.stop_tokens, "stop_tokens")
 
     def check_keep(self, keep: int) -> None:
         if keep > self.room - 2:

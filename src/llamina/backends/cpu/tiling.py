@@ -3,7 +3,7 @@
 Without numba, so that a warm start stays quick.
 """
 
-from llamina.backends.cpu.features import FAST_512, HAS_AMX_BF16, HAS_VNNI
+from llamina.backends.cpu.features import HAS_AMX_BF16, HAS_AVX512, HAS_VNNI, ZEN_5
 
 LANES = 16 if HAS_VNNI else 8
 """Rows of a tile: one for each 32 bits of a register."""
@@ -28,7 +28,7 @@ FLOAT_TOKENS = 600
 """Tokens that pass by float weights, at the most."""
 FLOAT_PART = 4096
 """Elements of a row of float weights in a tile, at the most."""
-FLOAT_PART_BYTES = 6144 if FAST_512 else 1 << 14
+FLOAT_PART_BYTES = 6144 if ZEN_5 and HAS_AVX512 else 1 << 14
 """Bytes of a token that go with it: where products outrun the second-level cache, six tokens' stay in the first."""
 PANEL, PANEL_BYTES = 64, 1 << 18
 """Rows of float weights that all tokens pass by, and their bytes, at the most: they stay in the second-level cache."""

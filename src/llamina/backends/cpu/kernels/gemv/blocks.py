@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from llamina.backends.cpu.features import HAS_BF16, HAS_VNNI, PREFETCHES_ROWS
+from llamina.backends.cpu.features import HAS_BF16, HAS_VNNI, ZEN_5
 from llamina.backends.cpu.kernels.device import device
 from llamina.backends.cpu.kernels.formats.blocks import BLOCKS_32, Block32, gather_min
 from llamina.backends.cpu.kernels.vector.brain import add_pairs, fold, load_pairs, load_pairs_part, zero_sums
@@ -40,7 +40,8 @@ from llamina.backends.cpu.kernels.vector.simd import (
     zero_i32,
 )
 
-NEAR = 12 << 10  # bytes of eight rows that can wait in the first-level cache while the eight before them are read
+NEAR = 1 << 20 if ZEN_5 else 12 << 10  # bytes of eight rows that are prefetched to the first-level cache
+AHEAD = 8 << 10  # bytes that are prefetched of rows that are read one after the other
 
 
 @device
@@ -50,13 +51,6 @@ def prefetch_line(address, near):
         prefetch(address)
     else:
         prefetch_l2(address)
-
-
-@device
-def prefetch_wide(address, near):
-    """Prefetch a cache line of rows whose loads are as wide as registers, unless the CPU does."""
-    if not PREFETCHES_ROWS:
-        prefetch_line(address, near)
 
 
 @device
@@ -88,29 +82,12 @@ def rows_after(p, w_row, last):
 column = stack_of(32)
 
 
-def gemv_float(load: Any, read: Any, size: int) -> Any:
-    wide = size == 4
+def rest_of(read: Any, size: int) -> Any:
+    """Elements past the last whole eight, one by one."""
 
     @device
-    def gemv(p0, w_row, last, x, k):
-        p1, p2, p3, p4, p5, p6, p7 = rows_after(p0, w_row, last)
-        ahead, near = p0 + 8 * w_row, 8 * w_row <= NEAR
-        a = b = c = d = e = f = g = h = zero_f32()
-        whole = k & ~7
-        for i in range(0, whole, 8):
-            v, at = load_f32(x + 4 * i), i * size
-            if not (wide and PREFETCHES_ROWS):
-                prefetch_lines(ahead + 8 * at, 64 * size, near)
-            a = fma(load(p0 + at), v, a)
-            b = fma(load(p1 + at), v, b)
-            c = fma(load(p2 + at), v, c)
-            d = fma(load(p3 + at), v, d)
-            e = fma(load(p4 + at), v, e)
-            f = fma(load(p5 + at), v, f)
-            g = fma(load(p6 + at), v, g)
-            h = fma(load(p7 + at), v, h)
-        total = row_sums_f32(a, b, c, d, e, f, g, h)
-        for i in range(whole, k):  # a row that is no multiple of 8 long
+    def add_rest(total, p0, p1, p2, p3, p4, p5, p6, p7, x, k):
+        for i in range(k & ~7, k):
             at, cells = i * size, column()
             set_f32(cells, read(p0 + at))
             set_f32(cells + 4, read(p1 + at))
@@ -122,6 +99,31 @@ def gemv_float(load: Any, read: Any, size: int) -> Any:
             set_f32(cells + 28, read(p7 + at))
             total = fma(load_f32(cells), splat_f32(f32(x + 4 * i)), total)
         return total
+
+    return add_rest
+
+
+def gemv_float(load: Any, read: Any, size: int) -> Any:
+    """Eight rows at a time."""
+    add_rest = rest_of(read, size)
+
+    @device
+    def gemv(p0, w_row, last, x, k):
+        p1, p2, p3, p4, p5, p6, p7 = rows_after(p0, w_row, last)
+        ahead, near = p0 + 8 * w_row, 8 * w_row <= NEAR
+        a = b = c = d = e = f = g = h = zero_f32()
+        for i in range(0, k & ~7, 8):
+            v, at = load_f32(x + 4 * i), i * size
+            prefetch_lines(ahead + 8 * at, 64 * size, near)
+            a = fma(load(p0 + at), v, a)
+            b = fma(load(p1 + at), v, b)
+            c = fma(load(p2 + at), v, c)
+            d = fma(load(p3 + at), v, d)
+            e = fma(load(p4 + at), v, e)
+            f = fma(load(p5 + at), v, f)
+            g = fma(load(p6 + at), v, g)
+            h = fma(load(p7 + at), v, h)
+        return add_rest(row_sums_f32(a, b, c, d, e, f, g, h), p0, p1, p2, p3, p4, p5, p6, p7, x, k)
 
     return gemv
 
@@ -136,21 +138,21 @@ def gemv_pairs(p0, w_row, last, x, k):
     for at in range(0, 2 * whole, 64):
         v = load_pairs(x + at)
         line = ahead + 8 * at  # prefetched one at a time, between the rows
-        prefetch_wide(line, near)
+        prefetch_line(line, near)
         a = add_pairs(load_pairs(p0 + at), v, a)
-        prefetch_wide(line + 64, near)
+        prefetch_line(line + 64, near)
         b = add_pairs(load_pairs(p1 + at), v, b)
-        prefetch_wide(line + 128, near)
+        prefetch_line(line + 128, near)
         c = add_pairs(load_pairs(p2 + at), v, c)
-        prefetch_wide(line + 192, near)
+        prefetch_line(line + 192, near)
         d = add_pairs(load_pairs(p3 + at), v, d)
-        prefetch_wide(line + 256, near)
+        prefetch_line(line + 256, near)
         e = add_pairs(load_pairs(p4 + at), v, e)
-        prefetch_wide(line + 320, near)
+        prefetch_line(line + 320, near)
         f = add_pairs(load_pairs(p5 + at), v, f)
-        prefetch_wide(line + 384, near)
+        prefetch_line(line + 384, near)
         g = add_pairs(load_pairs(p6 + at), v, g)
-        prefetch_wide(line + 448, near)
+        prefetch_line(line + 448, near)
         h = add_pairs(load_pairs(p7 + at), v, h)
     if whole < k:
         at, n, v = 2 * whole, k - whole, load_pairs(x + 2 * whole)
@@ -163,6 +165,46 @@ def gemv_pairs(p0, w_row, last, x, k):
         g = add_pairs(load_pairs_part(p6 + at, n), v, g)
         h = add_pairs(load_pairs_part(p7 + at, n), v, h)
     return row_sums_f32(fold(a), fold(b), fold(c), fold(d), fold(e), fold(f), fold(g), fold(h))
+
+
+@device
+def row_of_f32(p, x, k):
+    """Eight sums along one row, of its whole eights."""
+    total, lines = zero_f32(), k & ~15
+    for at in range(0, 4 * lines, 64):
+        prefetch(p + at + AHEAD)
+        total = fma(load_f32(p + at), load_f32(x + at), total)
+        total = fma(load_f32(p + at + 32), load_f32(x + at + 32), total)
+    return fma(load_f32(p + 4 * lines), load_f32(x + 4 * lines), total) if k & 8 else total
+
+
+@device
+def row_of_pairs(p, x, k):
+    total, whole = zero_sums(), k & ~31
+    for at in range(0, 2 * whole, 64):
+        prefetch(p + at + AHEAD)
+        total = add_pairs(load_pairs(p + at), load_pairs(x + at), total)
+    if whole < k:
+        total = add_pairs(load_pairs_part(p + 2 * whole, k - whole), load_pairs(x + 2 * whole), total)
+    return fold(total)
+
+
+@device
+def no_rest(total, p0, p1, p2, p3, p4, p5, p6, p7, x, k):
+    return total
+
+
+def gemv_by_rows(row: Any, add_rest: Any) -> Any:
+    """The same sums, one row after the other: memory is read in the order of its addresses."""
+
+    @device
+    def gemv(p0, w_row, last, x, k):
+        p1, p2, p3, p4, p5, p6, p7 = rows_after(p0, w_row, last)
+        a, b, c, d = row(p0, x, k), row(p1, x, k), row(p2, x, k), row(p3, x, k)
+        e, f, g, h = row(p4, x, k), row(p5, x, k), row(p6, x, k), row(p7, x, k)
+        return add_rest(row_sums_f32(a, b, c, d, e, f, g, h), p0, p1, p2, p3, p4, p5, p6, p7, x, k)
+
+    return gemv
 
 
 # ---- blocks of 32 (64, 128) against q32 activations ---------------------------------------------------------
@@ -256,9 +298,11 @@ def gemv_32(form: Block32) -> Any:
     return gemv
 
 
+F32 = gemv_by_rows(row_of_f32, rest_of(f32, 4)) if ZEN_5 else gemv_float(load_f32, f32, 4)
+PAIRS = gemv_by_rows(row_of_pairs, no_rest) if ZEN_5 else gemv_pairs
 GEMV = {
-    "F32": gemv_float(load_f32, f32, 4),
+    "F32": F32,
     "F16": gemv_float(load_f16, f16, 2),
-    "BF16": gemv_pairs if HAS_BF16 else gemv_float(load_bf16, bf16, 2),
+    "BF16": PAIRS if HAS_BF16 else gemv_float(load_bf16, bf16, 2),
 }
 GEMV |= {name: gemv_32(form) for name, form in BLOCKS_32.items()}
