@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from plans import error
 
-from llamina.backends.cpu.features import LADDER
+from llamina.backends.cpu.features import HAS_BF16, HAS_VNNI, LADDER
 from skips import skip
 
 FOLDER = Path(__file__).parent
@@ -24,6 +24,14 @@ TESTS = [
     "test_cpu_ops.py::test_equals_its_meaning",
     "test_cpu_pointwise.py",
 ]
+MATRIX_TESTS = [
+    *(f"test_cpu_matmul.py::test_linear[{kind}]" for kind in ("F16", "BF16")),
+    *(
+        f"test_cpu_matmul.py::test_long_rows_have_the_bits_of_one_token[{kind}]"
+        for kind in ("F16", "BF16", "Q8_0", "Q4_K", "IQ4_XS")
+    ),
+    "test_cpu_words.py",
+]
 RUN = """
 import sys
 import pytest
@@ -32,6 +40,21 @@ from llamina.backends.cpu.layout import MATRIX_FORMATS
 
 library().prepare([f"linear.{kind}" for kind in sorted(MATRIX_FORMATS)])  # several processes compile them
 sys.exit(pytest.main(["-n", "0", "-p", "no:cacheprovider", *sys.argv[1:]]))
+"""
+EMULATED = """
+import sys
+import pytest
+from llamina.backends.cpu import features
+
+features.HAS_AMX = features.HAS_AMX_BF16 = features.HAS_AMX_FP16 = True
+import amx_emulator
+from llamina.backends.cpu.jit import linking
+
+amx_emulator.install()
+linking.processes_for = lambda names: 1  # others would not have the registers
+code = pytest.main(["-n", "0", "-p", "no:cacheprovider", *sys.argv[1:]])
+assert code or (amx_emulator.used() and not amx_emulator.mistakes()), "registers were used wrongly, or not at all"
+sys.exit(code)
 """
 OUTPUTS = """
 import sys
@@ -107,6 +130,14 @@ def test_every_format_and_operation(isa: str, rungs: list[str]) -> None:
     if isa not in rungs:
         skip("hardware", f"this CPU has no {isa}")
     python(RUN, *(str(FOLDER / test) for test in TESTS), LLAMINA_ISA=isa)
+
+
+@pytest.mark.timeout(1800)
+def test_matrix_registers_in_software(tmp_path: Path) -> None:
+    """The same tests of kernels for AMX, whose instructions are emulated: in bytes, bfloat16 and float16."""
+    if not (HAS_VNNI and HAS_BF16):
+        skip("hardware", "what goes with matrix registers needs VNNI and bfloat16")
+    python(EMULATED, *(str(FOLDER / test) for test in MATRIX_TESTS), LLAMINA_CACHE=str(tmp_path))
 
 
 def test_every_rung_gives_the_same_bits(rungs: list[str], tmp_path: Path) -> None:
