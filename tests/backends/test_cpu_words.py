@@ -1,4 +1,4 @@
-"""F16 and BF16 weights of plans that see both ways, which the CPU may multiply as blocks of 16-bit integers."""
+"""F16 weights, and BF16 weights of plans that see both ways, as blocks of 16-bit integers, where the CPU wants that."""
 
 from collections.abc import Callable
 
@@ -17,12 +17,12 @@ KINDS = ["F16", "BF16"]
 WORD = 2.7e-4  # of the lengths of two blocks, by which rounding may change their product: √8 / 2**14 + √8 / 32767
 
 
-def product(x: Array, w: Weight) -> Forward:
-    """Rows of x times a matrix, in a plan whose tokens see each other both ways."""
+def product(x: Array, w: Weight, causal: bool = False) -> Forward:
+    """Rows of x times a matrix, in a plan whose tokens see each other both ways, unless it is a decoder's."""
 
     def forward(tokens: Value, positions: Value) -> Value:
         some = heads(embed(tokens, float_weight("small.weight", np.ones((len(x), 8)))), 1)
-        attend(some, some, some, 0, Attention(1.0, causal=False))
+        attend(some, some, some, 0, Attention(1.0, causal=causal))
         return pick(linear(embed(tokens, float_weight("token_embd.weight", x)), w))
 
     return forward
@@ -40,15 +40,15 @@ def check(x: Array, w: Weight, got: Array) -> None:
     assert (np.abs(got - exact @ rows.T) <= most).all()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "causal"), [("F16", False), ("BF16", False), ("F16", True)])
 @pytest.mark.parametrize("width", [32, 96, 576, 1056, 2080])
-def test_products(kind: str, width: int) -> None:
+def test_products(kind: str, causal: bool, width: int) -> None:
     rng = np.random.default_rng(width)
     x, values = rng.standard_normal((23, width)).astype(np.float32), rng.standard_normal((45, width)) / 8
     x[1], x[2], x[3, width // 3] = 0, x[2] * 1e-20, 1000
     values[0], values[1], values[2, 5], values[3] = 0, 1e-6, 400, values[3] * 1e4
     w = float_weight("w.weight", values, kind)
-    plan, tokens = product(x, w), list(range(23))
+    plan, tokens = product(x, w, causal), list(range(23))
     got = run("cpu", plan, [[whole(tokens)]])
     check(x, w, got)
     assert np.array_equal(got, run("cpu", plan, [[whole(tokens)]], threads=3))

@@ -15,6 +15,7 @@ from llamina.backends.cpu.lowering import lower
 from llamina.backends.cpu.runtime.arena import Place, Ref, pack
 from llamina.backends.cpu.runtime.call import LinkedCall
 from llamina.backends.cpu.runtime.dependencies import chain, group, mark_lifetimes, rows_of
+from llamina.backends.cpu.runtime.exponents import fill
 from llamina.backends.cpu.runtime.offload import Offload, Pager, pinned_spans, segments_of
 from llamina.backends.cpu.runtime.states import allocate, zeros
 from llamina.backends.cpu.runtime.team import Team
@@ -53,7 +54,9 @@ class CpuProgram:
         self._steps = [call.step for call in lowered.calls]
         self._vocab, self._of_tokens = plan.vocab, plan.logits.rows == "tokens"
         kernels = library()
-        kernels.prepare([call.kernel for call in lowered.calls], progress)
+        self._tables = lowered.exponent_tables
+        kernels.prepare([*(call.kernel for call in lowered.calls), *(t.kernel for t in self._tables)], progress)
+        fill(self._tables, kernels, threads, progress)
         calls = [LinkedCall(call, kernels[call.kernel]) for call in lowered.calls]
         ends = [*(stop.calls for stop in lowered.stops), len(calls)]
         parts = [chain(calls[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
@@ -61,6 +64,7 @@ class CpuProgram:
         mark_lifetimes(chains)
         size, scratch = pack(lowered.buffers), lowered.scratch_size * threads
         self.workspace = size + scratch + lowered.partials.nbytes + lowered.logits.nbytes
+        self.workspace += sum(table.array.nbytes for table in self._tables)
         arena = self._zeros(size)
         for buffer in lowered.buffers:
             buffer.address += arena

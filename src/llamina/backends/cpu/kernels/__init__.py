@@ -22,6 +22,7 @@ MODULES = {
     "attention.select": ("select",),
     "recurrent": ("convolve", "pool", "ngrams", "scan", "linear_attend"),
     "formats.quantize": ("quantize",),
+    "gemv.words": ("exponents",),
     "encode.k_ranged": ("encode_q2_k", "encode_q4_k", "encode_q5_k"),
     "encode.k_centred": ("encode_q3_k", "encode_q6_k"),
     "encode.nonlinear": ("encode_iq4_nl", "encode_iq4_xs"),

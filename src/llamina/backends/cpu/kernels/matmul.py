@@ -7,7 +7,7 @@ from llamina.backends.cpu.kernels.device import device, kernel, routine
 from llamina.backends.cpu.kernels.formats.blocks import BLOCKS_32, SUPERBLOCKS, Block32, SuperBlock
 from llamina.backends.cpu.kernels.gemm import floats, gemm
 from llamina.backends.cpu.kernels.gemm import nvfp4 as gemm_nvfp4
-from llamina.backends.cpu.kernels.gemv import blocks, superblocks
+from llamina.backends.cpu.kernels.gemv import blocks, superblocks, words
 from llamina.backends.cpu.kernels.gemv import nvfp4 as gemv_nvfp4
 from llamina.backends.cpu.kernels.vector.math import first
 from llamina.backends.cpu.kernels.vector.memory import i32, i64, set_i32
@@ -100,7 +100,7 @@ def linear_kernel(few: Any, many: Any | None, least: int) -> Any:
     return run
 
 
-def words_kernel(many: Any) -> Any:
+def split_kernel(many: Any) -> Any:
     """GEMM for any number of tokens."""
 
     @kernel(writes=("out", "scratch"))
@@ -109,6 +109,32 @@ def words_kernel(many: Any) -> Any:
         low, high = 8 * first(eights, thread, threads), min(8 * first(eights, thread + 1, threads), rows)
         pad = scratch + worker * scratch_size
         many(w, w_row, low, high, x, x_item, i64(count) * outer, out, out_item, k, pad, 0, 1)
+
+    return run
+
+
+def words_kernel(few: Any, many: Any) -> Any:
+    """Float weights as words, by the exponents beside them: GEMV for a token or two, GEMM for more."""
+    assert MANY_ALONE == 3
+
+    @kernel(writes=("out", "scratch"))
+    def run(
+        thread, threads, count, x, x_item, outer, w, w_row, exponents, out, out_item, rows, k, scratch, scratch_size,
+        worker,
+    ):  # fmt: skip
+        eights, items = (rows + 7) // 8, i64(count) * outer
+        low, high = 8 * first(eights, thread, threads), min(8 * first(eights, thread + 1, threads), rows)
+        if items >= MANY_ALONE:
+            pad = scratch + worker * scratch_size
+            many(w, w_row, low, high, x, x_item, items, out, out_item, k, pad, 0, 1, exponents)
+            return
+        for r in range(low, high if items else low, 8):
+            last, p, here = min(high - r, 8) - 1, w + r * w_row, exponents + r * (k // 32)
+            other = x + (items - 1) * x_item
+            a, b = few(p, w_row, last, here, x, other, k)
+            put(out + 4 * r, a, last)
+            if items == 2:
+                put(out + out_item + 4 * r, b, last)
 
     return run
 
@@ -175,6 +201,6 @@ MULTIPLY = {name: gemv_rows(gemv, GEMV_4.get(name)) for name, gemv in GEMV.items
 LEAST = {name: 1 if name in FLOATS else MANY if name in GEMV_4 else MANY_ALONE for name in MULTIPLY}
 KERNELS = {f"linear.{name}": linear_kernel(few, many_of(name), LEAST[name]) for name, few in MULTIPLY.items()}
 KERNELS |= {f"experts.{name}": experts_kernel(few, many_of(name), LEAST[name]) for name, few in MULTIPLY.items()}
-KERNELS |= {f"linear.{name}.words": words_kernel(many) for name, many in gemm.WORDS.items()}
+KERNELS |= {f"linear.{name}.words": words_kernel(words.GEMV[name], many) for name, many in gemm.WORDS.items()}
 if HAS_AMX_BF16:
-    KERNELS["linear.BF16.split"] = words_kernel(amx_floats.BF16_SPLIT)
+    KERNELS["linear.BF16.split"] = split_kernel(amx_floats.BF16_SPLIT)

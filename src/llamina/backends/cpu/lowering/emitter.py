@@ -10,6 +10,7 @@ from llamina.backends.base import Capacity
 from llamina.backends.cpu.runtime.adapters import AdapterTable
 from llamina.backends.cpu.runtime.arena import Argument, Buffer, Place, Ref, split_shape
 from llamina.backends.cpu.runtime.call import KernelCall
+from llamina.backends.cpu.runtime.exponents import ExponentTable
 from llamina.ops import Link, State, Step, Value, Weight
 from llamina.ops.batch import Batch
 from llamina.plan import Plan
@@ -58,6 +59,7 @@ class Emitter:
         self.calls: list[KernelCall] = []
         self.buffers: list[Buffer] = []
         self.constants: list[npt.NDArray[Any]] = []  # arrays that calls point into
+        self.exponent_tables: list[ExponentTable] = []
         self.adapters: dict[str, AdapterTable] = {}  # of matrices that adapters stand beside, by name
         self.scratch = Buffer(0)  # nothing to clash over, so no size
         self.scratch_size = scratch_size(plan, batch)
@@ -104,6 +106,11 @@ class Emitter:
     def matrix(self, w: Weight) -> Ref:
         """A tensor as it is in the file."""
         return self.fixed(w.data)
+
+    def exponents(self, w: Weight) -> Ref:
+        """What the words of a float tensor are worth; it is found before the program runs."""
+        self.exponent_tables.append(ExponentTable.of(w))
+        return self.fixed(self.exponent_tables[-1].array)
 
     # ---- values ------------------------------------------------------------------------------------------
 

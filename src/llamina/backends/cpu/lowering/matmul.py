@@ -40,17 +40,18 @@ def rounding(name: str) -> str | None:
     return "q256" if name in BY_256 else "q32"
 
 
-def by_sequences(e: Emitter, w: Weight) -> tuple[str, str] | None:
-    """How float weights are multiplied where no token is computed alone, and what activations become for it.
+def of_floats(e: Emitter, w: Weight) -> tuple[str, str] | None:
+    """How float weights are multiplied if not as they are, and what activations become for it.
 
-    There is no decode step with the same bits to think of: weights and activations may become 16-bit integers with a
-    scale for each block of 32, or activations two bfloat16 numbers instead of one.
+    Weights and activations may become 16-bit integers with a scale for each block of 32. BF16's do where no token is
+    computed alone, so that no decode step must have the same bits, or its activations become two of its numbers.
     """
-    if e.decodes or w.format.name not in ("F16", "BF16"):
+    name = w.format.name
+    if name != "F16" and (name != "BF16" or e.decodes):
         return None
     from llamina.backends.cpu.features import HAS_AMX_BF16, HAS_AMX_FP16, HAS_VNNI  # which ask LLVM
 
-    if HAS_AMX_BF16 and w.format.name == "BF16":
+    if HAS_AMX_BF16 and name == "BF16":
         return "split", "bf16x2"
     if HAS_AMX_FP16:
         return None
@@ -75,11 +76,13 @@ def quantized(e: Emitter, value: Value, kind: str) -> tuple[Ref, int]:
 def linear(e: Emitter, step: Step) -> None:
     w, value, out = step.weights[0], step.inputs[0], e.output(step.outputs[0])
     kernel, kind = f"linear.{w.format.name}", rounding(w.format.name)
-    if found := by_sequences(e, w):
+    beside = {}
+    if found := of_floats(e, w):
         kernel, kind = f"{kernel}.{found[0]}", found[1]
+        beside = {"exponents": e.exponents(w)} if found[0] == "words" else {}
     x, item = activations(e, value, kind)
     e.emit(
-        kernel, count=e.count(value), x=x, x_item=item, outer=e.place(value).outer,
+        kernel, **beside, count=e.count(value), x=x, x_item=item, outer=e.place(value).outer,
         w=e.matrix(w), w_row=w.data.nbytes // w.shape[0], out=out.ref,
         out_item=4 * out.inner if out.outer > 1 else out.row, rows=w.shape[0], k=w.shape[1],
         scratch=Ref(e.scratch), scratch_size=e.scratch_size,

@@ -5,9 +5,13 @@ product of the lengths (norms) of the two blocks: that of weights is scaled to l
 (`quantize.i16`) to less than 2**15. F16's 11 bits are whole in words of 1024 and more.
 
 A number is rounded by adding what makes float32's last bit worth one: the last 16 bits are the word then.
+
+What words are worth is found once, when a model is loaded, and kept beside the weights as float32's exponents:
+
+    exponents   uint8 [rows / 8, blocks of a row, 8 rows]
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from llvmlite import ir
@@ -15,9 +19,10 @@ from numba.core import types
 
 from llamina.backends.cpu.kernels.formats.blocks import Block32
 from llamina.backends.cpu.kernels.vector.memory import pointer
-from llamina.backends.cpu.kernels.vector.simd import F32, I16, I32, I64, constant, f32x8, i32x8, intrinsic_call, op
+from llamina.backends.cpu.kernels.vector.simd import F32, I8, I16, I32, I64, constant, f32x8, i32x8, intrinsic_call, op
 from llamina.backends.cpu.kernels.vector.transpose import put_columns, transposed
 
+i8x8 = ir.VectorType(I8, 8)
 I16X16, I16X32 = ir.VectorType(I16, 16), ir.VectorType(I16, 32)
 F32X16, I32X16 = ir.VectorType(F32, 16), ir.VectorType(I32, 16)
 LENGTH = 16  # of a block of weights: as a power of two, at the most
@@ -114,22 +119,67 @@ def _scales(b: Any, blocks: list[list[Any]]) -> Any:
     return b.shl(b.select(b.icmp_signed("<", most, all_8(HUGE)), worth, all_8(INFINITE)), all_8(23))
 
 
-def columns_of(numbers: Numbers) -> Any:
-    """An intrinsic (target, target of scales, eight blocks): words as columns, pairs of neighbours side by side."""
+def exponents_of(numbers: Numbers) -> Any:
+    """An intrinsic (target, eight blocks): what their words are worth, as exponents."""
 
-    def body(b: Any, target: Any, scales_at: Any, *rows: Any) -> None:
-        blocks = [numbers.load(b, row) for row in rows]
-        scales = _scales(b, blocks)
+    def body(b: Any, target: Any, *rows: Any) -> None:
+        scales = _scales(b, [numbers.load(b, row) for row in rows])
+        exponents = b.trunc(b.lshr(scales, constant(i32x8, [23] * 8)), i8x8)
+        b.store(exponents, pointer(b, target, i8x8)).align = 1
+
+    return op(types.void, (types.intp,) * 9, body)
+
+
+def _worth(b: Any, exponents_at: Any) -> Any:
+    """Eight exponents as float32's bits."""
+    raw = b.load(pointer(b, exponents_at, i8x8))
+    raw.align = 1
+    return b.shl(b.zext(raw, i32x8.ir), constant(i32x8, [23] * 8))
+
+
+def _words(b: Any, numbers: Numbers, scales: Any, rows: tuple[Any, ...]) -> Iterator[Any]:
+    """Eight blocks in words."""
+    rounds = b.bitcast(b.add(scales, constant(i32x8, [(23 << 23) + (1 << 22)] * 8)), f32x8.ir)  # ROUNDS of them
+    for number, row in enumerate(rows):
+        same = b.shuffle_vector(rounds, rounds, _all(number))
+        yield numbers.words(b, *(b.fadd(x, same) for x in numbers.load(b, row)))
+
+
+def columns_of(numbers: Numbers) -> Any:
+    """An intrinsic (target, target of scales, exponents, eight blocks): words as columns, pairs side by side."""
+
+    def body(b: Any, target: Any, scales_at: Any, exponents_at: Any, *rows: Any) -> None:
+        scales = _worth(b, exponents_at)
         b.store(scales, pointer(b, scales_at, i32x8.ir)).align = 1
-        rounds = b.bitcast(b.add(scales, constant(i32x8, [(23 << 23) + (1 << 22)] * 8)), f32x8.ir)  # ROUNDS of them
-        words = []
-        for row, block in enumerate(blocks):
-            same = b.shuffle_vector(rounds, rounds, _all(row))
-            words.append(numbers.words(b, *(b.fadd(x, same) for x in block)))
+        words = list(_words(b, numbers, scales, rows))
         for n in (0, 1):
             put_columns(b, target, 8 * n, transposed(b, [_half(b, word, n) for word in words]))
 
-    return op(types.void, (types.intp,) * 10, body)
+    return op(types.void, (types.intp,) * 11, body)
+
+
+def dots_of(numbers: Numbers, tokens: int) -> Any:
+    """An intrinsic (exponents, target, 32 activations of each token, eight blocks).
+
+    Each block's sums of products, eight integers, go to the target, token by token.
+    """
+    kind = ir.FunctionType(I32X16, [I32X16] * 3)
+
+    def body(b: Any, exponents_at: Any, target: Any, *addresses: Any) -> None:
+        activations, rows = [_load(b, at, I32X16) for at in addresses[:tokens]], addresses[tokens:]
+        sums: list[list[Any]] = [[] for _ in activations]
+        for word in _words(b, numbers, _worth(b, exponents_at), rows):
+            for dots, x in zip(sums, activations, strict=True):
+                dots.append(b.asm(kind, "vpdpwssd $3, $2, $0", "=v,0,v,v", [_all(0), word, x], False))
+        for n, dots in enumerate(sums):
+            at = pointer(b, b.add(target, I64(32 * n)), i32x8.ir)
+            b.store(_of_rows(b, dots, b.add), at).align = 32
+
+    return op(types.void, (types.intp,) * (10 + tokens), body)
+
+
+worth = op(f32x8, (types.intp,), lambda b, at: b.bitcast(_worth(b, at), f32x8.ir))
+"""Eight exponents as the numbers that words are times of."""
 
 
 def _store_words(b: Any, address: Any, x0: Any, x1: Any, x2: Any, x3: Any, factor: Any) -> None:

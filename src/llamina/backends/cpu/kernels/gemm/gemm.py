@@ -195,12 +195,12 @@ def item_at(order, i, items):
 tile_size, group_of = device(tile_bytes), device(group_bytes)
 
 
-def gemm_rows(form: Block32 | SuperBlock, unpack: Any, multiply: Any, gather: Any) -> Any:
+def gemm_rows(form: Block32 | SuperBlock, unpack: Any, multiply: Any, gather: Any, beside: bool = False) -> Any:
     """Rows [low, high) of a matrix times `items` tokens; `scratch` holds two tiles, this thread's groups and results.
 
     Tiles are parts of rows that stay in the first-level cache while the tokens pass by; the results of a part are
     added to those of the parts before. With `order`, a list of item numbers, only those are multiplied; item n reads
-    input n // share and writes output n.
+    input n // share and writes output n. With `beside` there are exponents beside the weights (`formats/halves`).
     """
     width, nbytes, has_min = (
         2 if in_words(form) else 1,
@@ -236,10 +236,11 @@ def gemm_rows(form: Block32 | SuperBlock, unpack: Any, multiply: Any, gather: An
                 store_floats(here + i, zero_floats())
 
     @device
-    def unpack_tile(w, w_row, r, high, length, tile, ahead):
+    def unpack_tile(w, w_row, r, high, length, tile, ahead, exponents, k):
         for half in range(0, LANES, 8):
             row = min(r + half, high - 1)
-            unpack(w + row * w_row, w_row, min(high - row, 8) - 1, length, tile + 4 * half, ahead)
+            here = exponents + row // 8 * (k // 32) * 8
+            unpack(w + row * w_row, w_row, min(high - row, 8) - 1, length, tile + 4 * half, ahead, here)
 
     @device
     def put_tile(out, out_item, order, at, items, r, high, results):
@@ -252,7 +253,9 @@ def gemm_rows(form: Block32 | SuperBlock, unpack: Any, multiply: Any, gather: An
             results += UNIT
 
     @routine
-    def multiply_rows(w, w_row, low, high, x, x_item, items, out, out_item, k, scratch, order, share):
+    def multiply_rows(
+        w, w_row, low, high, x, x_item, items, out, out_item, k, scratch, order, share, exponents
+    ):  # fmt: skip
         tile, group_size = tile_size(min(k, PART), width), group_of(k, width)
         results, groups = scratch + 2 * tile, scratch + 2 * tile + TILE_TOKENS // 4 * RESULTS
         for first in range(0, items, TILE_TOKENS):
@@ -268,15 +271,16 @@ def gemm_rows(form: Block32 | SuperBlock, unpack: Any, multiply: Any, gather: An
                     end = min(start + part, k)
                     length, at, slices = end - start, start // block * nbytes, (end - start + SLICE - 1) // SLICE
                     there, rows = w + r * w_row + end // block * nbytes, high - r
+                    known = exponents + start // 32 * 8
                     if end == k:  # not these rows' next part comes next, but other rows' first one
                         there, rows = w + (r + 2 * LANES) * w_row, rows - 2 * LANES
                     ahead, asked = there - (w + r * w_row + at), length // block * nbytes
                     few = 1 + (2 * LANES // between - 1) // (fours * slices + 2)  # rows to prefetch at a time
                     prefetch_rows(there, w_row, rows, asked, 0, few)
-                    unpack_tile(w + at, w_row, r, high, length, p, ahead)
+                    unpack_tile(w + at, w_row, r, high, length, p, ahead, known, k)
                     prefetch_rows(there, w_row, rows, asked, 1, few)
                     if two:
-                        unpack_tile(w + at, w_row, r + LANES, high, length, q, ahead)
+                        unpack_tile(w + at, w_row, r + LANES, high, length, q, ahead, known, k)
                     side, x_part = length // run * tile_run, groups + start // run * run_bytes
                     for g in range(fours):
                         for s in range(0, length, SLICE):
@@ -291,7 +295,11 @@ def gemm_rows(form: Block32 | SuperBlock, unpack: Any, multiply: Any, gather: An
                             if two:
                                 put_tile(out, out_item, order, first + 4 * g, items, r + LANES, high, here + 4 * UNIT)
 
-    return multiply_rows
+    @device
+    def multiply_blocks(w, w_row, low, high, x, x_item, items, out, out_item, k, scratch, order, share):
+        multiply_rows(w, w_row, low, high, x, x_item, items, out, out_item, k, scratch, order, share, 0)
+
+    return multiply_rows if beside else multiply_blocks
 
 
 def gemm_32(form: Block32) -> Any:
@@ -308,7 +316,7 @@ def gemm_super(form: SuperBlock) -> Any:
 GEMM = {name: gemm_32(form) for name, form in BLOCKS_32.items()}
 GEMM |= {name: gemm_super(form) for name, form in SUPERBLOCKS.items()}
 WORDS = {
-    name: gemm_rows(halves.FORM, unpack_words(numbers), multiply_32(halves.FORM), gather_words)
+    name: gemm_rows(halves.FORM, unpack_words(numbers), multiply_32(halves.FORM), gather_words, beside=True)
     for name, numbers in (halves.NUMBERS if HAS_VNNI else {}).items()
 }
 """Of float weights as blocks of words."""

@@ -27,7 +27,7 @@ FORM = Block32(values, NBYTES, 2 * OFFSET, offset=OFFSET, runs=2)
 
 
 @routine
-def unpack(p0, w_row, last, k, tile, ahead):
+def unpack(p0, w_row, last, k, tile, ahead, exponents):
     p1, p2, p3, p4, p5, p6, p7 = rows_after(p0, w_row, last)
     scales = tile + 8 * UNIT * (k // 32)
     for _ in range(k // 64):

@@ -73,7 +73,7 @@ def unpack_32(form: Block32) -> Any:
     run_bytes = 16 * UNIT if in_words(form) else 8 * UNIT
 
     @routine
-    def unpack(p0, w_row, last, k, tile, ahead):
+    def unpack(p0, w_row, last, k, tile, ahead, exponents):
         p1, p2, p3, p4, p5, p6, p7 = rows_after(p0, w_row, last)
         scales = tile + run_bytes * (k // 32)
         for b in range(k // 32):
@@ -90,15 +90,15 @@ def unpack_32(form: Block32) -> Any:
 
 
 def unpack_words(numbers: Numbers) -> Any:
-    """Float weights as words; scales as those of runs of 32."""
+    """Float weights as words, by their exponents; scales as those of runs of 32."""
     columns = columns_of(numbers)
 
     @routine
-    def unpack(p0, w_row, last, k, tile, ahead):
+    def unpack(p0, w_row, last, k, tile, ahead, exponents):
         p1, p2, p3, p4, p5, p6, p7 = rows_after(p0, w_row, last)
         scales = tile + 16 * UNIT * (k // 32)
         for b in range(k // 32):
-            columns(tile + 16 * UNIT * b, scales + 2 * UNIT * b, p0, p1, p2, p3, p4, p5, p6, p7)
+            columns(tile + 16 * UNIT * b, scales + 2 * UNIT * b, exponents + 8 * b, p0, p1, p2, p3, p4, p5, p6, p7)
             p0, p1, p2, p3, p4, p5, p6, p7 = p0 + 64, p1 + 64, p2 + 64, p3 + 64, p4 + 64, p5 + 64, p6 + 64, p7 + 64
 
     return unpack
@@ -161,7 +161,7 @@ def unpack_super(form: SuperBlock) -> Any:
             store_i16x16(cell + 64, pairs_of(p))
 
     @routine
-    def unpack(p, w_row, last, k, tile, ahead):
+    def unpack(p, w_row, last, k, tile, ahead, exponents):
         rows, cells, side = row_elements(), row_scales(), tile + run_bytes // 4 * UNIT * (k // 32)
         for _ in range(k // 256):
             for r in range(0 if pairs_at and quick else 8):
