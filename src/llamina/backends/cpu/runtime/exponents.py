@@ -44,7 +44,13 @@ class ExponentTable:
 
     def fill(self, kernels: "Library", pool: ThreadPoolExecutor, threads: int) -> None:
         (rows, width), data, kernel = self.weight.shape, self.weight.data, kernels[self.kernel]
-        places = {"w": data.ctypes.data, "w_row": data.nbytes // rows, "rows": rows, "k": width, "out": self.array.ctypes.data}
+        places = {
+            "w": data.ctypes.data,
+            "w_row": data.nbytes // rows,
+            "rows": rows,
+            "k": width,
+            "out": self.array.ctypes.data,
+        }
         arguments = np.array([places[name] for name in kernel.params], np.int64)
         run = Function(kernel.address)
         list(pool.map(lambda part: run(arguments.ctypes.data, part, threads, 0), range(threads)))
