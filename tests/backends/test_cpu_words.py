@@ -80,6 +80,9 @@ def test_any_bytes(kind: str) -> None:
     sound = np.isfinite(decode(w.data, w.format, w.shape)).all(-1)
     assert sound[::2].all() and not sound.all()
     assert not np.isfinite(got[:, ~sound]).any()
+    for few in (1, 2):
+        alone = run("cpu", product(x, w), [[whole(list(range(few)))]])
+        assert np.array_equal(alone, got[:few], equal_nan=True)
     part = Weight("w", (32, 96), w.format, np.ascontiguousarray(bits[::2]).view(np.uint8).reshape(-1))
     check(x, part, got[:, ::2])
 

@@ -14,7 +14,13 @@ MADE = 16  # tokens of each generation
 PROMPTS = ["Once upon a time", "Lily and Tom went to the", TEXT, "The", "One day, a big dog saw a ball in"]
 
 
-@pytest.fixture(params=["stories", "smollm2"], scope="module")
+@pytest.fixture(scope="module")
+def stories_f16(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rows of 64 and of 172: multiplied as 16-bit integers where the CPU has VNNI, and as floats."""
+    return llamina.quantize(stories, tmp_path_factory.mktemp("f16") / "stories-F16.gguf", "F16").path
+
+
+@pytest.fixture(params=["stories", "stories_f16", "smollm2"], scope="module")
 def path(request: pytest.FixtureRequest) -> Path:
     found: Path = request.getfixturevalue(request.param)
     return found

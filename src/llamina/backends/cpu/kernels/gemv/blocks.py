@@ -180,6 +180,7 @@ def row_of_f32(p, x, k):
 
 @device
 def row_of_pairs(p, x, k):
+    """The same of BF16 weights and bfloat16 activations, by pairs, to the end of the row."""
     total, whole = zero_sums(), k & ~31
     for at in range(0, 2 * whole, 64):
         prefetch(p + at + AHEAD)
