@@ -182,3 +182,40 @@ def test_a_full_disk_leaves_no_files_behind(tmp_path: Path, monkeypatch: pytest.
         kernels.prepare(["scale", "mul"])
     assert len(told) == 1 and kernels["mul"].params
     assert os.listdir(tmp_path / machine()) == []
+
+
+def test_threads_link_a_kernel_once() -> None:
+    """Engines may be loaded at the same moment: linking a kernel again would unload the code of the first."""
+    code = """
+import threading
+import time
+from llamina.backends.cpu.jit import library
+
+names = ["rms_norm", "add", "mul", "copy", "gated.silu", "rope", "softmax", "fill"]
+library().prepare(names)  # they are in the cache from here on
+from llamina.backends.cpu.jit import linking
+
+read, link = linking.KernelFiles.read, linking.Library._link
+linking.KernelFiles.read = lambda files, name: (time.sleep(0.01), read(files, name))[1]  # so that threads meet
+linking.Library._link = lambda kernels, name, code: (linked.append(name), link(kernels, name, code))[1]
+linking._library.cache_clear()
+gate, found, linked = threading.Barrier(4), [], []
+
+
+def prepare():
+    gate.wait()
+    kernels = library()
+    kernels.prepare(names)
+    found.append(kernels)
+
+
+threads = [threading.Thread(target=prepare) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert all(kernels is library() for kernels in found), "several libraries"
+assert sorted(linked) == sorted(names), linked
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -3,6 +3,7 @@
 A start that finds all its kernels in the cache links them with llvmlite and never imports numba.
 """
 
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -38,6 +39,7 @@ class Library:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         self._files = KernelFiles(folder)
+        self._linking = threading.Lock()  # linking a kernel again would unload the first one's code
         self._linker = llvm.create_lljit_compiler(target_machine())
         self._linked: dict[str, tuple[Kernel, Any]] = {}
 
@@ -50,8 +52,12 @@ class Library:
     def prepare(self, names: Iterable[str], progress: Progress | None = None) -> None:
         """Link kernels, compiling those that are not in the cache; `progress(what, done, total)` before each.
 
-        Raises KernelError if there is no kernel of a name.
+        Threads take turns. Raises KernelError if there is no kernel of a name.
         """
+        with self._linking:
+            self._prepare(names, progress)
+
+    def _prepare(self, names: Iterable[str], progress: Progress | None) -> None:
         missing = [name for name in dict.fromkeys(names) if name not in self._linked and not self._link_cached(name)]
         if not missing:
             return
@@ -103,6 +109,10 @@ def _library(folder: Path) -> Library:
     return Library(folder)
 
 
+_making = threading.Lock()  # `cache` would make two for two threads, and keep one
+
+
 def library() -> Library:
     """The process's kernels: immutable code, shared by all engines."""
-    return _library(cache_dir() / "kernels")
+    with _making:
+        return _library(cache_dir() / "kernels")
