@@ -58,6 +58,8 @@ HAS_AMX = HAS_VNNI and _has("amx-tile", "amx-int8") and _allowed() >= 3 and _til
 HAS_AMX_BF16 = HAS_AMX and HAS_BF16 and _has("amx-bf16")
 HAS_AMX_FP16 = HAS_AMX_BF16 and _has("amx-fp16")
 HAS_SDOT = MACHINE in ("arm64", "aarch64") and _has("dotprod") and _allowed() >= 1
+ZEN_4 = HAS_AVX2 and llvm.get_host_cpu_name() == "znver4"
+"""Whether registers of 512 bits are computed with in halves."""
 ZEN_5 = HAS_AVX2 and llvm.get_host_cpu_name() == "znver5"
 """Whether rows are prefetched, and float rows cut, as was best on this CPU; on those before it other ways were."""
 
@@ -74,5 +76,6 @@ def used() -> list[bool]:
         HAS_AMX_BF16,
         HAS_AMX_FP16,
         HAS_SDOT,
+        ZEN_4,
         ZEN_5,
     ]

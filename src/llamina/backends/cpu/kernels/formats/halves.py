@@ -11,19 +11,19 @@ What words are worth is found once, when a model is loaded, and kept beside the 
     exponents   uint8 [rows / 8, blocks of a row, 8 rows]
 """
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 from llvmlite import ir
 from numba.core import types
 
+from llamina.backends.cpu.features import ZEN_4
 from llamina.backends.cpu.kernels.formats.blocks import Block32
 from llamina.backends.cpu.kernels.vector.memory import pointer
 from llamina.backends.cpu.kernels.vector.simd import F32, I8, I16, I32, I64, constant, f32x8, i32x8, intrinsic_call, op
 from llamina.backends.cpu.kernels.vector.transpose import put_columns, transposed
 
 i8x8 = ir.VectorType(I8, 8)
-I16X16, I16X32 = ir.VectorType(I16, 16), ir.VectorType(I16, 32)
 F32X16, I32X16 = ir.VectorType(F32, 16), ir.VectorType(I32, 16)
 LENGTH = 16  # of a block of weights: as a power of two, at the most
 MOST = 32767  # a word, and the length of a block of activations
@@ -34,11 +34,8 @@ ROUNDS = 1.5 * 2**23  # added to a number, its whole part is in float32's last b
 FORM = Block32(None, 64, MOST, words=True)
 
 
-class Numbers(NamedTuple):
-    """How a format's elements are read."""
-
-    load: Callable[[Any, Any], list[Any]]  # 32 elements from an address, as two registers of float32
-    words: Callable[[Any, Any, Any], Any]  # the last 16 bits of these two, in the order of elements
+Numbers = Callable[[Any, Any, int], Any]
+"""How a format's elements are read: n of them from an address, as float32."""
 
 
 def _load(b: Any, address: Any, kind: ir.Type) -> Any:
@@ -47,39 +44,42 @@ def _load(b: Any, address: Any, kind: ir.Type) -> Any:
     return value
 
 
-def _all(value: int) -> ir.Constant:
-    return ir.Constant(I32X16, [value] * 16)
+def _ints(n: int) -> ir.VectorType:
+    return ir.VectorType(I32, n)
 
 
-def _f16_halves(b: Any, address: Any) -> list[Any]:
-    kind = ir.VectorType(ir.HalfType(), 16)
-    return [b.fpext(_load(b, b.add(address, I64(32 * n)), kind), F32X16) for n in (0, 1)]
+def _all(value: int, n: int = 16) -> ir.Constant:
+    return ir.Constant(_ints(n), [value] * n)
 
 
-def _words_of_halves(b: Any, x: Any, y: Any) -> Any:
-    """The words of the first 16 elements, then the others'."""
-    lower = ir.Constant(ir.VectorType(I32, 32), list(range(0, 64, 2)))
-    return b.bitcast(b.shuffle_vector(b.bitcast(x, I16X32), b.bitcast(y, I16X32), lower), I32X16)
+def _f16(b: Any, address: Any, n: int) -> Any:
+    return b.fpext(_load(b, address, ir.VectorType(ir.HalfType(), n)), ir.VectorType(F32, n))
 
 
-def _words_of_neighbours(b: Any, x: Any, y: Any) -> Any:
-    return b.or_(b.and_(b.bitcast(x, I32X16), _all(0xFFFF)), b.shl(b.bitcast(y, I32X16), _all(16)))
+def _bf16(b: Any, address: Any, n: int) -> Any:
+    raw = b.zext(_load(b, address, ir.VectorType(I16, n)), _ints(n))
+    return b.bitcast(b.shl(raw, _all(16, n)), ir.VectorType(F32, n))
 
 
-def _bf16_neighbours(b: Any, address: Any) -> list[Any]:
-    """The elements at even places, then those at odd ones: either are a shift or a mask away from float32."""
-    pairs = _load(b, address, I32X16)
-    return [b.bitcast(v, F32X16) for v in (b.shl(pairs, _all(16)), b.and_(pairs, _all(-65536)))]
+NUMBERS: dict[str, Numbers] = {"F16": _f16, "BF16": _bf16}
 
 
-NUMBERS = {
-    "F16": Numbers(_f16_halves, _words_of_halves),
-    "BF16": Numbers(_bf16_neighbours, _words_of_neighbours),
-}
+def _block(b: Any, numbers: Numbers, address: Any, n: int) -> list[Any]:
+    """A block in registers of n elements."""
+    return [numbers(b, b.add(address, I64(2 * start)), n) for start in range(0, 32, n)]
+
+
+def _words(b: Any, x: Any, y: Any) -> Any:
+    """The last 16 bits of the elements of x, then those of y."""
+    n = x.type.count
+    lower = ir.Constant(ir.VectorType(I16, 2 * n), list(range(0, 4 * n, 2)))
+    kind = ir.FunctionType(_ints(n), [x.type, lower.type, y.type])
+    return b.asm(kind, "vpermt2w $3, $2, $0", "=v,0,v,v", [x, lower, y], False)
 
 
 def _fma(b: Any, *args: Any) -> Any:
-    return intrinsic_call(b, "llvm.fma.v16f32", F32X16, list(args))
+    kind = args[0].type
+    return intrinsic_call(b, f"llvm.fma.v{kind.count}f32", kind, list(args))
 
 
 def _half(b: Any, value: Any, n: int) -> Any:
@@ -123,7 +123,7 @@ def exponents_of(numbers: Numbers) -> Any:
     """An intrinsic (target, eight blocks): what their words are worth, as exponents."""
 
     def body(b: Any, target: Any, *rows: Any) -> None:
-        scales = _scales(b, [numbers.load(b, row) for row in rows])
+        scales = _scales(b, [_block(b, numbers, row, 16) for row in rows])
         exponents = b.trunc(b.lshr(scales, constant(i32x8, [23] * 8)), i8x8)
         b.store(exponents, pointer(b, target, i8x8)).align = 1
 
@@ -137,12 +137,26 @@ def _worth(b: Any, exponents_at: Any) -> Any:
     return b.shl(b.zext(raw, i32x8.ir), constant(i32x8, [23] * 8))
 
 
-def _words(b: Any, numbers: Numbers, scales: Any, rows: tuple[Any, ...]) -> Iterator[Any]:
-    """Eight blocks in words."""
-    rounds = b.bitcast(b.add(scales, constant(i32x8, [(23 << 23) + (1 << 22)] * 8)), f32x8.ir)  # ROUNDS of them
-    for number, row in enumerate(rows):
-        same = b.shuffle_vector(rounds, rounds, _all(number))
-        yield numbers.words(b, *(b.fadd(x, same) for x in numbers.load(b, row)))
+def _scaled(b: Any, numbers: Numbers, exponent_at: Any, row: Any, n: int) -> list[Any]:
+    """A block as float32, rounded so that the last 16 bits are words: in registers of n elements.
+
+    Factors come from a table, one for each exponent: loads make them as wide as registers for nothing.
+    """
+    kind, exponent = ir.VectorType(F32, n), b.zext(b.load(pointer(b, exponent_at, I8)), I64)
+    factor = b.load(b.gep(_factors(b), [I64(0), exponent]))
+    factor = b.insert_element(ir.Constant(kind, ir.Undefined), factor, I32(0))
+    factor = b.shuffle_vector(factor, factor, _all(0, n))
+    return [_fma(b, x, factor, ir.Constant(kind, [ROUNDS] * n)) for x in _block(b, numbers, row, n)]
+
+
+def _factors(b: Any) -> ir.GlobalVariable:
+    """What numbers are multiplied with to be words, by the exponents of what these are worth: 0 for an infinite one."""
+    name, kind = "llamina.factors", ir.ArrayType(F32, INFINITE + 1)
+    if name not in b.module.globals:
+        table = ir.GlobalVariable(b.module, kind, name)
+        table.linkage, table.global_constant = "private", True
+        table.initializer = ir.Constant(kind, [2.0 ** (127 - e) if e < 254 else 0.0 for e in range(INFINITE + 1)])
+    return b.module.globals[name]
 
 
 def columns_of(numbers: Numbers) -> Any:
@@ -151,7 +165,7 @@ def columns_of(numbers: Numbers) -> Any:
     def body(b: Any, target: Any, scales_at: Any, exponents_at: Any, *rows: Any) -> None:
         scales = _worth(b, exponents_at)
         b.store(scales, pointer(b, scales_at, i32x8.ir)).align = 1
-        words = list(_words(b, numbers, scales, rows))
+        words = [_words(b, *_scaled(b, numbers, b.add(exponents_at, I64(i)), row, 16)) for i, row in enumerate(rows)]
         for n in (0, 1):
             put_columns(b, target, 8 * n, transposed(b, [_half(b, word, n) for word in words]))
 
@@ -161,21 +175,43 @@ def columns_of(numbers: Numbers) -> Any:
 def dots_of(numbers: Numbers, tokens: int) -> Any:
     """An intrinsic (exponents, target, 32 activations of each token, eight blocks).
 
-    Each block's sums of products, eight integers, go to the target, token by token.
+    Each block's sums of products, eight integers, go to the target, token by token. Rows r and r + 4 share registers.
     """
-    kind = ir.FunctionType(I32X16, [I32X16] * 3)
+    n = 8 if ZEN_4 else 16  # elements of a register as float32, words of a row in a register of two rows
+    kind = ir.FunctionType(_ints(n), [_ints(n)] * 3)
+    twice = ir.Constant(_ints(n), [*range(n // 2)] * 2)
 
     def body(b: Any, exponents_at: Any, target: Any, *addresses: Any) -> None:
-        activations, rows = [_load(b, at, I32X16) for at in addresses[:tokens]], addresses[tokens:]
-        sums: list[list[Any]] = [[] for _ in activations]
-        for word in _words(b, numbers, _worth(b, exponents_at), rows):
-            for dots, x in zip(sums, activations, strict=True):
-                dots.append(b.asm(kind, "vpdpwssd $3, $2, $0", "=v,0,v,v", [_all(0), word, x], False))
-        for n, dots in enumerate(sums):
-            at = pointer(b, b.add(target, I64(32 * n)), i32x8.ir)
-            b.store(_of_rows(b, dots, b.add), at).align = 32
+        places, rows = addresses[:tokens], addresses[tokens:]
+        parts = []
+        for at in places:
+            halves = [_load(b, b.add(at, I64(start)), _ints(n // 2)) for start in range(0, 64, 2 * n)]
+            parts.append([b.shuffle_vector(half, half, twice) for half in halves])
+        totals: list[list[Any]] = [[] for _ in places]
+        for r in range(4):
+            lower, upper = (_scaled(b, numbers, b.add(exponents_at, I64(i)), rows[i], n) for i in (r, r + 4))
+            words = [_words(b, x, y) for x, y in zip(lower, upper, strict=True)]
+            for found, part in zip(totals, parts, strict=True):
+                total = _all(0, n)
+                for word, x in zip(words, part, strict=True):
+                    total = b.asm(kind, "vpdpwssd $3, $2, $0", "=v,0,v,v", [total, word, x], False)
+                found.append(total)
+        for i, found in enumerate(totals):
+            b.store(_sums(b, found), pointer(b, b.add(target, I64(32 * i)), i32x8.ir)).align = 32
 
     return op(types.void, (types.intp,) * (10 + tokens), body)
+
+
+def _sums(b: Any, rows: list[Any]) -> Any:
+    """Four registers, in whose halves rows r and r + 4 are → the sums of eight rows."""
+    if rows[0].type.count == 16:
+        lanes = ([0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15])
+        rows = [b.add(*(b.shuffle_vector(x, x, ir.Constant(i32x8.ir, lane)) for lane in lanes)) for x in rows]
+    even, odd = ([start + i for start in (0, 8, 4, 12) for i in pair] for pair in ((0, 2), (1, 3)))
+    for _ in range(2):
+        pairs = zip(rows[::2], rows[1::2], strict=True)
+        rows = [b.add(*(b.shuffle_vector(x, y, ir.Constant(i32x8.ir, at)) for at in (even, odd))) for x, y in pairs]
+    return rows[0]
 
 
 worth = op(f32x8, (types.intp,), lambda b, at: b.bitcast(_worth(b, at), f32x8.ir))
@@ -185,9 +221,8 @@ worth = op(f32x8, (types.intp,), lambda b, at: b.bitcast(_worth(b, at), f32x8.ir
 def _store_words(b: Any, address: Any, x0: Any, x1: Any, x2: Any, x3: Any, factor: Any) -> None:
     same, rounds = b.shuffle_vector(factor, factor, _all(0)), ir.Constant(F32X16, [ROUNDS] * 16)
     halves = [b.shuffle_vector(*pair, ir.Constant(I32X16, list(range(16)))) for pair in ((x0, x1), (x2, x3))]
-    b.store(
-        _words_of_halves(b, *(_fma(b, half, same, rounds) for half in halves)), pointer(b, address, I32X16)
-    ).align = 1
+    words = _words(b, *(_fma(b, half, same, rounds) for half in halves))
+    b.store(words, pointer(b, address, words.type)).align = 1
 
 
 store_words = op(types.void, (types.intp, *(f32x8,) * 5), _store_words)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from llamina.backends.cpu.features import HAS_BF16, HAS_VNNI, ZEN_5
+from llamina.backends.cpu.features import HAS_BF16, HAS_VNNI, ZEN_4, ZEN_5
 from llamina.backends.cpu.kernels.device import device
 from llamina.backends.cpu.kernels.formats.blocks import BLOCKS_32, Block32, gather_min
 from llamina.backends.cpu.kernels.vector.brain import add_pairs, fold, load_pairs, load_pairs_part, zero_sums
@@ -42,6 +42,7 @@ from llamina.backends.cpu.kernels.vector.simd import (
 
 NEAR = 1 << 20 if ZEN_5 else 12 << 10  # bytes of eight rows that are prefetched to the first-level cache
 AHEAD = 8 << 10  # bytes that are prefetched of rows that are read one after the other
+SHORT = 6 << 10 if ZEN_4 else 0  # bytes of float rows that are read fastest one after the other, not prefetched
 
 
 @device
@@ -168,11 +169,18 @@ def gemv_pairs(p0, w_row, last, x, k):
 
 
 @device
+def prefetch_ahead(p):
+    """Prefetch what is read later of rows that are read one after the other; short ones are not prefetched."""
+    if not SHORT:
+        prefetch(p + AHEAD)
+
+
+@device
 def row_of_f32(p, x, k):
     """Eight sums along one row, of its whole eights."""
     total, lines = zero_f32(), k & ~15
     for at in range(0, 4 * lines, 64):
-        prefetch(p + at + AHEAD)
+        prefetch_ahead(p + at)
         total = fma(load_f32(p + at), load_f32(x + at), total)
         total = fma(load_f32(p + at + 32), load_f32(x + at + 32), total)
     return fma(load_f32(p + 4 * lines), load_f32(x + 4 * lines), total) if k & 8 else total
@@ -183,7 +191,7 @@ def row_of_pairs(p, x, k):
     """The same of BF16 weights and bfloat16 activations, by pairs, to the end of the row."""
     total, whole = zero_sums(), k & ~31
     for at in range(0, 2 * whole, 64):
-        prefetch(p + at + AHEAD)
+        prefetch_ahead(p + at)
         total = add_pairs(load_pairs(p + at), load_pairs(x + at), total)
     if whole < k:
         total = add_pairs(load_pairs_part(p + 2 * whole, k - whole), load_pairs(x + 2 * whole), total)
@@ -299,8 +307,20 @@ def gemv_32(form: Block32) -> Any:
     return gemv
 
 
-F32 = gemv_by_rows(row_of_f32, rest_of(f32, 4)) if ZEN_5 else gemv_float(load_f32, f32, 4)
-PAIRS = gemv_by_rows(row_of_pairs, no_rest) if ZEN_5 else gemv_pairs
+def by_length(short: Any, long: Any) -> Any:
+    """Rows of at most SHORT bytes in one way, longer ones in another."""
+
+    @device
+    def gemv(p0, w_row, last, x, k):
+        return short(p0, w_row, last, x, k) if w_row <= SHORT else long(p0, w_row, last, x, k)
+
+    return gemv
+
+
+F32, PAIRS = gemv_by_rows(row_of_f32, rest_of(f32, 4)), gemv_by_rows(row_of_pairs, no_rest)
+if not ZEN_5:
+    F32 = by_length(F32, gemv_float(load_f32, f32, 4)) if SHORT else gemv_float(load_f32, f32, 4)
+    PAIRS = by_length(PAIRS, gemv_pairs) if SHORT else gemv_pairs
 GEMV = {
     "F32": F32,
     "F16": gemv_float(load_f16, f16, 2),
