@@ -10,7 +10,13 @@ from llamina.ops import Attention
 from skips import import_peer
 
 import_peer("triton")
-from cuda_runs import interpret  # noqa: E402 (Triton's kernels)
+from cuda_runs import compiled, interpret  # noqa: E402 (Triton's kernels)
+
+from llamina.backends.cuda.backend import InterpreterBackend  # noqa: E402
+from llamina.backends.cuda.bucket import Bucket  # noqa: E402
+from llamina.backends.cuda.lowering import attention  # noqa: E402
+from llamina.backends.cuda.shared import Shared  # noqa: E402
+from llamina.backends.kv_types import FLOATS  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # a GPU's arithmetic does not warn
 FEW = TOKENS[:7]
@@ -59,3 +65,41 @@ def test_types_of_the_cache(name: str, kv_type: KvType) -> None:
     want = run("reference", KEPT[name], [[whole(FEW)]], kv_type=kv_type)
     got = interpret(KEPT[name], pieces(FEW, 4), kv_type)
     assert error(got, want) < (1e-4 if kv_type == "bf16" else 1e-5)
+
+
+@pytest.mark.parametrize("window", [0, 9])
+@pytest.mark.parametrize("kv_type", [kind for kind in KV_TYPES if kind not in FLOATS])
+def test_prompts_read_quantized_keys_as_floats(kv_type: KvType, window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unpacked once for all tiles of a step, or by every tile where there is no room: equal bits."""
+    plan = _attention(Attention(0.3, window=window))
+    (first, last), other = pieces(TOKENS[:40], 23, first_page=2), whole(TOKENS[3:12], first_page=20, slot=1)
+    one = other._replace(tokens=[5], position=9, outputs=[0])
+    steps = [[*first, other], [*last, one]]
+    want = interpret(plan, steps, kv_type)
+    monkeypatch.setattr(attention, "TILES", 0)
+    assert np.array_equal(interpret(plan, steps, kv_type), want)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "sequences", "exact", "unpacks"),
+    [(64, 1, False, 2), (64, 8, False, 0), (1, 1, False, 0), (64, 1, True, 0)],
+    ids=["prompt", "short prompts", "token", "exact"],
+)
+def test_who_unpacks(tokens: int, sequences: int, exact: bool, unpacks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long prompts, keys and values apart; a token reads each key once, and exact bits are those of a token alone."""
+    monkeypatch.setattr(attention, "TILES", 2)
+    program, batch = compiled(PLANS["attention"], "q8_0", InterpreterBackend(exact=exact))
+    launches = program._lower(Bucket.fit(batch, tokens, 1, sequences, 64), program._readers).launches
+    program.close()
+    assert [launch.kernel.name for launch in launches].count("kv_cache.unpack") == unpacks
+
+
+@pytest.mark.parametrize("short", ["memory", "room"])
+def test_without_room_nothing_is_unpacked(short: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "TILES", 0)
+    want = interpret(PLANS["attention"], [[whole(FEW)]], "q8_0")
+    if short == "room":
+        monkeypatch.setattr(attention, "UNPACKED", 0)
+    else:
+        monkeypatch.setattr(Shared, "scratch", lambda self, nbytes: None)
+    assert np.array_equal(interpret(PLANS["attention"], [[whole(FEW)]], "q8_0"), want)

@@ -12,6 +12,7 @@ from llamina.backends.cuda.device import Device
 from llamina.backends.cuda.loading import Matrix, load
 from llamina.backends.cuda.memory import Buffer, Ref
 from llamina.backends.cuda.states import DeviceStates
+from llamina.errors import CapacityError
 from llamina.ops import State, Weight
 from llamina.quant import decode
 
@@ -32,6 +33,16 @@ class Shared:
         self.users = 0
         self._arrays: dict[Any, Ref] = {}
         self._matrices: dict[Any, Matrix] = {}
+        self._scratch: list[Buffer] = []  # the last is the largest; graphs hold addresses of the others
+
+    def scratch(self, nbytes: int) -> Buffer | None:
+        """Memory that any step may use as it goes, the same for all; None where there is not enough."""
+        if not self._scratch or self._scratch[-1].nbytes < nbytes:
+            try:
+                self._scratch.append(Buffer(nbytes, self.device.allocate(nbytes)))
+            except CapacityError:
+                return None
+        return self._scratch[-1]
 
     def array(self, array: npt.NDArray[Any]) -> Ref:
         """An array of numbers on the device; equal ones are there once."""
@@ -82,8 +93,9 @@ class Shared:
         self.users -= 1
         if not self.users:
             held = [*self._arrays.values(), *(ref for m in self._matrices.values() for ref in m.arrays.values())]
-            for ref in held:
-                self.device.free(ref.address)
+            for address in (*(ref.address for ref in held), *(buffer.address for buffer in self._scratch)):
+                self.device.free(address)
             self._arrays.clear()
+            self._scratch.clear()
             self._matrices.clear()
             self.states.close()

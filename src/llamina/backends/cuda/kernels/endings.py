@@ -7,7 +7,7 @@ from llamina.backends.cuda.kernels.activations import power_below, store_f16, st
 from llamina.backends.cuda.kernels.attention import merged
 from llamina.backends.cuda.kernels.early import begin
 from llamina.backends.cuda.kernels.elementwise import activation
-from llamina.backends.cuda.kernels.kv_cache import store_lines
+from llamina.backends.cuda.kernels.kv_cache import hadamard, store_lines
 
 
 @triton.jit
@@ -113,8 +113,12 @@ def merge(partials, x8, xd, xs, count, heads, value_dim,
 @triton.jit
 def turn_and_keep(q, q_row, q_head, k, k_row, k_head, v, v_row, v_head, angles, out, out_row, out_head, keys, values,
                   tables, tables_row, positions, sequences, count, heads, kv_heads, key_dim, value_dim, pairs, near,
-                  far, KIND: tl.constexpr, HEADS: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
-    """Rotate q and k; q goes to `out`, k and v into their sequence's page. A program takes HEADS heads of a token."""
+                  far, KIND: tl.constexpr, HEADS: tl.constexpr, BLOCK: tl.constexpr, HADAMARD: tl.constexpr,
+                  EARLY: tl.constexpr):  # fmt: skip
+    """Rotate q and k; q goes to `out`, k and v into their sequence's page. A program takes HEADS heads of a token.
+
+    With HADAMARD elements, all three are rotated by such matrices besides.
+    """
     begin(EARLY)
     row, number = tl.program_id(0).to(tl.int64), tl.program_id(1)
     if row >= tl.load(count):
@@ -143,6 +147,8 @@ def turn_and_keep(q, q_row, q_head, k, k_row, k_head, v, v_row, v_head, angles, 
             source[:, None] + (i + tl.where(second, -far, far))[None, :], mask=inside & turned[None, :], other=0.0
         )
         y = tl.where(turned[None, :], tl.where(second[None, :], b * sin + a * cos, a * cos - b * sin), a)
+        if HADAMARD:
+            y = tl.reshape(hadamard(tl.reshape(y, [HEADS * BLOCK]), HADAMARD), [HEADS, BLOCK])
         if number < queries:
             tl.store(out + row * out_row + (head * out_head)[:, None] + i[None, :], y, mask=inside)
         else:
@@ -152,5 +158,7 @@ def turn_and_keep(q, q_row, q_head, k, k_row, k_head, v, v_row, v_head, angles, 
         head = (number - queries - others) * HEADS + some
         inside = (head < kv_heads)[:, None] & (i < value_dim)[None, :]
         y = tl.load(v + row * v_row + (head * v_head)[:, None] + i[None, :], mask=inside, other=0.0)
+        if HADAMARD:
+            y = tl.reshape(hadamard(tl.reshape(y, [HEADS * BLOCK]), HADAMARD), [HEADS, BLOCK])
         line = (page * kv_heads + head) * 16 + position % 16
         store_lines(values, line, y, head < kv_heads, value_dim, KIND)

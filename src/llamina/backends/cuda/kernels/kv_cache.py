@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 
 from llamina.backends.cuda.kernels.activations import blocks_of
+from llamina.backends.cuda.kernels.early import begin
 
 PAGE = tl.constexpr(16)
 
@@ -131,25 +132,39 @@ def store_lines(store, line, x, mask, dim, KIND: tl.constexpr):
 
 
 @triton.jit
-def rotate(x, x_row, x_head, out, out_row, out_head, matrix, count, outer, inner, SIZE: tl.constexpr,
-           BLOCK: tl.constexpr):  # fmt: skip
-    """Every SIZE elements times a matrix [SIZE, SIZE]: the Hadamard rotation of a cache of four bits."""
+def hadamard(v, SIZE: tl.constexpr):
+    """Every SIZE elements of v [N] times the orthonormal Hadamard matrix: log2 SIZE rounds of sums and differences.
+
+    Each round takes neighbours, and puts all sums before all differences.
+    """
+    N: tl.constexpr = v.shape[0]
+    x = tl.reshape(v, [N // SIZE, SIZE])
+    for stage in tl.static_range(6):
+        if (2 << stage) <= SIZE:
+            a, b = tl.split(tl.reshape(x, [N // SIZE, SIZE // 2, 2]))
+            x = tl.reshape(tl.permute(tl.join(a + b, a - b), (0, 2, 1)), [N // SIZE, SIZE])
+    return tl.reshape(x, [N]) * SIZE**-0.5
+
+
+@triton.jit
+def rotate(x, x_row, x_head, out, out_row, out_head, count, outer, inner, SIZE: tl.constexpr, BLOCK: tl.constexpr,
+           EARLY: tl.constexpr):  # fmt: skip
+    """The Hadamard rotation of a cache of four bits: of every SIZE elements, of which a head has a whole number."""
+    begin(EARLY)
     row = tl.program_id(0).to(tl.int64)
     if row >= tl.load(count):
         return
     i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     head, at, inside = i // inner, i % inner, i < outer * inner
-    x += row * x_row + head * x_head + at // SIZE * SIZE
-    y = tl.zeros([BLOCK], tl.float32)
-    for j in range(SIZE):
-        y += tl.load(x + j, mask=inside, other=0.0) * tl.load(matrix + j * SIZE + at % SIZE)
-    tl.store(out + row * out_row + head * out_head + at, y, mask=inside)
+    v = tl.load(x + row * x_row + head * x_head + at, mask=inside, other=0.0)
+    tl.store(out + row * out_row + head * out_head + at, hadamard(v, SIZE), mask=inside)
 
 
 @triton.jit
 def keep(x, x_row, x_head, pages, tables, tables_row, positions, sequences, count, heads, dim, KIND: tl.constexpr,
-         BLOCK: tl.constexpr):  # fmt: skip
+         BLOCK: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
     """A head of each token into its sequence's page."""
+    begin(EARLY)
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1) + tl.arange(0, 1)
     if row >= tl.load(count):
         return
@@ -157,3 +172,26 @@ def keep(x, x_row, x_head, pages, tables, tables_row, positions, sequences, coun
     page = tl.load(tables + tl.load(sequences + row) * tables_row + position // PAGE).to(tl.int64)
     v = part(x + row * x_row + head * x_head, head < heads, tl.arange(0, BLOCK), dim)
     store_lines(pages, (page * heads + head) * PAGE + position % PAGE, v, head < heads, dim, KIND)
+
+
+@triton.jit
+def unpack(store, out, tables, tables_row, positions, starts, spans, behind, pages, HEADS: tl.constexpr,
+           DIM: tl.constexpr, WIDE: tl.constexpr, KIND: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
+    """A page of a quantized cache as float16, if the step sees it: page p of sequence s is s × `pages` + p of `out`.
+
+    `behind` is the window, or None. What is no position yet is unpacked, too: attention does not look at it.
+    """
+    begin(EARLY)
+    number, sequence, head = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    if sequence >= tl.load(spans):
+        return
+    if number * PAGE > tl.load(positions + tl.load(starts + sequence + 1) - 1):
+        return
+    if behind is not None:  # noqa: SIM102 - Triton compiles the second one only if there is a window
+        if number * PAGE + PAGE <= tl.load(positions + tl.load(starts + sequence)) - behind + 1:
+            return
+    page = tl.load(tables + sequence * tables_row + number).to(tl.int64)
+    i, d = tl.arange(0, PAGE), tl.arange(0, WIDE)
+    x = load_lines(store, (page * HEADS + head) * PAGE + i, i >= 0, DIM, DIM, 0, WIDE, False, KIND)
+    to = ((sequence * pages + number).to(tl.int64) * HEADS + head) * PAGE
+    tl.store(out + ((to + i) * DIM)[:, None] + d[None, :], x, mask=(i >= 0)[:, None] & (d < DIM)[None, :])

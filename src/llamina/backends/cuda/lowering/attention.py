@@ -9,8 +9,10 @@ from llamina.backends.cuda.device import Argument
 from llamina.backends.cuda.lowering.calls import Calls, lowers, reading, writing
 from llamina.backends.cuda.lowering.matrices import Wanted, prepared_for
 from llamina.backends.cuda.memory import Place, Ref
+from llamina.backends.kv_types import FLOATS
 from llamina.ops import Attention, Selection, State, Step, Value
-from llamina.ops.rotation import alibi_slopes, hadamard, hadamard_size
+from llamina.ops.batch import PAGE
+from llamina.ops.rotation import alibi_slopes, hadamard_size
 
 ROWS = 64  # of a tile: tokens × heads that share a key head
 MOST_SPLITS = 64  # of the keys of a tile
@@ -20,6 +22,8 @@ FEW = 4  # tokens up to which each head of them is rotated by a program of its o
 HEADS = 4  # that one program rotates otherwise
 PART = 512  # keys that are summed together, whatever the step, if bits are not to depend on it
 RUN = 32  # elements that may have a scale of their own
+TILES = 4  # of a sequence, from which on a quantized cache is unpacked for all of them at once,
+UNPACKED = 256 << 20  # into so many bytes at the most
 BATCH = ("positions", "sequences", "starts")
 
 
@@ -30,7 +34,7 @@ def _keep(calls: Calls, state: State, values: tuple[Value, ...]) -> None:
         calls.emit(
             "kv_cache.keep", (calls.rows(value), heads, 1), count=calls.count(value), **reading(x), pages=store,
             **_where(calls, state), positions=calls.inputs.refs["positions"], sequences=calls.inputs.refs["sequences"],
-            heads=heads, dim=x.inner, KIND=calls.capacity.kv_type, BLOCK=max(RUN, power(x.inner)),
+            heads=heads, dim=x.inner, KIND=calls.capacity.kv_type, BLOCK=max(RUN, power(x.inner)), EARLY=calls.early,
         )  # fmt: skip
 
 
@@ -48,8 +52,7 @@ def _attend(calls: Calls, step: Step) -> None:
     params: Attention = step.attrs["params"]
     state, value, refs = step.states[0], step.inputs[0], calls.inputs.refs
     stores = calls.shared.states.refs[state]
-    _turn_and_keep(calls, step)
-    q = _rotated(calls, value, state)
+    q = calls.place(value) if _turn_and_keep(calls, step) else _rotated(calls, value, state)
     seen = calls.place(step.inputs[1 + len(stores)]) if len(step.inputs) > 1 + len(stores) else None
     kv_heads, key, dim = state.shape
     shape = tiling(calls, state, q.outer // kv_heads)
@@ -58,11 +61,14 @@ def _attend(calls: Calls, step: Step) -> None:
     merged = _prepared(calls, step) if partials and not turned else None
     final = q if merged else calls.output(step.outputs[0])  # nothing is written there if there is a merge
     out = calls.fresh(step.outputs[0]) if turned else final
-    (first, more), kind = _parts(key), calls.capacity.kv_type
+    several = shape.tile > 1 and calls.bucket.tokens >= TILES * shape.tile * calls.bucket.sequences
+    cache = _unpacked(calls, state, params) if several else None
+    cache = cache or Cache(stores, _where(calls, state), calls.capacity.kv_type)
+    first, more = _parts(key)
     calls.emit(
         "attention.attend", (shape.tiles, kv_heads, shape.splits), shape.warps, shape.stages, q=q.ref, q_row=q.row,
-        q_head=q.head, keys=stores[0], values=stores[-1], VALUE_ROW=dim if state.kind == "kv" else key,
-        **_where(calls, state), spans=calls.sequences, **{name: refs[name] for name in BATCH}, **writing(out),
+        q_head=q.head, keys=cache.stores[0], values=cache.stores[-1], VALUE_ROW=dim if state.kind == "kv" else key,
+        **cache.tables, spans=calls.sequences, **{name: refs[name] for name in BATCH}, **writing(out),
         until=refs["until"] if step.attrs.get("until") else None, sinks=_sinks(calls, step), **_biases(calls, step),
         slopes=calls.array(alibi_slopes(q.outer, params.alibi)) if params.alibi else None, **_seen(seen),
         partials=partials, KV_HEADS=kv_heads, KEY_DIM=key, VALUE_DIM=dim, behind=params.behind or None,
@@ -70,7 +76,7 @@ def _attend(calls: Calls, step: Step) -> None:
         cap=float(params.softcap) or None, GROUP=q.outer // kv_heads, TILE=shape.tile,
         SEQUENCES=calls.inputs.sequences if shape.tile > 1 else 1, ROWS=shape.rows, KEY=first, MORE=more,
         VALUE=max(RUN, power(dim)), BLOCK=shape.block, SPLITS=shape.splits,
-        PART=PART // shape.block if calls.shared.exact else 0, KIND=kind, EARLY=calls.early,
+        PART=PART // shape.block if calls.shared.exact else 0, KIND=cache.kind, EARLY=calls.early,
         **_ending(calls, shape, merged, q.outer, kv_heads),
     )  # fmt: skip
     if merged and not _merges(shape, q.outer // kv_heads):
@@ -126,7 +132,7 @@ def _rotated(calls: Calls, value: Value, state: State) -> Place:
 def _rotate(calls: Calls, value: Value, x: Place, out: Place, size: int) -> None:
     calls.emit(
         "kv_cache.rotate", calls.elements(value, out), **calls.spread(value, out), **reading(x), **writing(out),
-        matrix=calls.array(hadamard(size)), SIZE=size,
+        SIZE=size, EARLY=calls.early,
     )  # fmt: skip
 
 
@@ -184,13 +190,16 @@ def _turns(calls: Calls, step: Step) -> bool:
     """Whether queries and keys are rotated alike, and kept as they are then."""
     state, (q, k, *_) = step.states[0], step.inputs
     turns = [calls.turning.get(value.id) for value in (q, k)]
-    if state.kind != "kv" or rotation(calls, state) or q is k:
+    if state.kind != "kv" or q is k:
         return False
     return turns[0] is not None and turns[1] is not None and turns[0].angles == turns[1].angles
 
 
-def _turn_and_keep(calls: Calls, step: Step) -> None:
-    """Keys and values into their pages; queries and keys are rotated before, all at once if they turn alike."""
+def _turn_and_keep(calls: Calls, step: Step) -> bool:
+    """Keys and values into their pages; queries and keys are rotated before, all at once if they turn alike.
+
+    Whether queries are as a cache of four bits wants them, too.
+    """
     state, (q, k, *_) = step.states[0], step.inputs
     if _turns(calls, step):
         (from_q, angles), (from_k, _) = calls.turning.pop(q.id), calls.turning.pop(k.id)
@@ -204,13 +213,50 @@ def _turn_and_keep(calls: Calls, step: Step) -> None:
             v=v.ref, v_row=v.row, v_head=v.head, **angles, **writing(out), keys=keys, values=values,
             **_where(calls, state), positions=calls.inputs.refs["positions"],
             sequences=calls.inputs.refs["sequences"], heads=out.outer, kv_heads=kv_heads, key_dim=key, value_dim=dim,
-            KIND=calls.capacity.kv_type, HEADS=some, BLOCK=max(RUN, power(max(key, dim))), EARLY=calls.early,
+            KIND=calls.capacity.kv_type, HEADS=some, BLOCK=max(RUN, power(max(key, dim))),
+            HADAMARD=rotation(calls, state), EARLY=calls.early,
         )  # fmt: skip
-        return
+        return True
     for value in (q, k):
         if value.id in calls.turning:
             calls.turn(value)
     _keep(calls, state, step.inputs[1 : 1 + len(calls.shared.states.refs[state])])
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """Keys and values as attention reads them: where they are, the pages of each sequence, and their type."""
+
+    stores: list[Ref]
+    tables: dict[str, Argument]
+    kind: str
+
+
+def _unpacked(calls: Calls, state: State, params: Attention) -> Cache | None:
+    """What the step sees of a quantized cache as float16, so that not every tile unpacks it again.
+
+    None for a cache of floats, where there is no room for so many, and if bits must be those of any other step.
+    """
+    bucket, (heads, *dims), kind = calls.bucket, state.shape, calls.capacity.kv_type
+    pages = bucket.context // PAGE
+    dims = dims if state.kind == "kv" else dims[:1]
+    lines = bucket.sequences * bucket.context * heads
+    if kind in FLOATS or calls.shared.exact or (nbytes := 2 * lines * sum(dims)) > UNPACKED:
+        return None
+    if (room := calls.shared.scratch(nbytes)) is None:
+        return None
+    refs = {name: calls.inputs.refs[name] for name in ("positions", "starts")}
+    floats: list[Ref] = []
+    for store, dim in zip(calls.shared.states.refs[state], dims, strict=True):
+        floats.append(floats[-1].at(lines * dims[0]) if floats else Ref(room, 0, "fp16"))
+        calls.emit(
+            "kv_cache.unpack", (pages, bucket.sequences, heads), store=store, out=floats[-1],
+            **_where(calls, state), **refs, spans=calls.sequences, behind=params.behind or None, pages=pages,
+            HEADS=heads, DIM=dim, WIDE=max(RUN, power(dim)), KIND=kind, EARLY=calls.early,
+        )  # fmt: skip
+    table = calls.array(np.arange(bucket.sequences * pages, dtype=np.int32))
+    return Cache(floats, {"tables": table, "tables_row": pages}, "f16")
 
 
 def _prepared(calls: Calls, step: Step) -> Merged | None:
