@@ -229,7 +229,7 @@ def speed(args: argparse.Namespace) -> list[Row]:
     begun = time.perf_counter()
     rows: list[Row] = []
     room = {"max_sequences": 128, "context": 9216, "cache_tokens": 65536}
-    with llamina.load(args.model, backend=args.backend, exact=args.exact, **room) as engine:  # type: ignore[arg-type]
+    with llamina.load(args.model, backend=args.backend, exact=args.exact, kv_type=args.kv_type, **room) as engine:  # type: ignore[arg-type]
         print(f"loaded in {time.perf_counter() - begun:.1f} s", flush=True)
         rows.append({"name": "load", "seconds": round(time.perf_counter() - begun, 2), "ok": True})
         program, batch = engine.runner.program, engine.runner.batch
@@ -273,7 +273,7 @@ def engine(args: argparse.Namespace) -> list[Row]:
     prompt = [(7 * i + 3) % 100000 for i in range(8192)]
     options = {"temperature": 0, "ignore_eos": True, "cache_prompt": False, "speculate": "off"}
     room = {"max_sequences": 128, "context": 9216, "cache_tokens": 81920}
-    with llamina.load(args.model, backend=args.backend, exact=args.exact, **room) as found:
+    with llamina.load(args.model, backend=args.backend, exact=args.exact, kv_type=args.kv_type, **room) as found:
 
         def decode(name: str, count: int, depth: int, steps: int, **more: Any) -> None:
             prompts = [[(token + i) % 100000 for token in prompt[:depth]] for i in range(count)]
@@ -360,6 +360,7 @@ def main() -> None:
     parser.add_argument("--backend", default="cuda")
     parser.add_argument("--profile", action="store_true", help="with speed: the time of each kernel")
     parser.add_argument("--exact", action="store_true", help="with speed and engine: bits do not depend on the step")
+    parser.add_argument("--kv-type", default="f16", help="with speed and engine: the type of keys and values")
     parser.add_argument("--processes", type=int, default=6)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
