@@ -15,6 +15,7 @@ from cuda_runs import compiled, interpret  # noqa: E402 (Triton's kernels)
 from llamina.backends.cuda.backend import InterpreterBackend  # noqa: E402
 from llamina.backends.cuda.bucket import Bucket  # noqa: E402
 from llamina.backends.cuda.lowering import attention  # noqa: E402
+from llamina.backends.cuda.memory import Buffer  # noqa: E402
 from llamina.backends.cuda.shared import Shared  # noqa: E402
 from llamina.backends.kv_types import FLOATS  # noqa: E402
 
@@ -103,3 +104,19 @@ def test_without_room_nothing_is_unpacked(short: str, monkeypatch: pytest.Monkey
     else:
         monkeypatch.setattr(Shared, "scratch", lambda self, nbytes: None)
     assert np.array_equal(interpret(PLANS["attention"], [[whole(FEW)]], "q8_0"), want)
+
+
+def test_nothing_is_read_that_was_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window begins within a block of keys; what earlier steps left in the memory may be no numbers."""
+    plan, scratch = _attention(Attention(0.3, window=9)), Shared.scratch
+    steps = [*pieces(TOKENS + TOKENS[:29], 40)]
+
+    def spoilt(self: Shared, nbytes: int) -> Buffer | None:
+        if (room := scratch(self, nbytes)) is not None:
+            self.device.write(room.address, np.full(room.nbytes // 2, np.nan, np.float16))
+        return room
+
+    want = interpret(plan, steps, "q8_0")
+    monkeypatch.setattr(attention, "TILES", 0)
+    monkeypatch.setattr(Shared, "scratch", spoilt)
+    assert np.array_equal(interpret(plan, steps, "q8_0"), want)

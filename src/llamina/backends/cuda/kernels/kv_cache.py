@@ -176,10 +176,12 @@ def keep(x, x_row, x_head, pages, tables, tables_row, positions, sequences, coun
 
 @triton.jit
 def unpack(store, out, tables, tables_row, positions, starts, spans, behind, pages, HEADS: tl.constexpr,
-           DIM: tl.constexpr, WIDE: tl.constexpr, KIND: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
-    """A page of a quantized cache as float16, if the step sees it: page p of sequence s is s × `pages` + p of `out`.
+           DIM: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr, KIND: tl.constexpr,
+           EARLY: tl.constexpr):  # fmt: skip
+    """A page of a quantized cache as float16, if attention reads it: page p of sequence s is s × `pages` + p of `out`.
 
-    `behind` is the window, or None. What is no position yet is unpacked, too: attention does not look at it.
+    `behind` is the window, or None: attention begins with the block of BLOCK keys that the window begins in. What is
+    no position yet is unpacked, too, and not read.
     """
     begin(EARLY)
     number, sequence, head = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -187,8 +189,9 @@ def unpack(store, out, tables, tables_row, positions, starts, spans, behind, pag
         return
     if number * PAGE > tl.load(positions + tl.load(starts + sequence + 1) - 1):
         return
-    if behind is not None:  # noqa: SIM102 - Triton compiles the second one only if there is a window
-        if number * PAGE + PAGE <= tl.load(positions + tl.load(starts + sequence)) - behind + 1:
+    if behind is not None:
+        low = tl.maximum(tl.load(positions + tl.load(starts + sequence)) - behind + 1, 0)
+        if number * PAGE < low // BLOCK * BLOCK:
             return
     page = tl.load(tables + sequence * tables_row + number).to(tl.int64)
     i, d = tl.arange(0, PAGE), tl.arange(0, WIDE)

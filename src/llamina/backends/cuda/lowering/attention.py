@@ -22,8 +22,8 @@ FEW = 4  # tokens up to which each head of them is rotated by a program of its o
 HEADS = 4  # that one program rotates otherwise
 PART = 512  # keys that are summed together, whatever the step, if bits are not to depend on it
 RUN = 32  # elements that may have a scale of their own
-TILES = 4  # of a sequence, from which on a quantized cache is unpacked for all of them at once,
-UNPACKED = 256 << 20  # into so many bytes at the most
+TILES = 4  # of each sequence, on average, from which on a quantized cache is unpacked for all of them at once
+UNPACKED = 256 << 20  # the most bytes that it is unpacked into
 BATCH = ("positions", "sequences", "starts")
 
 
@@ -62,7 +62,7 @@ def _attend(calls: Calls, step: Step) -> None:
     final = q if merged else calls.output(step.outputs[0])  # nothing is written there if there is a merge
     out = calls.fresh(step.outputs[0]) if turned else final
     several = shape.tile > 1 and calls.bucket.tokens >= TILES * shape.tile * calls.bucket.sequences
-    cache = _unpacked(calls, state, params) if several else None
+    cache = _unpacked(calls, state, params, shape.block) if several else None
     cache = cache or Cache(stores, _where(calls, state), calls.capacity.kv_type)
     first, more = _parts(key)
     calls.emit(
@@ -198,7 +198,7 @@ def _turns(calls: Calls, step: Step) -> bool:
 def _turn_and_keep(calls: Calls, step: Step) -> bool:
     """Keys and values into their pages; queries and keys are rotated before, all at once if they turn alike.
 
-    Whether queries are as a cache of four bits wants them, too.
+    Returns whether queries are rotated for a cache of four bits by that, too.
     """
     state, (q, k, *_) = step.states[0], step.inputs
     if _turns(calls, step):
@@ -233,7 +233,7 @@ class Cache:
     kind: str
 
 
-def _unpacked(calls: Calls, state: State, params: Attention) -> Cache | None:
+def _unpacked(calls: Calls, state: State, params: Attention, block: int) -> Cache | None:
     """What the step sees of a quantized cache as float16, so that not every tile unpacks it again.
 
     None for a cache of floats, where there is no room for so many, and if bits must be those of any other step.
@@ -253,7 +253,7 @@ def _unpacked(calls: Calls, state: State, params: Attention) -> Cache | None:
         calls.emit(
             "kv_cache.unpack", (pages, bucket.sequences, heads), store=store, out=floats[-1],
             **_where(calls, state), **refs, spans=calls.sequences, behind=params.behind or None, pages=pages,
-            HEADS=heads, DIM=dim, WIDE=max(RUN, power(dim)), KIND=kind, EARLY=calls.early,
+            HEADS=heads, DIM=dim, WIDE=max(RUN, power(dim)), BLOCK=block, KIND=kind, EARLY=calls.early,
         )  # fmt: skip
     table = calls.array(np.arange(bucket.sequences * pages, dtype=np.int32))
     return Cache(floats, {"tables": table, "tables_row": pages}, "f16")
